@@ -1,0 +1,57 @@
+# Each target does all the set-up it needs; the second time costs nothing.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"durable needs Python 3.11 or newer; {sys.executable} is {v.major}.{v.minor}. Name another with: make PYTHON=python3.12 ...")'
+	@echo "Installing the locked packages into .venv (about a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(STAMP) ## Install everything into .venv, and nothing else
+
+.PHONY: demo
+demo: $(STAMP) ## Start the stack, load examples/fleet.yaml, show it, stop
+	@$(BIN)/durable demo
+
+.PHONY: check
+check: $(STAMP) ## Format, lint, types and import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: format
+format: $(STAMP) ## Rewrite the code in the house style
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: test
+test: $(STAMP) ## Everything a contributor needs to trust a change
+	@$(BIN)/python -m pytest
+
+.PHONY: bench
+bench: $(STAMP) ## Benchmarks: each prints a table and one line of JSON
+	@for bench in bench/[a-z]*.py; do $(BIN)/python $$bench; done
+
+.PHONY: lock
+lock: $(STAMP) ## Pin the newest allowed packages again
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
+		--no-emit-index-url --no-header --extra embedded --group dev pyproject.toml --output-file requirements.lock
+
+.PHONY: clean
+clean: ## Remove what the targets made (a running stack must be stopped first)
+	@test ! -e .durable/stack.json || { echo "A stack may be running: run '$(BIN)/durable down' first."; exit 1; }
+	@rm -rf .venv .durable .pytest_cache .ruff_cache .hypothesis

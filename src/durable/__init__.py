@@ -1,0 +1,1 @@
+"""A scheduler control plane whose every placement is a durable execution."""

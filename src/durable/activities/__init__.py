@@ -1,0 +1,1 @@
+"""THE HANDS: one idempotent side effect each."""

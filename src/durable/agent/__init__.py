@@ -1,0 +1,1 @@
+"""THE NODE: drivers, lease renewal, observation."""

@@ -1,0 +1,1 @@
+"""THE TRUTH: the only code that knows Postgres."""

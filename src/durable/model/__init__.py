@@ -1,0 +1,1 @@
+"""THE NOUNS: frozen values of the domain; no I/O, no clock."""

@@ -1,0 +1,1 @@
+"""THE DECISION: pure (Snapshot, Request, Policy) -> Proposal."""

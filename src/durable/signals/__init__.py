@@ -1,0 +1,1 @@
+"""THE MESSAGES: payloads, names and typed senders; the contract with operators."""

@@ -1,0 +1,1 @@
+"""Seeded worlds on the real authority, and the invariants they must keep."""

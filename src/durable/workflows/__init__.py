@@ -1,0 +1,1 @@
+"""THE MEMORY: durable control flow; waits, timers, retries, messages."""
