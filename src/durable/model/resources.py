@@ -1,0 +1,119 @@
+"""What work asks for and nodes have: exact whole numbers of cpu, memory and gpus."""
+
+from collections.abc import Mapping
+from operator import add, sub
+from typing import Annotated, Any, ClassVar, cast
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from durable.model.quantities import (
+    MAX_QUANTITY,
+    read_count,
+    read_cpu_millis,
+    read_memory_mib,
+    show_cpu,
+    show_memory,
+)
+from durable.model.value import Value
+
+Quantity = Annotated[int, Field(strict=True, ge=0, le=MAX_QUANTITY)]
+
+DIMENSIONS = ("cpu_millis", "memory_mib", "gpus")
+_FRIENDLY = {"cpu": "cpu_millis", "memory": "memory_mib", "gpu": "gpus"}
+
+
+class Resources(Value):
+    """An amount of resources; as a request it is rounded up, so that work gets what it asked."""
+
+    rounds_up: ClassVar[bool] = True
+
+    cpu_millis: Quantity
+    memory_mib: Quantity = 0
+    gpus: Quantity = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_friendly_form(cls, data: Any) -> Any:
+        """`{cpu: 500m, memory: 1Gi, gpu: 1}` in exact units; each bad entry keeps its own name."""
+        if not isinstance(data, Mapping) or not _FRIENDLY.keys() & data.keys():
+            return cast(Any, data)
+        exact = dict(cast(Mapping[str, Any], data))
+        errors: list[InitErrorDetails] = []
+        for name in [name for name in _FRIENDLY if name in exact]:
+            value = exact.pop(name)
+            try:
+                if _FRIENDLY[name] in exact:
+                    raise ValueError(f"got {name} and {_FRIENDLY[name]}; allowed: one of the two")
+                exact[_FRIENDLY[name]] = cls._read(name, value)
+            except ValueError as error:
+                refusal = PydanticCustomError("quantity", "{sentence}", {"sentence": str(error)})
+                errors.append(InitErrorDetails(type=refusal, loc=(name,), input=value))
+        if errors:
+            raise ValidationError.from_exception_data(cls.__name__, errors)
+        return exact
+
+    @classmethod
+    def _read(cls, name: str, value: object) -> int:
+        if name == "cpu":
+            return read_cpu_millis(value)
+        if name == "memory":
+            return read_memory_mib(value, round_up=cls.rounds_up)
+        return read_count(value)
+
+    @property
+    def amounts(self) -> tuple[int, int, int]:
+        """The three amounts in the order of DIMENSIONS."""
+        return (self.cpu_millis, self.memory_mib, self.gpus)
+
+    @property
+    def is_zero(self) -> bool:
+        return not any(self.amounts)
+
+    def __eq__(self, other: object) -> bool:
+        # By amount alone: a capacity and a request of the same size are the same size.
+        return isinstance(other, Resources) and self.amounts == other.amounts
+
+    def __hash__(self) -> int:
+        return hash(self.amounts)
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return Resources.of(*map(add, self.amounts, other.amounts))
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        lacking = other.shortfall(self)
+        if lacking:
+            raise ValueError(f"cannot take {other} from {self}: not enough {', '.join(lacking)}")
+        return Resources.of(*map(sub, self.amounts, other.amounts))
+
+    def __mul__(self, times: int) -> "Resources":
+        return Resources.of(*(amount * times for amount in self.amounts))
+
+    def fits_in(self, other: "Resources") -> bool:
+        return not self.shortfall(other)
+
+    def shortfall(self, other: "Resources") -> tuple[str, ...]:
+        """The dimensions in which `other` has less than this."""
+        pairs = zip(DIMENSIONS, self.amounts, other.amounts, strict=True)
+        return tuple(name for name, mine, theirs in pairs if mine > theirs)
+
+    def __str__(self) -> str:
+        parts = [show_cpu(self.cpu_millis)]
+        if self.memory_mib:
+            parts.append(show_memory(self.memory_mib))
+        if self.gpus:
+            parts.append(f"{self.gpus} gpu")
+        return ", ".join(parts)
+
+    @staticmethod
+    def of(cpu_millis: int, memory_mib: int = 0, gpus: int = 0) -> "Resources":
+        return Resources(cpu_millis=cpu_millis, memory_mib=memory_mib, gpus=gpus)
+
+
+class Capacity(Resources):
+    """What a node has; rounded down, so that nobody is promised more than is there."""
+
+    rounds_up: ClassVar[bool] = False
+
+
+ZERO = Resources.of(0)

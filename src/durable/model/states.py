@@ -1,0 +1,183 @@
+"""The states of every object, told apart by name, with one table each of the legal moves."""
+
+from enum import StrEnum
+
+from durable.model.moves import Moves
+
+
+class ReservationState(StrEnum):
+    HELD = "held"
+    BOUND = "bound"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+
+RESERVATION_MOVES = Moves(
+    ReservationState.HELD,
+    {
+        ReservationState.HELD: (
+            ReservationState.BOUND,
+            ReservationState.RELEASED,
+            ReservationState.EXPIRED,
+        ),
+        ReservationState.BOUND: (),
+        ReservationState.RELEASED: (),
+        ReservationState.EXPIRED: (),
+    },
+)
+
+
+class BindingState(StrEnum):
+    BOUND = "bound"
+    STARTING = "starting"
+    RUNNING = "running"
+    READY = "ready"
+    SERVING = "serving"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+    RELEASED = "released"
+
+
+_TROUBLE = (BindingState.UNKNOWN, BindingState.FAILED, BindingState.RELEASED)
+# Reports may be lost on the way, so what was observed last may skip a step, forward or back.
+_OBSERVED = (BindingState.RUNNING, BindingState.READY, BindingState.SERVING)
+
+BINDING_MOVES = Moves(
+    BindingState.BOUND,
+    {
+        BindingState.BOUND: (BindingState.STARTING, *_TROUBLE),
+        BindingState.STARTING: (*_OBSERVED, *_TROUBLE),
+        BindingState.RUNNING: (BindingState.READY, BindingState.SERVING, *_TROUBLE),
+        BindingState.READY: (BindingState.RUNNING, BindingState.SERVING, *_TROUBLE),
+        BindingState.SERVING: (BindingState.RUNNING, BindingState.READY, *_TROUBLE),
+        BindingState.UNKNOWN: (
+            BindingState.BOUND,
+            BindingState.STARTING,
+            *_OBSERVED,
+            BindingState.FAILED,
+            BindingState.RELEASED,
+        ),
+        BindingState.FAILED: (BindingState.RELEASED,),
+        BindingState.RELEASED: (),
+    },
+)
+
+
+class NodeState(StrEnum):
+    READY = "ready"
+    UNKNOWN = "unknown"
+    LOST = "lost"
+    REMOVED = "removed"
+
+
+NODE_MOVES = Moves(
+    NodeState.READY,
+    {
+        NodeState.READY: (NodeState.UNKNOWN, NodeState.REMOVED),
+        NodeState.UNKNOWN: (NodeState.READY, NodeState.LOST),
+        # A lost node may come back; its agent then stops what was moved elsewhere.
+        NodeState.LOST: (NodeState.READY, NodeState.REMOVED),
+        NodeState.REMOVED: (),
+    },
+)
+
+
+class RegionState(StrEnum):
+    OPEN = "open"
+    FENCED = "fenced"
+
+
+# Fencing raises the epoch, failback opens the region again: nothing between the two changes
+# what the authority accepts, so the stages of a recovery are the recovery's own.
+REGION_MOVES = Moves(
+    RegionState.OPEN,
+    {
+        RegionState.OPEN: (RegionState.FENCED,),
+        RegionState.FENCED: (RegionState.OPEN,),
+    },
+)
+
+
+class OverrideState(StrEnum):
+    PROPOSED = "proposed"
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    REJECTED = "rejected"
+
+
+OVERRIDE_MOVES = Moves(
+    OverrideState.PROPOSED,
+    {
+        OverrideState.PROPOSED: (
+            OverrideState.ACTIVE,
+            OverrideState.REJECTED,
+            OverrideState.REVOKED,
+            OverrideState.EXPIRED,
+        ),
+        OverrideState.ACTIVE: (OverrideState.EXPIRED, OverrideState.REVOKED),
+        OverrideState.EXPIRED: (),
+        OverrideState.REVOKED: (),
+        OverrideState.REJECTED: (),
+    },
+)
+
+
+class PolicyState(StrEnum):
+    """The state of one policy revision in one region."""
+
+    PUBLISHED = "published"
+    SHADOW = "shadow"
+    CANARY = "canary"
+    ACTIVE = "active"
+    SUPERSEDED = "superseded"
+    ROLLED_BACK = "rolled_back"
+
+
+_POLICY_ENDS = (PolicyState.SUPERSEDED, PolicyState.ROLLED_BACK)
+
+POLICY_MOVES = Moves(
+    PolicyState.PUBLISHED,
+    {
+        # Only the canary's region sees a canary; elsewhere promotion comes straight from shadow.
+        PolicyState.PUBLISHED: (
+            PolicyState.SHADOW,
+            PolicyState.CANARY,
+            PolicyState.ACTIVE,
+            *_POLICY_ENDS,
+        ),
+        PolicyState.SHADOW: (PolicyState.CANARY, PolicyState.ACTIVE, *_POLICY_ENDS),
+        PolicyState.CANARY: (PolicyState.ACTIVE, *_POLICY_ENDS),
+        PolicyState.ACTIVE: _POLICY_ENDS,
+        # A rollback restores the revision that the rolled back one had superseded.
+        PolicyState.SUPERSEDED: (PolicyState.ACTIVE, PolicyState.ROLLED_BACK),
+        PolicyState.ROLLED_BACK: (),
+    },
+)
+
+
+class RequestState(StrEnum):
+    """The state of a scheduling request: from the queue to the work's first serving moment."""
+
+    PENDING = "pending"
+    RESERVED = "reserved"
+    BOUND = "bound"
+    PLACED = "placed"
+    WITHDRAWN = "withdrawn"
+    TIMED_OUT = "timed_out"
+
+
+_GIVEN_UP = (RequestState.WITHDRAWN, RequestState.TIMED_OUT)
+
+REQUEST_MOVES = Moves(
+    RequestState.PENDING,
+    {
+        RequestState.PENDING: (RequestState.RESERVED, *_GIVEN_UP),
+        # An expired lease or a failed start puts the request back into the queue.
+        RequestState.RESERVED: (RequestState.BOUND, RequestState.PENDING, *_GIVEN_UP),
+        RequestState.BOUND: (RequestState.PLACED, RequestState.PENDING, *_GIVEN_UP),
+        RequestState.PLACED: (),
+        RequestState.WITHDRAWN: (),
+        RequestState.TIMED_OUT: (),
+    },
+)

@@ -1,0 +1,63 @@
+"""The one kind of noun: an immutable value that refuses unknown fields and guessed types."""
+
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+# Where a lenient reading would change the meaning: "1", 1.0 and True are not the integer 1.
+# Enums, moments and sequences stay lenient, because JSON and YAML write them as text and lists.
+_EXACT = frozenset({"int", "float", "bool", "str", "bytes", "decimal"})
+_MOMENTS = frozenset({"datetime", "date", "time", "timedelta"})
+# A JSON object's keys are always text, so an integer key must be readable from text.
+_UNTOUCHED = frozenset({"keys_schema", "metadata", "serialization", "default"})
+
+
+def _refuse_number(value: object) -> object:
+    text = value.strip().lstrip("+-").replace(".", "", 1) if isinstance(value, str) else ""
+    if isinstance(value, int | float) or text.isdigit():
+        raise PydanticCustomError("moment_type", "Input should be text, never a number of seconds")
+    return value
+
+
+def _exact(schema: Any) -> Any:
+    """The schema with every scalar in it made exact; nested models have seen to their own."""
+    if isinstance(schema, list):
+        return [_exact(item) for item in cast(list[Any], schema)]
+    if isinstance(schema, tuple):
+        return tuple(_exact(item) for item in cast(tuple[Any, ...], schema))
+    if not isinstance(schema, dict):
+        return schema
+    node = dict(cast(dict[str, Any], schema))
+    kind = node.get("type")
+    if kind == "model":
+        return node
+    if kind in _EXACT:
+        node.setdefault("strict", True)
+    if kind in _MOMENTS:
+        return core_schema.no_info_before_validator_function(_refuse_number, cast(CoreSchema, node))
+    return {key: inner if key in _UNTOUCHED else _exact(inner) for key, inner in node.items()}
+
+
+def _exact_model(schema: Any) -> Any:
+    """The same below the model's own node, which model validators may have wrapped."""
+    node = cast(dict[str, Any], schema)
+    if node.get("type") == "definitions":
+        return node | {"schema": _exact_model(node["schema"])}
+    if node.get("type") == "model":
+        return node | {"schema": _exact(node["schema"])}
+    if "schema" in node:
+        return node | {"schema": _exact_model(node["schema"])}
+    return node
+
+
+class Value(BaseModel):
+    """A frozen value: equal content is equal, and nothing is coerced where meaning is lost."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        return cast(CoreSchema, _exact_model(handler(source)))
