@@ -1,0 +1,1 @@
+"""Temporal and PostgreSQL from wheels, supervised in one state directory."""
