@@ -32,6 +32,10 @@ class Resources(Value):
     memory_mib: Quantity = 0
     gpus: Quantity = 0
 
+    @classmethod
+    def known_fields(cls) -> tuple[str, ...]:
+        return (*_FRIENDLY, *DIMENSIONS)
+
     @model_validator(mode="before")
     @classmethod
     def _read_friendly_form(cls, data: Any) -> Any:

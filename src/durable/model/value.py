@@ -57,6 +57,11 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
+    def known_fields(cls) -> tuple[str, ...]:
+        """The names that input may use, for telling people what they could have meant."""
+        return tuple(cls.model_fields)
+
+    @classmethod
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler, /
     ) -> CoreSchema:
