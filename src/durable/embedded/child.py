@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from durable.embedded.errors import PortTakenError, StackError, disk_error
-from durable.embedded.process import POLL_SECONDS, Process, identify
+from durable.embedded.process import POLL_SECONDS, identify
+from durable.stack_record import Process
 
 READY_DEADLINE_SECONDS = 120.0
 STOP_DEADLINE_SECONDS = 20.0

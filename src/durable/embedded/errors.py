@@ -1,13 +1,13 @@
-"""The one error of the embedded stack: a sentence that a person can act on."""
+"""Failures of the embedded stack, each one a sentence that a person can act on."""
 
 from __future__ import annotations
 
 import errno
 from pathlib import Path
 
+from durable.stack_record import StackError
 
-class StackError(Exception):
-    """The stack refuses or fails, and its text is the sentence to show."""
+__all__ = ["PortTakenError", "StackError", "disk_error"]
 
 
 class PortTakenError(StackError):

@@ -1,4 +1,4 @@
-"""A process is its pid and its start time, so that a reused pid is never signalled."""
+"""Processes by pid and start time, so that a reused pid is never signalled."""
 
 from __future__ import annotations
 
@@ -9,18 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from durable.stack_record import Process
 
 POLL_SECONDS = 0.02
-
-
-class Process(BaseModel):
-    """One process of this boot of this machine."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    pid: int
-    started: str
 
 
 def identify(pid: int) -> Process | None:
@@ -30,6 +21,7 @@ def identify(pid: int) -> Process | None:
 
 
 def is_alive(process: Process) -> bool:
+    """Whether this very process still runs."""
     return identify(process.pid) == process
 
 

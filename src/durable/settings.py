@@ -1,0 +1,157 @@
+"""Every setting of durable, read from the environment and checked in one place."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FilePath,
+    Json,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from durable.stack_record import StackRecord, is_running, read_record
+
+PREFIX = "DURABLE_"
+
+PostgresUrl = Annotated[str, StringConstraints(pattern=r"^postgresql://[^\s/]+/[^\s/?]+(\?\S*)?$")]
+HostAndPort = Annotated[
+    str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[^\s/:]+):[1-9][0-9]{0,4}$")
+]
+WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+\S*$")]
+Namespace = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")]
+
+
+class SettingsError(Exception):
+    """A setting is wrong or missing, and the text is the sentence to show."""
+
+
+class Settings(BaseModel):
+    """Where the state, the authority and Temporal are; an unset address means the own stack's.
+
+    The description of a field says what is allowed and is shown when a value is not.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    state_dir: Path = Field(default=Path(".durable"), description="a directory")
+    database_url: PostgresUrl | None = Field(
+        default=None,
+        repr=False,
+        description="a URL like postgresql://user:password@host:5432/database",
+    )
+    regional_database_urls: Json[dict[str, PostgresUrl]] = Field(
+        default={},
+        repr=False,
+        description='a JSON object like {"us-east": "postgresql://user:password@host/database"}',
+    )
+    temporal_address: HostAndPort | None = Field(
+        default=None, description="an address like host:7233"
+    )
+    temporal_namespace: Namespace = Field(
+        default="durable", description="a name of letters, digits, '.', '_' and '-'"
+    )
+    temporal_tls: bool = Field(default=False, description="true or false")
+    temporal_tls_ca: FilePath | None = Field(default=None, description="a file that exists")
+    temporal_tls_cert: FilePath | None = Field(default=None, description="a file that exists")
+    temporal_tls_key: FilePath | None = Field(default=None, description="a file that exists")
+    temporal_api_key: SecretStr | None = Field(default=None, description="an API key")
+    temporal_ui_url: WebUrl | None = Field(default=None, description="a URL like http://host:8233")
+    debug: bool = Field(default=False, description="true or false")
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str], *, state_dir: Path | None = None
+    ) -> Self:
+        """Read the variables; a state directory given by the caller wins over the variable."""
+        given = {
+            name.removeprefix(PREFIX).lower(): value
+            for name, value in environment.items()
+            if name.startswith(PREFIX) and value
+        }
+        _refuse_unknown(given)
+        if state_dir is not None:
+            given["state_dir"] = str(state_dir)
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise SettingsError(_sentence(error, given)) from None
+
+    def require_database_url(self) -> str:
+        """The authority's database: the one that is set, else the running stack's."""
+        return self.database_url or self._of_stack("database_url")
+
+    def require_temporal_address(self) -> str:
+        """Temporal's frontend: the one that is set, else the running stack's."""
+        return self.temporal_address or self._of_stack("temporal_address")
+
+    def require_temporal_ui_url(self) -> str:
+        """Temporal's UI: the one that is set, else the running stack's."""
+        return self.temporal_ui_url or self._of_stack("temporal_ui_url")
+
+    @model_validator(mode="after")
+    def _secrets_travel_encrypted(self) -> Self:
+        needing = ("temporal_api_key", "temporal_tls_ca", "temporal_tls_cert", "temporal_tls_key")
+        for field in needing:
+            if getattr(self, field) is not None and not self.temporal_tls:
+                raise ValueError(f"{variable(field)} needs {variable('temporal_tls')}=true")
+        if (self.temporal_tls_cert is None) != (self.temporal_tls_key is None):
+            pair = f"{variable('temporal_tls_cert')} and {variable('temporal_tls_key')}"
+            raise ValueError(f"{pair} need each other")
+        return self
+
+    def _of_stack(self, field: str) -> str:
+        record = self._running_stack()
+        address: str | None = getattr(record, field, None)
+        if address is None:
+            raise SettingsError(
+                f"No stack of durable in {self.state_dir} offers this: "
+                f"run durable up, or set {variable(field)}."
+            )
+        return address
+
+    def _running_stack(self) -> StackRecord | None:
+        return read_record(self.state_dir) if is_running(self.state_dir) else None
+
+
+def variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = list(Settings.model_fields)
+    for field in sorted(given.keys() - set(known)):
+        close = difflib.get_close_matches(field, known, n=1)
+        hint = f" (did you mean {variable(close[0])}?)" if close else ""
+        raise SettingsError(
+            f"{variable(field)} is not a setting{hint}: "
+            f"known are {', '.join(variable(name) for name in known)}."
+        )
+
+
+def _sentence(error: ValidationError, given: Mapping[str, str]) -> str:
+    problem = error.errors(include_url=False)[0]
+    if not problem["loc"]:
+        return problem["msg"].removeprefix("Value error, ") + "."
+    field = str(problem["loc"][0])
+    return f"{variable(field)} is {_shown(field, given)}, which is not {_allowed(field)}."
+
+
+def _shown(field: str, given: Mapping[str, str]) -> str:
+    # A malformed URL may carry its password anywhere, so no part of it is safe to show.
+    secret = field in ("database_url", "regional_database_urls", "temporal_api_key")
+    return "set to something (not shown, it may hold a password)" if secret else repr(given[field])
+
+
+def _allowed(field: str) -> str:
+    info: Any = Settings.model_fields[field]
+    return info.description
