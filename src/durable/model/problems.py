@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from durable.model.findings import SENTENCE
 from durable.model.locations import Location, dotted, value_types_at
 from durable.model.quoting import quote
 from durable.model.value import Value
@@ -87,7 +88,7 @@ def _clause(details: ErrorDetails, value: str, expected: Sequence[type[Value]]) 
     if details["type"] == "value_error":
         # Our own validators say the whole clause themselves.
         return str(context["error"])
-    if details["type"] == "quantity":
+    if details["type"] == SENTENCE:
         return details["msg"]
     if details["type"] in ("model_type", "model_attributes_type"):
         allowed = f"a mapping with the fields {_names(expected)}"

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from operator import add, sub
 from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, model_validator
 
+from durable.model.findings import Finding, refuse
 from durable.model.quantities import (
     MAX_QUANTITY,
     read_count,
@@ -43,7 +43,7 @@ class Resources(Value):
         if not isinstance(data, Mapping) or not _FRIENDLY.keys() & data.keys():
             return cast(Any, data)
         exact = dict(cast(Mapping[str, Any], data))
-        errors: list[InitErrorDetails] = []
+        findings: list[Finding] = []
         for name in [name for name in _FRIENDLY if name in exact]:
             value = exact.pop(name)
             try:
@@ -51,10 +51,8 @@ class Resources(Value):
                     raise ValueError(f"got {name} and {_FRIENDLY[name]}; allowed: one of the two")
                 exact[_FRIENDLY[name]] = cls._read(name, value)
             except ValueError as error:
-                refusal = PydanticCustomError("quantity", "{sentence}", {"sentence": str(error)})
-                errors.append(InitErrorDetails(type=refusal, loc=(name,), input=value))
-        if errors:
-            raise ValidationError.from_exception_data(cls.__name__, errors)
+                findings.append(Finding((name,), value, str(error)))
+        refuse(cls.__name__, findings)
         return exact
 
     @classmethod
@@ -100,6 +98,17 @@ class Resources(Value):
         """The dimensions in which `other` has less than this."""
         pairs = zip(DIMENSIONS, self.amounts, other.amounts, strict=True)
         return tuple(name for name, mine, theirs in pairs if mine > theirs)
+
+    def excess(self, limit: "Resources") -> str:
+        """By how much this is more than the limit, in words; empty when it fits."""
+        pairs = zip(self.amounts, limit.amounts, strict=True)
+        cpu_millis, memory_mib, gpus = (max(mine - theirs, 0) for mine, theirs in pairs)
+        parts = [
+            show_cpu(cpu_millis) if cpu_millis else "",
+            f"{show_memory(memory_mib)} memory" if memory_mib else "",
+            f"{gpus} gpu" if gpus else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     def __str__(self) -> str:
         parts = [show_cpu(self.cpu_millis)]

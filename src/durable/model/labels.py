@@ -1,0 +1,47 @@
+"""What nodes are marked with: labels that attract work, and taints that keep it away."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from durable.model.ids import Identifier
+from durable.model.value import Value
+
+
+class LabelKey(Identifier):
+    __slots__ = ()
+
+    pattern = re.compile("[a-z0-9](?:[a-z0-9._/-]*[a-z0-9])?")
+    allowed = (
+        "1 to 63 characters of a-z, 0-9, '-', '.', '_' and '/', "
+        "starting and ending with a letter or digit"
+    )
+
+
+class LabelValue(Identifier):
+    __slots__ = ()
+
+    pattern = re.compile("[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+    allowed = (
+        "1 to 63 characters of a-z, 0-9, '-', '.' and '_', "
+        "starting and ending with a letter or digit"
+    )
+
+
+Labels = Annotated[Mapping[LabelKey, LabelValue], Field(max_length=32)]
+
+
+class TaintEffect(StrEnum):
+    NO_SCHEDULE = "no-schedule"
+    PREFER_NO_SCHEDULE = "prefer-no-schedule"
+
+
+class Taint(Value):
+    """A mark that work must tolerate by name before it may (or should) come here."""
+
+    key: LabelKey
+    value: LabelValue
+    effect: TaintEffect
