@@ -73,8 +73,8 @@ class _Loader(yaml.SafeLoader):
 
 def read_documents(text: str) -> Iterator[Document]:
     """The documents of some YAML, read lazily, so that a bad one does not hide earlier ones."""
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         for count, node in enumerate(_nodes(loader)):
             if count == MAX_DOCUMENTS:
                 raise Unreadable(_line(node), f"more than {MAX_DOCUMENTS} documents")
@@ -87,8 +87,6 @@ def read_documents(text: str) -> Iterator[Document]:
         line = text.count("\n", 0, error.position) + 1
         character = quote(text[error.position : error.position + 1])
         raise Unreadable(line, f"the character {character} is not allowed in YAML") from error
-    finally:
-        loader.dispose()
 
 
 def _nodes(loader: _Loader) -> Iterator[Node]:

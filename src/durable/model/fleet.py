@@ -91,4 +91,4 @@ class Fleet(Value):
 
 def _stranger(location: Location, name: str, kind: str, known: Collection[str]) -> Finding:
     listed = ", ".join(islice(known, _NAMES_SHOWN)) + (", ..." if len(known) > _NAMES_SHOWN else "")
-    return Finding(location, name, f"got {quote(str(name))}; allowed: {kind}: {listed or 'none'}")
+    return Finding(location, name, f"got {quote(name)}; allowed: {kind}: {listed or 'none'}")

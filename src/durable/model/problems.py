@@ -1,6 +1,6 @@
 """What is wrong with some input, in sentences: the field, the value, and what is allowed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -61,7 +61,8 @@ class Problem:
 
 def problems_in(error: ValidationError, model: type[Value]) -> list[Problem]:
     """Every problem of a failed validation of `model`, in the order of the input's fields."""
-    return [_problem(details, model) for details in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)
+    return [_problem(details, model) for details in errors if not _echoes(details)]
 
 
 def sentences(problems: Iterable[Problem]) -> str:
@@ -69,6 +70,16 @@ def sentences(problems: Iterable[Problem]) -> str:
     lines = [str(problem) for problem in problems]
     rest = len(lines) - _TOLD_AT_MOST
     return "\n".join(lines[:_TOLD_AT_MOST] + ([f"and {rest} more"] if rest > 0 else []))
+
+
+def _echoes(details: ErrorDetails) -> bool:
+    """A list counts as too short when its entries were refused; those are told already."""
+    given = details["input"]
+    return (
+        details["type"] == "too_short"
+        and isinstance(given, Sized)
+        and len(given) >= details.get("ctx", {})["min_length"]
+    )
 
 
 def _problem(details: ErrorDetails, model: type[Value]) -> Problem:

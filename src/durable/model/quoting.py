@@ -12,7 +12,8 @@ _short.maxstring = _short.maxother = _short.maxlong = LIMIT
 def quote(value: object) -> str:
     """The value as Python would write it, cut to 80 characters."""
     try:
-        text = _short.repr(value)
+        # A name is shown as what was written, without its kind.
+        text = _short.repr(str(value) if isinstance(value, str) else value)
     except ValueError:
         # Python refuses to print integers past some thousand digits.
         return "a number of thousands of digits"

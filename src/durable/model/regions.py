@@ -95,7 +95,7 @@ class Region(Value):
             here = ("pools", index)
             if pool.zone not in self.zones:
                 known = ", ".join(self.zones)
-                clause = f"got {quote(str(pool.zone))}; allowed: a zone of {self.id}: {known}"
+                clause = f"got {quote(pool.zone)}; allowed: a zone of {self.id}: {known}"
                 yield Finding((*here, "zone"), pool.zone, clause)
             if pool.capacity.gpus > MAX_GPUS_PER_NODE:
                 clause = f"got {pool.capacity.gpus} gpus a node; allowed: up to {MAX_GPUS_PER_NODE}"
