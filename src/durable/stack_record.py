@@ -33,6 +33,7 @@ class Part(BaseModel):
     name: str
     address: str
     process: Process | None = None
+    stop_signals: tuple[int, ...] = ()
 
 
 class StackRecord(BaseModel):

@@ -87,15 +87,19 @@ class RunningChild:
         raise StackError(f"{self.child.name} (pid {self.process.pid}) does not end.")
 
     def failure(self) -> StackError:
-        """Why it ended, in the words of its own log."""
+        """Why it ended (it has), in the words of its own log."""
         text = self._log_since_start()
         if "address already in use" in text.lower():
             return PortTakenError(f"{self.child.name} found its port taken by another process.")
+        code = self._popen.returncode
+        if code < 0:
+            return StackError(f"{self.child.name} was killed by {signal.Signals(-code).name}.")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         told = [line for line in lines if "FATAL" in line or "PANIC" in line or "rror" in line]
         last = next(reversed(told or lines), "it said nothing")
-        code = self.exit_code()
-        return StackError(f"{self.child.name} ended with code {code}: {last} ({self.child.log})")
+        return StackError(
+            f"{self.child.name} ended with code {code}: {last} (its log is {self.child.log})."
+        )
 
     def _log_since_start(self) -> str:
         with self.child.log.open("rb") as log:
@@ -108,7 +112,7 @@ def spawn(child: Child) -> RunningChild:
     """Start a child in a session of its own, once its predecessor is gone to the last process."""
     try:
         child.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _sole_user(child) as lock, _open_log(child.log) as log:
+        with _sole_user(child) as lock, open_log(child.log) as log:
             child.prepare()
             log_start = log.tell()
             return RunningChild(child, _popen(child, lock, log), log_start)
@@ -158,7 +162,7 @@ def _sole_user(child: Child) -> IO[bytes]:
             return lock
 
 
-def _open_log(path: Path) -> IO[bytes]:
+def open_log(path: Path) -> IO[bytes]:
     if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
         path.replace(path.with_suffix(".log.1"))
     log = path.open("ab")

@@ -60,6 +60,17 @@ async def answers(address: str) -> bool:
         return False
 
 
+async def healthy_namespace(settings: Settings, address: str) -> None:
+    """Return when the server serves our namespace, else say what is wrong."""
+    client = await connect(settings, address)
+    wanted = DescribeNamespaceRequest(namespace=client.namespace)
+    try:
+        await client.service_client.check_health(timeout=PROBE_TIMEOUT)
+        await client.workflow_service.describe_namespace(wanted, timeout=PROBE_TIMEOUT)
+    except RPCError as error:
+        raise StackError(f"it answered: {error.message}") from error
+
+
 async def register(settings: Settings, address: str) -> None:
     """Create what is missing, and wait until searches by our attributes work."""
     client = await connect(settings, address)

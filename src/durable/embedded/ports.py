@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from itertools import chain
 from pathlib import Path
 
 HOST = "127.0.0.1"
 LISTEN = "0A"
+FREE_PORT_ATTEMPTS = 100
 
 
 def free_port() -> int:
@@ -31,9 +33,10 @@ def is_free(port: int) -> bool:
         return True
 
 
-def choose_port(preferred: Iterable[int]) -> int:
+def choose_port(preferred: Iterable[int], *, avoid: Container[int] = ()) -> int:
     """The first preferred port that is free, else any free one."""
-    return next((port for port in preferred if is_free(port)), None) or free_port()
+    candidates = chain(preferred, (free_port() for _ in range(FREE_PORT_ATTEMPTS)))
+    return next(port for port in candidates if port not in avoid and is_free(port))
 
 
 def listens(pid: int, port: int) -> bool:

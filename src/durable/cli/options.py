@@ -1,0 +1,26 @@
+"""The options that every command takes, and the settings that follow from them."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from durable.settings import Settings
+
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        help="Where the stack keeps everything (or DURABLE_STATE_DIR; default .durable).",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
+]
+
+
+def load_settings(state_dir: Path | None) -> Settings:
+    """The settings of this process, where the option wins over the variable."""
+    return Settings.from_environment(os.environ, state_dir=state_dir)

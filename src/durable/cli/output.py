@@ -1,0 +1,75 @@
+"""What people and programs read: results on stdout, progress and errors on stderr."""
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+# Not highlighted and not wrapped: a sentence or an address stays one line in a pipe.
+results = Console(highlight=False, soft_wrap=True)
+progress = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: BaseModel | Mapping[str, Any]) -> None:
+    """One JSON object for programs."""
+    content = value.model_dump(mode="json") if isinstance(value, BaseModel) else dict(value)
+    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_error(sentence: str) -> None:
+    """One sentence on what went wrong."""
+    progress.print(f"[bold red]Error:[/] {escape(sentence)}")
+
+
+def print_unknown_error(error: Exception) -> None:
+    """An error that nobody foresaw: its name and text, and how to see more."""
+    print_error(f"{type(error).__name__}: {error}")
+    progress.print("Run again with [bold]durable --debug[/] (or DURABLE_DEBUG=1) for the details.")
+
+
+def print_traceback() -> None:
+    sys.stderr.write(traceback.format_exc())
+
+
+class Steps:
+    """Steps with their times: a spinner for the present one on a terminal, else plain lines."""
+
+    def __init__(self) -> None:
+        self._spinner: Status | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._rest()
+
+    def begin(self, text: str) -> None:
+        self._rest()
+        if progress.is_terminal:
+            self._spinner = progress.status(f"{escape(text)} ...")
+            self._spinner.start()
+
+    def done(self, text: str, seconds: float) -> None:
+        self._rest()
+        progress.print(f"[green]✓[/] {escape(text)} [dim]({seconds:.1f} s)[/]")
+
+    def note(self, text: str) -> None:
+        progress.print(f"[yellow]•[/] {escape(text)}")
+
+    def _rest(self) -> None:
+        if self._spinner is not None:
+            self._spinner.stop()
+            self._spinner = None

@@ -1,0 +1,69 @@
+"""What the stack is made of: each part is started here, in this order."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from durable.authority.errors import AuthorityError
+from durable.authority.migrations import upgrade
+from durable.embedded.errors import StackError
+from durable.embedded.namespace import register
+from durable.embedded.ports import HOST
+from durable.embedded.postgres import EmbeddedPostgres
+from durable.embedded.supervisor import Supervisor
+from durable.embedded.temporal import temporal_child
+from durable.settings import Settings
+
+DATABASE = "durable"
+POSTGRES_PORTS = {"postgres": 5432}
+TEMPORAL_PORTS = {"temporal": 7233, "temporal-ui": 8233}
+
+
+def start_stack(supervisor: Supervisor, settings: Settings) -> None:
+    """Bring every part up, or use the one that the settings name."""
+    database_url = _postgres(supervisor, settings.database_url)
+    with supervisor.step("Migrate the database"):
+        _migrate(database_url)
+    address = _temporal(supervisor, settings)
+    with supervisor.step(f"Register namespace {settings.temporal_namespace}"):
+        asyncio.run(register(settings, address))
+
+
+def _postgres(supervisor: Supervisor, theirs: str | None) -> str:
+    if theirs is not None:
+        # Only where it is: the rest of the URL may hold a password.
+        where = urlsplit(theirs)
+        address = f"{where.hostname}:{where.port or POSTGRES_PORTS['postgres']}"
+        supervisor.use("postgres", address, "DURABLE_DATABASE_URL")
+        return theirs
+    server = EmbeddedPostgres(supervisor.directory / "postgres")
+    with supervisor.step("Start PostgreSQL"):
+        supervisor.launch(POSTGRES_PORTS, lambda ports: server.child(ports["postgres"]))
+        url = server.ensure_database(DATABASE)
+    supervisor.save(database_url=url)
+    return url
+
+
+def _migrate(database_url: str) -> None:
+    try:
+        upgrade(database_url)
+    except AuthorityError as error:
+        raise StackError(str(error)) from error
+
+
+def _temporal(supervisor: Supervisor, settings: Settings) -> str:
+    if settings.temporal_address is not None:
+        supervisor.use("temporal", settings.temporal_address, "DURABLE_TEMPORAL_ADDRESS")
+        supervisor.save(temporal_ui_url=settings.temporal_ui_url)
+        return settings.temporal_address
+    directory = supervisor.directory / "temporal"
+    with supervisor.step("Start Temporal"):
+        ports = supervisor.launch(
+            TEMPORAL_PORTS,
+            lambda ports: temporal_child(directory, ports["temporal"], ports["temporal-ui"]),
+        )
+    address = f"{HOST}:{ports['temporal']}"
+    ui_url = f"http://{HOST}:{ports['temporal-ui']}"
+    supervisor.save(temporal_address=address, temporal_ui_url=ui_url)
+    return address

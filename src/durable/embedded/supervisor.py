@@ -1,0 +1,164 @@
+"""Run children in a state directory until asked to stop, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from durable.embedded.child import Child, spawn
+from durable.embedded.errors import PortTakenError, StackError
+from durable.embedded.events import Event, Report
+from durable.embedded.keeper import Keeper
+from durable.embedded.ports import HOST, choose_port
+from durable.embedded.process import identify
+from durable.embedded.shutdown import stop_orphans
+from durable.embedded.state import StateDirectory
+from durable.stack_record import Part, Process, StackRecord, lock_path, read_record
+
+PORT_ATTEMPTS = 3
+TICK_SECONDS = 0.1
+
+
+class StopRequest:
+    """A plain flag: a signal handler may set it where it must not take a lock."""
+
+    def __init__(self) -> None:
+        self.made = False
+
+    def make(self, *_: object) -> None:
+        self.made = True
+
+
+class Supervisor:
+    """The one process that owns a state directory while its stack runs."""
+
+    def __init__(self, directory: Path, report: Report, stop: StopRequest) -> None:
+        self._state = StateDirectory(directory)
+        self._report = report
+        self._stop = stop
+        self._keepers: list[Keeper] = []
+        self._used: list[Part] = []
+        self._record = StackRecord(supervisor=_myself())
+
+    @property
+    def directory(self) -> Path:
+        return self._state.path
+
+    def run(self, start: Callable[[Supervisor], None]) -> None:
+        """Start, then block until a stop request; a StackError tells why it could not go on."""
+        self._state.prepare()
+        with self._state.locked():
+            try:
+                self._recover()
+                start(self)
+                self.save(phase="running")
+                self._report(Event(kind="running", text=self._record.temporal_ui_url or ""))
+                self._keep()
+            except StackError as error:
+                self._stop_children()
+                self._remember_failure(error)
+                raise
+            finally:
+                self._stop_children()
+            self._state.remove_record()
+
+    def launch(
+        self, usual_ports: Mapping[str, int], make: Callable[[Mapping[str, int]], Child]
+    ) -> dict[str, int]:
+        """Start a child on the usual ports if it can, and on others when someone was faster."""
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            ports = self._choose_ports(usual_ports, usual=attempt == 1)
+            running = spawn(make(ports))
+            keeper = Keeper(running, f"{HOST}:{next(iter(ports.values()))}", self.note)
+            self._keepers.append(keeper)
+            self.save()
+            try:
+                running.wait_ready(lambda: self._stop.made)
+            except PortTakenError as error:
+                self._keepers.remove(keeper)
+                if attempt == PORT_ATTEMPTS:
+                    raise
+                self.note(f"{error} Trying another.")
+                continue
+            self._state.remember_ports({**self._state.remembered_ports(), **ports})
+            return ports
+        raise AssertionError("the last attempt returns or raises")
+
+    def use(self, name: str, address: str, variable: str) -> None:
+        """Take a part that somebody else runs."""
+        self._used.append(Part(name=name, address=address))
+        self.save()
+        self.note(f"Using {name} at {address} because {variable} is set.")
+
+    def save(self, **changes: Any) -> None:
+        """Write down what runs, so that the other commands find it."""
+        parts = (*self._used, *(keeper.part() for keeper in self._keepers))
+        self._record = self._record.model_copy(update={**changes, "parts": parts})
+        self._state.write_record(self._record)
+
+    @contextmanager
+    def step(self, text: str) -> Generator[None]:
+        """Report a piece of the start, and do not begin it after a stop request."""
+        if self._stop.made:
+            raise StackError("The start was interrupted.")
+        began = time.monotonic()
+        self._report(Event(kind="begin", text=text))
+        yield
+        self._report(Event(kind="done", text=text, seconds=time.monotonic() - began))
+
+    def note(self, text: str) -> None:
+        self._report(Event(kind="note", text=text))
+
+    def _recover(self) -> None:
+        left = read_record(self.directory)
+        if left is not None and left.phase != "failed":
+            # Ours from now on, also if we die before its processes do.
+            self._state.write_record(left.model_copy(update={"supervisor": _myself()}))
+            stopped = " and ".join(stop_orphans(left)) or "nothing, all had ended"
+            self.note(f"An earlier stack here was killed. Stopped of it: {stopped}.")
+        self.save()
+
+    def _choose_ports(self, wanted: Mapping[str, int], *, usual: bool) -> dict[str, int]:
+        remembered = self._state.remembered_ports()
+        ports: dict[str, int] = {}
+        for name, port in wanted.items():
+            liked = (remembered.get(name, port), port) if usual else ()
+            ports[name] = choose_port(liked, avoid=ports.values())
+        return ports
+
+    def _keep(self) -> None:
+        while not self._stop.made:
+            time.sleep(TICK_SECONDS)
+            if not lock_path(self.directory).exists():
+                raise StackError(f"{self.directory} was removed, so the stack was stopped.")
+            changed = False
+            for keeper in self._keepers:
+                changed |= keeper.tick(time.monotonic())
+            if changed:
+                self.save()
+
+    def _stop_children(self) -> None:
+        while self._keepers:
+            self._keepers.pop().stop()
+
+    def _remember_failure(self, error: StackError) -> None:
+        """Leave the reason for `durable status`, unless the start failed: its caller has it."""
+        if self._record.phase != "running":
+            self._state.remove_record()
+            return
+        try:
+            self.save(phase="failed", reason=str(error))
+        except StackError:
+            # A full disk must not leave the record of a stack that has ended.
+            self._state.remove_record()
+
+
+def _myself() -> Process:
+    myself = identify(os.getpid())
+    if myself is None:
+        raise AssertionError("the process that asks is alive")
+    return myself
