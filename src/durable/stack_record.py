@@ -26,12 +26,13 @@ class Process(BaseModel):
 
 
 class Part(BaseModel):
-    """One server of the stack; without a process it is somebody else's and only used."""
+    """One server of the stack; ours has a process, except while it is started again."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     address: str
+    ours: bool = True
     process: Process | None = None
     stop_signals: tuple[int, ...] = ()
 

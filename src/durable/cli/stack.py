@@ -11,10 +11,11 @@ from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import Steps, print_json, progress, results
 from durable.embedded.detached import start_detached
 from durable.embedded.events import Event
-from durable.embedded.health import StackStatus, stack_status
+from durable.embedded.health import PartStatus, StackStatus, stack_status
 from durable.embedded.shutdown import stop_stack
 from durable.embedded.stack import start_stack
-from durable.embedded.supervisor import StopRequest, Supervisor
+from durable.embedded.stopping import StopRequest
+from durable.embedded.supervisor import Supervisor
 from durable.settings import Settings
 
 Detach = Annotated[
@@ -95,14 +96,19 @@ def _print_running(settings: Settings, as_json: bool) -> None:
         _print_status(found)
 
 
+def _owner(part: PartStatus) -> str:
+    if not part.ours:
+        return "not ours"
+    return "none" if part.pid is None else str(part.pid)
+
+
 def _print_status(found: StackStatus) -> None:
     results.print(escape(found.detail))
     if found.parts:
         table = Table("Part", "Pid", "Address", "Health")
         for part in found.parts:
             health = "[green]healthy[/]" if part.healthy else f"[red]{escape(part.detail)}[/]"
-            pid = "not ours" if part.pid is None else str(part.pid)
-            table.add_row(part.name, pid, part.address, health)
+            table.add_row(part.name, _owner(part), part.address, health)
         results.print(table)
     if found.temporal_ui_url:
         results.print(f"Temporal UI: {found.temporal_ui_url}")

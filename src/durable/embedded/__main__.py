@@ -11,7 +11,8 @@ from pathlib import Path
 from durable.embedded.errors import StackError
 from durable.embedded.events import Event
 from durable.embedded.stack import start_stack
-from durable.embedded.supervisor import StopRequest, Supervisor
+from durable.embedded.stopping import StopRequest
+from durable.embedded.supervisor import Supervisor
 from durable.settings import Settings
 
 
@@ -23,7 +24,8 @@ class Listener:
 
     def report(self, event: Event) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        sys.stdout.write(f"{now} {event.kind} {event.text} {event.seconds:.2f}\n")
+        took = f" ({event.seconds:.2f} s)" if event.kind == "done" else ""
+        sys.stdout.write(f"{now} {event.kind}: {event.text}{took}\n")
         sys.stdout.flush()
         self._tell(event)
 

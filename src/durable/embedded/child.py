@@ -57,15 +57,12 @@ class RunningChild:
     def is_ready(self) -> bool:
         return self.exit_code() is None and self.child.ready(self.process.pid)
 
-    def wait_ready(self, stopping: Callable[[], bool] = lambda: False) -> None:
+    def wait_ready(self) -> None:
         """Wait until it answers; a child that ended or lingers is stopped and told about."""
         give_up = time.monotonic() + READY_DEADLINE_SECONDS
         while not self.is_ready():
             if self.exit_code() is not None:
                 raise self.failure()
-            if stopping():
-                self.stop()
-                raise StackError("The start was interrupted.")
             if time.monotonic() > give_up:
                 self.stop()
                 raise StackError(

@@ -10,12 +10,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from durable.embedded.child import STOP_DEADLINE_SECONDS, open_log
+from durable.embedded.child import open_log
 from durable.embedded.errors import StackError, disk_error
 from durable.embedded.events import Event, Report
+from durable.embedded.shutdown import stop_stack
 from durable.embedded.state import StateDirectory
+from durable.stack_record import is_running
 
 START_DEADLINE_SECONDS = 600.0
+STOP_DEADLINE_SECONDS = 90.0
 
 
 def start_detached(state_dir: Path, report: Report) -> None:
@@ -32,8 +35,7 @@ def start_detached(state_dir: Path, report: Report) -> None:
             _follow(hear, report, state.log)
         except BaseException:
             # Also when the person at the terminal loses patience.
-            supervisor.terminate()
-            supervisor.wait(3 * STOP_DEADLINE_SECONDS)
+            _stop(supervisor, state.path)
             raise
 
 
@@ -50,6 +52,18 @@ def _spawn(state: StateDirectory, tell: int) -> subprocess.Popen[bytes]:
             )
     except OSError as error:
         raise disk_error(state.log, error) from error
+
+
+def _stop(supervisor: subprocess.Popen[bytes], path: Path) -> None:
+    supervisor.terminate()
+    try:
+        supervisor.wait(STOP_DEADLINE_SECONDS)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait(STOP_DEADLINE_SECONDS)
+        # If the lock is held it was never ours, and neither is what runs there.
+        if not is_running(path):
+            stop_stack(path)
 
 
 def _follow(hear: int, report: Report, log: Path) -> None:

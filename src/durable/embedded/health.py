@@ -25,6 +25,7 @@ class PartStatus(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
+    ours: bool
     pid: int | None
     address: str
     healthy: bool
@@ -77,7 +78,7 @@ def _detail(record: StackRecord, running: bool, path: Path) -> str:
 
 
 def _part_status(settings: Settings, part: Part) -> PartStatus:
-    if part.process is not None and not is_alive(part.process):
+    if part.ours and (part.process is None or not is_alive(part.process)):
         problem = "its process has ended"
     elif part.name == "postgres":
         problem = _postgres_problem(part.address)
@@ -85,6 +86,7 @@ def _part_status(settings: Settings, part: Part) -> PartStatus:
         problem = _temporal_problem(settings, part.address)
     return PartStatus(
         name=part.name,
+        ours=part.ours,
         pid=None if part.process is None else part.process.pid,
         address=part.address,
         healthy=not problem,

@@ -77,7 +77,10 @@ class StateDirectory:
         record = read_record(self.path)
         where = "" if record is None or not record.temporal_ui_url else record.temporal_ui_url
         told = f" with its UI at {where}" if where else ""
-        return f"A stack already runs in {self.path}{told}: stop it with durable down."
+        return (
+            f"A stack already runs in {self.path}{told}: "
+            f"stop it with durable down --state-dir {self.path}."
+        )
 
 
 def write_atomically(path: Path, text: str) -> None:

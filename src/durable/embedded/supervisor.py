@@ -17,20 +17,11 @@ from durable.embedded.ports import HOST, choose_port
 from durable.embedded.process import identify
 from durable.embedded.shutdown import stop_orphans
 from durable.embedded.state import StateDirectory
+from durable.embedded.stopping import StopRequest
 from durable.stack_record import Part, Process, StackRecord, lock_path, read_record
 
 PORT_ATTEMPTS = 3
 TICK_SECONDS = 0.1
-
-
-class StopRequest:
-    """A plain flag: a signal handler may set it where it must not take a lock."""
-
-    def __init__(self) -> None:
-        self.made = False
-
-    def make(self, *_: object) -> None:
-        self.made = True
 
 
 class Supervisor:
@@ -54,7 +45,8 @@ class Supervisor:
         with self._state.locked():
             try:
                 self._recover()
-                start(self)
+                with self._stop.at_once():
+                    start(self)
                 self.save(phase="running")
                 self._report(Event(kind="running", text=self._record.temporal_ui_url or ""))
                 self._keep()
@@ -72,12 +64,14 @@ class Supervisor:
         """Start a child on the usual ports if it can, and on others when someone was faster."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
             ports = self._choose_ports(usual_ports, usual=attempt == 1)
-            running = spawn(make(ports))
-            keeper = Keeper(running, f"{HOST}:{next(iter(ports.values()))}", self.note)
-            self._keepers.append(keeper)
+            child = make(ports)
+            with self._stop.deferred():
+                running = spawn(child)
+                keeper = Keeper(running, f"{HOST}:{next(iter(ports.values()))}", self.note)
+                self._keepers.append(keeper)
             self.save()
             try:
-                running.wait_ready(lambda: self._stop.made)
+                running.wait_ready()
             except PortTakenError as error:
                 self._keepers.remove(keeper)
                 if attempt == PORT_ATTEMPTS:
@@ -90,7 +84,7 @@ class Supervisor:
 
     def use(self, name: str, address: str, variable: str) -> None:
         """Take a part that somebody else runs."""
-        self._used.append(Part(name=name, address=address))
+        self._used.append(Part(name=name, address=address, ours=False))
         self.save()
         self.note(f"Using {name} at {address} because {variable} is set.")
 
@@ -102,9 +96,7 @@ class Supervisor:
 
     @contextmanager
     def step(self, text: str) -> Generator[None]:
-        """Report a piece of the start, and do not begin it after a stop request."""
-        if self._stop.made:
-            raise StackError("The start was interrupted.")
+        """Report a piece of the start with its time."""
         began = time.monotonic()
         self._report(Event(kind="begin", text=text))
         yield
