@@ -35,10 +35,23 @@ class BindingState(StrEnum):
     SERVING = "serving"
     UNKNOWN = "unknown"
     FAILED = "failed"
+    STOPPED = "stopped"
     RELEASED = "released"
 
 
-_TROUBLE = (BindingState.UNKNOWN, BindingState.FAILED, BindingState.RELEASED)
+class ObservedState(StrEnum):
+    """What an agent can see of a binding; the last two are the end of its process."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    READY = "ready"
+    SERVING = "serving"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+_ENDED = (BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED)
+_TROUBLE = (BindingState.UNKNOWN, *_ENDED)
 # Reports may be lost on the way, so what was observed last may skip a step, forward or back.
 _OBSERVED = (BindingState.RUNNING, BindingState.READY, BindingState.SERVING)
 
@@ -54,10 +67,11 @@ BINDING_MOVES = Moves(
             BindingState.BOUND,
             BindingState.STARTING,
             *_OBSERVED,
-            BindingState.FAILED,
-            BindingState.RELEASED,
+            *_ENDED,
         ),
+        # The process is gone; what it held is free once the release shows it.
         BindingState.FAILED: (BindingState.RELEASED,),
+        BindingState.STOPPED: (BindingState.RELEASED,),
         BindingState.RELEASED: (),
     },
 )

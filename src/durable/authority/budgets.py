@@ -1,0 +1,112 @@
+"""Recovery budgets: capacity that ordinary work may not use, opened by an incident, with an end."""
+
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority import audit
+from durable.authority.connection import Databases, transact
+from durable.authority.quota import amounts_of, named
+from durable.authority.regions import advance_region, lock_region
+from durable.model.ids import ActorId, BudgetId, IncidentId, RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.resources import Resources
+
+ROLE = "durable_recovery"
+
+_READ = text("""
+    SELECT used_cpu_millis, used_memory_mib, used_gpus, incident
+      FROM regional.recovery_budgets WHERE region = :region AND budget = :budget
+""")
+
+_SET = text("""
+    INSERT INTO regional.recovery_budgets
+           (region, budget, cpu_millis, memory_mib, gpus, expires_at)
+    VALUES (:region, :budget, :cpu_millis, :memory_mib, :gpus, :expires_at)
+        ON CONFLICT (region, budget) DO UPDATE
+       SET cpu_millis = excluded.cpu_millis, memory_mib = excluded.memory_mib,
+           gpus = excluded.gpus, expires_at = excluded.expires_at
+""")
+
+_SET_INCIDENT = text("""
+    UPDATE regional.recovery_budgets SET incident = :incident
+     WHERE region = :region AND budget = :budget
+""")
+
+
+async def set_budget(
+    databases: Databases,
+    region: RegionId,
+    budget: BudgetId,
+    amount: Resources,
+    *,
+    expires_at: datetime,
+    actor: ActorId,
+) -> None:
+    """Keeps capacity of a region for recovery until it expires; never below what is drawn."""
+    of = {"region": region, "budget": budget}
+
+    async def work(connection: AsyncConnection) -> None:
+        await lock_region(connection, region)
+        row = (await connection.execute(_READ, of)).mappings().one_or_none()
+        if row is not None and not amounts_of(row, "used_").fits_in(amount):
+            raise RefusedError(
+                RefusalCode.CAPACITY_IN_USE,
+                f"Recovery budget {budget} of {region} has {amounts_of(row, 'used_')} drawn, so it "
+                f"cannot shrink to {amount}; release the recovered work first.",
+            )
+        await advance_region(connection, region)
+        await connection.execute(_SET, {**of, **named(amount), "expires_at": expires_at})
+        await audit.append(
+            connection,
+            region,
+            actor=actor,
+            action="set recovery budget",
+            target=f"budget/{budget}",
+            after={"amount": str(amount), "expires_at": expires_at.isoformat()},
+        )
+
+    engine = databases.at_region(region, ROLE)
+    await transact(engine, work, doing=f"set recovery budget {budget}")
+
+
+async def open_budget(
+    databases: Databases,
+    region: RegionId,
+    budget: BudgetId,
+    *,
+    incident: IncidentId | None,
+    actor: ActorId,
+) -> None:
+    """Lets an incident draw on a budget; None closes it again."""
+    of = {"region": region, "budget": budget}
+
+    async def work(connection: AsyncConnection) -> None:
+        await lock_region(connection, region)
+        row = (await connection.execute(_READ, of)).mappings().one_or_none()
+        if row is None:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_BUDGET,
+                f"{region} has no recovery budget {budget}; set it first.",
+            )
+        if row["incident"] is not None and incident is not None and row["incident"] != incident:
+            raise RefusedError(
+                RefusalCode.BUDGET_CLOSED,
+                f"Recovery budget {budget} of {region} is open for incident {row['incident']}; "
+                "close that one first.",
+            )
+        await advance_region(connection, region)
+        await connection.execute(_SET_INCIDENT, {**of, "incident": incident})
+        await audit.append(
+            connection,
+            region,
+            actor=actor,
+            action="close recovery budget" if incident is None else "open recovery budget",
+            target=f"budget/{budget}",
+            before={"incident": row["incident"]},
+            after={"incident": incident},
+        )
+
+    engine = databases.at_region(region, ROLE)
+    await transact(engine, work, doing=f"open recovery budget {budget}")

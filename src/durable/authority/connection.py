@@ -1,0 +1,132 @@
+"""Connections to Postgres under a controller's role, and transactions that survive its faults."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Self, TypeVar
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from durable.authority.errors import AuthorityError, AuthorityUnreachableError, Fault, classify
+from durable.authority.roles import ROLES
+
+T = TypeVar("T")
+
+# Below any activity's timeout, so that a stuck statement ends before its retry begins.
+STATEMENT_TIMEOUT_SECONDS = 10
+LOCK_TIMEOUT_SECONDS = 5
+CONNECT_TIMEOUT_SECONDS = 5
+ATTEMPTS = 8
+FIRST_BACKOFF_SECONDS = 0.02
+LONGEST_BACKOFF_SECONDS = 1.0
+
+_ROLE_NAMES = frozenset(role.name for role in ROLES)
+
+
+def driver_url(url: str) -> URL:
+    """A `postgresql://` URL for the driver in use; anything else is refused by name."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise AuthorityError(
+            "The database URL cannot be read; write postgresql://user:password@host:port/database."
+        ) from error
+    if parsed.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise AuthorityError(
+            f"The database URL names {parsed.drivername}; durable needs postgresql://…"
+        )
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def engine_for(url: str, role: str, *, pool_size: int = 4) -> AsyncEngine:
+    """A small pool whose every connection acts as one controller's role, at READ COMMITTED."""
+    if role not in _ROLE_NAMES:
+        raise AuthorityError(
+            f"There is no role {role!r}; known are {', '.join(sorted(_ROLE_NAMES))}."
+        )
+    options = {
+        "role": role,
+        "default_transaction_isolation": "read\\ committed",
+        "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+        "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
+        "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+    }
+    return create_async_engine(
+        driver_url(url),
+        pool_size=pool_size,
+        max_overflow=0,
+        connect_args={
+            "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+            "application_name": role,
+        },
+    )
+
+
+class Databases:
+    """Where the global side and each region live: one database, or several, by settings.
+
+    Engines are made at first use, one small pool per place and role, and closed together.
+    """
+
+    def __init__(self, url: str, regional_urls: Mapping[str, str] | None = None) -> None:
+        self._url = url
+        self._regional_urls = dict(regional_urls or {})
+        self._engines: dict[tuple[str, str], AsyncEngine] = {}
+
+    def at_global(self, role: str) -> AsyncEngine:
+        return self.at(self._url, role)
+
+    def at_region(self, region: str, role: str) -> AsyncEngine:
+        return self.at(self._regional_urls.get(region, self._url), role)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every database, the global one first."""
+        return tuple(dict.fromkeys([self._url, *self._regional_urls.values()]))
+
+    def at(self, url: str, role: str) -> AsyncEngine:
+        if (url, role) not in self._engines:
+            self._engines[(url, role)] = engine_for(url, role)
+        return self._engines[(url, role)]
+
+    async def close(self) -> None:
+        while self._engines:
+            _, engine = self._engines.popitem()
+            await engine.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def transact(
+    engine: AsyncEngine, work: Callable[[AsyncConnection], Awaitable[T]], *, doing: str
+) -> T:
+    """Runs `work` in one transaction, again after faults that pass, a bounded number of times.
+
+    `work` must be idempotent: when COMMIT's answer is lost nobody knows whether it happened, and
+    the next run finds out by its keys. It waits for the region's lock, so it cannot run while the
+    lost transaction is still on its way.
+    """
+    jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
+    for attempt in range(ATTEMPTS):
+        try:
+            async with engine.begin() as connection:
+                return await work(connection)
+        except (DBAPIError, OSError, TimeoutError) as error:
+            fault = classify(error)
+            if fault in (Fault.CONSTRAINT, Fault.FINAL):
+                raise
+            if attempt + 1 == ATTEMPTS:
+                raise AuthorityUnreachableError(
+                    f"Could not {doing}: PostgreSQL did not answer after {ATTEMPTS} tries; "
+                    "it may or may not have happened, so send the same request again."
+                ) from error
+        backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
+        await asyncio.sleep(backoff * (0.5 + jitter.random() / 2))
+    raise AssertionError("the loop returns or raises")

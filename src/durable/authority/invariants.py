@@ -1,0 +1,167 @@
+"""What must be true of an authority at every moment: one query per promise, empty when it holds.
+
+Property tests, simulation and chaos all ask here, and so may an operator. Each query recomputes
+from the claims themselves, so it does not believe the counters that it checks.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority import audit
+
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A promise that does not hold, and a row that shows it."""
+
+    promise: str
+    row: str
+
+
+_CLAIMED = """
+    SELECT region, {by}, sum(cpu_millis) AS cpu, sum(memory_mib) AS memory, sum(gpus) AS gpus
+      FROM regional.reservations WHERE freed_version IS NULL GROUP BY region, {by}
+"""
+
+
+def _counter_is_the_sum(table: str, by: str) -> str:
+    return f"""
+        SELECT t.region, t.{by}, t.used_cpu_millis, c.cpu, t.used_memory_mib, c.memory,
+               t.used_gpus, c.gpus
+          FROM {table} AS t LEFT JOIN ({_CLAIMED.format(by=by)}) AS c USING (region, {by})
+         WHERE (t.used_cpu_millis, t.used_memory_mib, t.used_gpus)
+               <> (coalesce(c.cpu, 0), coalesce(c.memory, 0), coalesce(c.gpus, 0))
+    """
+
+
+PROMISES: dict[str, str] = {
+    "S1: a slot has at most one active claim, in all regions together": """
+        SELECT tenant, workload, slot, array_agg(region || '/' || token)
+          FROM regional.reservations WHERE freed_version IS NULL
+         GROUP BY tenant, workload, slot HAVING count(*) > 1
+    """,
+    "S1: a claim stands only where its slot is owned": """
+        SELECT r.region, r.token FROM regional.reservations AS r
+          LEFT JOIN regional.slots AS s
+            ON (s.region, s.tenant, s.workload, s.slot) = (r.region, r.tenant, r.workload, r.slot)
+         WHERE r.freed_version IS NULL AND s.region IS NULL
+    """,
+    "S1: no region owns a slot against the global side": """
+        SELECT s.tenant, s.workload, s.slot, s.region, g.region
+          FROM regional.slots AS s JOIN global.slots AS g USING (tenant, workload, slot)
+         WHERE s.region IS NOT NULL AND s.region IS DISTINCT FROM g.region
+           AND s.number >= g.number
+    """,
+    "S2: a node's use is the sum of its claims": _counter_is_the_sum("regional.nodes", "node"),
+    "S2: a node holds at most its capacity": """
+        SELECT region, node FROM regional.nodes
+         WHERE used_cpu_millis > capacity_cpu_millis OR used_memory_mib > capacity_memory_mib
+            OR used_gpus > capacity_gpus
+    """,
+    "S2: the devices held are those of the claims": """
+        SELECT region, node, device, h.token, c.token
+          FROM regional.device_holds AS h
+          FULL JOIN (SELECT region, node, unnest(devices) AS device, token
+                       FROM regional.reservations WHERE freed_version IS NULL) AS c
+         USING (region, node, device)
+         WHERE h.token IS DISTINCT FROM c.token
+    """,
+    "S3: a grant's use is the sum of its claims": _counter_is_the_sum("regional.grants", "tenant"),
+    "S3: a region holds at most the grant it was given": """
+        SELECT r.region, r.tenant FROM regional.grants AS r
+          LEFT JOIN global.grants AS g USING (region, tenant)
+         WHERE EXISTS (SELECT FROM global.tenants)
+           AND (r.granted_cpu_millis > coalesce(g.granted_cpu_millis, 0)
+                OR r.granted_memory_mib > coalesce(g.granted_memory_mib, 0)
+                OR r.granted_gpus > coalesce(g.granted_gpus, 0))
+    """,
+    "S3: the grants of a tenant sum up within its hard quota": """
+        SELECT q.tenant FROM global.quotas AS q
+          LEFT JOIN (SELECT tenant, sum(granted_cpu_millis) AS cpu,
+                            sum(granted_memory_mib) AS memory, sum(granted_gpus) AS gpus
+                       FROM global.grants GROUP BY tenant) AS g USING (tenant)
+         WHERE (q.granted_cpu_millis, q.granted_memory_mib, q.granted_gpus)
+               <> (coalesce(g.cpu, 0), coalesce(g.memory, 0), coalesce(g.gpus, 0))
+            OR g.cpu > q.hard_cpu_millis OR g.memory > q.hard_memory_mib OR g.gpus > q.hard_gpus
+    """,
+    "S4: work stays off nodes that are kept for another tenant": """
+        SELECT r.region, r.token, r.node FROM regional.reservations AS r
+          JOIN regional.nodes AS n USING (region, node)
+         WHERE r.freed_version IS NULL AND n.dedicated_to <> r.tenant
+    """,
+    "S6: a reservation is bound exactly when it has a binding": """
+        SELECT region, token, r.state, b.state
+          FROM regional.reservations AS r LEFT JOIN regional.bindings AS b USING (region, token)
+         WHERE (r.state = 'bound') <> (b.token IS NOT NULL)
+    """,
+    "S6: a claim ends exactly when its reservation or binding does": """
+        SELECT region, token, r.state, b.state, r.freed_version
+          FROM regional.reservations AS r LEFT JOIN regional.bindings AS b USING (region, token)
+         WHERE (r.freed_version IS NULL)
+               <> (r.state = 'held' OR (r.state = 'bound' AND b.state <> 'released'))
+    """,
+    "S6: every reservation ends at most once": """
+        SELECT region, object, count(*) FROM regional.transitions
+         WHERE object LIKE 'reservation/%' AND to_state <> 'held'
+         GROUP BY region, object HAVING count(*) > 1
+    """,
+    "S7: a budget's use is the sum of its claims, within it": f"""
+        SELECT region, budget FROM regional.recovery_budgets
+         WHERE used_cpu_millis > cpu_millis OR used_memory_mib > memory_mib OR used_gpus > gpus
+         UNION ALL
+        SELECT region, budget
+          FROM ({_counter_is_the_sum("regional.recovery_budgets", "budget")}) AS wrong
+    """,
+    "a region's use and capacity are the sums of its claims and nodes": """
+        SELECT g.region FROM regional.regions AS g
+          LEFT JOIN (SELECT region, sum(cpu_millis) AS cpu, sum(memory_mib) AS memory,
+                            sum(gpus) AS gpus
+                       FROM regional.reservations WHERE freed_version IS NULL
+                      GROUP BY region) AS c USING (region)
+          LEFT JOIN (SELECT region, sum(capacity_cpu_millis) AS cpu,
+                            sum(capacity_memory_mib) AS memory, sum(capacity_gpus) AS gpus
+                       FROM regional.nodes WHERE state IN ('ready', 'unknown')
+                      GROUP BY region) AS n USING (region)
+         WHERE (g.used_cpu_millis, g.used_memory_mib, g.used_gpus)
+               <> (coalesce(c.cpu, 0), coalesce(c.memory, 0), coalesce(c.gpus, 0))
+            OR (g.capacity_cpu_millis, g.capacity_memory_mib, g.capacity_gpus)
+               <> (coalesce(n.cpu, 0), coalesce(n.memory, 0), coalesce(n.gpus, 0))
+    """,
+    "every reservation was granted to exactly one intent": """
+        SELECT r.region, r.token, count(i.key) FROM regional.reservations AS r
+          LEFT JOIN regional.intents AS i
+            ON i.region = r.region AND i.key LIKE '%/reserve%'
+           AND i.outcome ->> 'kind' = 'granted'
+           AND (i.outcome ->> 'token')::bigint = r.token
+         GROUP BY r.region, r.token HAVING count(i.key) <> 1
+    """,
+    "versions and tokens stay behind their region's": """
+        SELECT r.region, r.token FROM regional.reservations AS r
+          JOIN regional.regions AS g USING (region)
+         WHERE r.token > g.tokens_issued OR r.changed_version > g.version
+    """,
+    "the last recorded transition is the state": """
+        SELECT r.region, r.token, r.state, t.to_state FROM regional.reservations AS r
+          LEFT JOIN LATERAL (SELECT to_state FROM regional.transitions AS t
+                              WHERE t.region = r.region AND t.object = 'reservation/' || r.token
+                              ORDER BY ordinal DESC LIMIT 1) AS t ON true
+         WHERE t.to_state IS DISTINCT FROM r.state
+    """,
+}
+
+
+async def violations(connection: AsyncConnection) -> list[Violation]:
+    """Every promise that does not hold, with up to MAX_SHOWN rows each, in one snapshot."""
+    await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+    found: list[Violation] = []
+    for promise, query in PROMISES.items():
+        rows = (await connection.execute(text(query))).fetchmany(MAX_SHOWN)
+        found += [Violation(promise, str(tuple(row))) for row in rows]
+    for report in await audit.verify(connection):
+        if report.broken_at is not None:
+            found.append(Violation("the audit's chains hold", report.sentence))
+    return found

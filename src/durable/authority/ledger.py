@@ -1,0 +1,157 @@
+"""What one batch sees of its region while it holds the region's lock.
+
+Nobody else can change these rows until the batch commits, so a rule that holds here holds there.
+Amounts are plain triples in the order of DIMENSIONS: a batch touches them hundreds of times.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from durable.model.resources import Resources
+from durable.model.states import PolicyState, RegionState
+
+Amounts = tuple[int, int, int]
+
+
+def plus(left: Amounts, right: Amounts) -> Amounts:
+    return (left[0] + right[0], left[1] + right[1], left[2] + right[2])
+
+
+def minus(left: Amounts, right: Amounts) -> Amounts:
+    return (left[0] - right[0], left[1] - right[1], left[2] - right[2])
+
+
+def at_most(left: Amounts, right: Amounts) -> bool:
+    return left[0] <= right[0] and left[1] <= right[1] and left[2] <= right[2]
+
+
+def shown(amounts: Amounts) -> str:
+    """Amounts for a sentence; a shrunken region may have less than nothing to give."""
+    return str(Resources.of(*(max(0, amount) for amount in amounts)))
+
+
+@dataclass(slots=True)
+class NodeEntry:
+    node: str
+    zone: str
+    dedicated_to: str | None
+    labels: dict[str, str]
+    state: str
+    cordon_reason: str | None
+    lease_epoch: int | None
+    lease_expires_at: datetime | None
+    capacity: Amounts
+    used: Amounts
+    free_devices: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class GrantEntry:
+    granted: Amounts
+    used: Amounts
+
+
+@dataclass(slots=True)
+class BudgetEntry:
+    amount: Amounts
+    used: Amounts
+    expires_at: datetime
+    incident: str | None
+
+
+@dataclass(slots=True)
+class ClaimEntry:
+    """A reservation and, once it is bound, its binding and what was last observed of it."""
+
+    token: int
+    tenant: str
+    workload: str
+    generation: int
+    slot: int
+    attempt: int
+    node: str
+    amounts: Amounts
+    budget: str | None
+    policy_revision: int
+    state: str
+    expires_at: datetime
+    binding_state: str | None
+    stop_requested: bool
+    observed: str | None
+    lease_expires_at: datetime | None
+
+    @property
+    def is_freed(self) -> bool:
+        return self.state in ("released", "expired") or self.binding_state == "released"
+
+
+SlotKey = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The locked state, and the changes that the batch's intents have made to it so far."""
+
+    region: str
+    epoch: int
+    version: int
+    state: RegionState
+    tokens_issued: int
+    capacity: Amounts
+    used: Amounts
+    now: datetime
+    nodes: dict[str, NodeEntry] = field(default_factory=dict[str, NodeEntry])
+    grants: dict[str, GrantEntry] = field(default_factory=dict[str, GrantEntry])
+    budgets: dict[str, BudgetEntry] = field(default_factory=dict[str, BudgetEntry])
+    policies: dict[int, PolicyState] = field(default_factory=dict[int, PolicyState])
+    owned_slots: set[SlotKey] = field(default_factory=set[SlotKey])
+    slot_claims: dict[SlotKey, int] = field(default_factory=dict[SlotKey, int])
+    claims: dict[int, ClaimEntry] = field(default_factory=dict[int, ClaimEntry])
+    # Rows to write, by statement; see regional_commit for their order.
+    writes: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
+
+    @property
+    def next_version(self) -> int:
+        return self.version + 1
+
+    def write(self, statement: str, row: dict[str, Any]) -> None:
+        self.writes.setdefault(statement, []).append(row)
+
+    def ordinary_room(self) -> Amounts:
+        """What ordinary work may still take: capacity less its use and the recovery headroom.
+
+        A budget past its expiry keeps nothing free, but what was drawn on it is still in use.
+        """
+        room = minus(self.capacity, self.used)
+        for budget in self.budgets.values():
+            if budget.expires_at > self.now:
+                unused = minus(budget.amount, budget.used)
+                room = minus(room, unused)
+        return room
+
+    def claim(self, entry: ClaimEntry) -> None:
+        """Takes what a new reservation needs out of everything that bounds it."""
+        node, grant = self.nodes[entry.node], self.grants[entry.tenant]
+        node.used = plus(node.used, entry.amounts)
+        grant.used = plus(grant.used, entry.amounts)
+        self.used = plus(self.used, entry.amounts)
+        if entry.budget is not None:
+            budget = self.budgets[entry.budget]
+            budget.used = plus(budget.used, entry.amounts)
+        self.claims[entry.token] = entry
+        self.slot_claims[(entry.tenant, entry.workload, entry.slot)] = entry.token
+
+    def free(self, entry: ClaimEntry) -> None:
+        """Gives it back. Devices stay out of this batch: reuse may be late, never early."""
+        if entry.node in self.nodes:
+            node = self.nodes[entry.node]
+            node.used = minus(node.used, entry.amounts)
+        if entry.tenant in self.grants:
+            grant = self.grants[entry.tenant]
+            grant.used = minus(grant.used, entry.amounts)
+        self.used = minus(self.used, entry.amounts)
+        if entry.budget is not None:
+            budget = self.budgets[entry.budget]
+            budget.used = minus(budget.used, entry.amounts)
+        self.slot_claims.pop((entry.tenant, entry.workload, entry.slot), None)

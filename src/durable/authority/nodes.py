@@ -1,0 +1,227 @@
+"""Nodes as agents and operators write them: registration, leases, cordons."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority import audit
+from durable.authority.connection import Databases, transact
+from durable.authority.regions import advance_region, lock_region
+from durable.model.ids import ActorId, NodeId, RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.regions import NodeSpec
+from durable.model.resources import Resources
+
+MAX_NODES_PER_CALL = 10_000
+AGENT = "durable_agent"
+OPERATOR = "durable_operator"
+
+_NOW = text("SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp())")
+
+_IN_USE = text("""
+    SELECT n.node, n.used_cpu_millis, n.used_memory_mib, n.used_gpus,
+           array(SELECT h.device FROM regional.device_holds AS h
+                  WHERE h.region = n.region AND h.node = n.node) AS held
+      FROM regional.nodes AS n WHERE n.region = :region AND n.node = ANY(:nodes)
+""")
+
+_ROWS = """jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+    node text, zone text, pool text, cpu_millis bigint, memory_mib bigint, gpus bigint,
+    devices text[], labels jsonb, taints jsonb, dedicated_to text)"""
+
+# A node that comes back is ready again; its cordon is the operator's and stays.
+_UPSERT_NODES = text(f"""
+    INSERT INTO regional.nodes AS n
+           (region, node, zone, pool, capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
+            labels, taints, dedicated_to, changed_version)
+    SELECT :region, node, zone, pool, cpu_millis, memory_mib, gpus, labels, taints, dedicated_to,
+           :version FROM {_ROWS}
+        ON CONFLICT (region, node) DO UPDATE
+       SET zone = excluded.zone, pool = excluded.pool, labels = excluded.labels,
+           capacity_cpu_millis = excluded.capacity_cpu_millis,
+           capacity_memory_mib = excluded.capacity_memory_mib,
+           capacity_gpus = excluded.capacity_gpus, taints = excluded.taints,
+           dedicated_to = excluded.dedicated_to, state = 'ready', changed_version = :version
+""")
+
+_ADD_DEVICES = text(f"""
+    INSERT INTO regional.devices (region, node, device)
+    SELECT :region, node, unnest(devices) FROM {_ROWS} ON CONFLICT DO NOTHING
+""")
+
+_DROP_DEVICES = text(f"""
+    DELETE FROM regional.devices AS d USING {_ROWS}
+     WHERE d.region = :region AND d.node = row.node AND NOT d.device = ANY(row.devices)
+""")
+
+_BEGIN_SESSIONS = text("""
+    INSERT INTO regional.node_leases AS l (region, node, session, epoch, renewed_at, expires_at)
+    SELECT :region, unnest(CAST(:nodes AS text[])), 1, :epoch, :now, :expires_at
+        ON CONFLICT (region, node) DO UPDATE
+       SET session = l.session + 1, epoch = :epoch, renewed_at = :now, expires_at = :expires_at
+    RETURNING node, session
+""")
+
+# No region lock: a heartbeat only meets its own row. A lease never gets shorter, so heartbeats
+# that arrive out of order do no harm; another session or epoch means that this agent was replaced.
+_RENEW = text("""
+    UPDATE regional.node_leases AS l
+       SET renewed_at = greatest(l.renewed_at, :now),
+           expires_at = greatest(l.expires_at, :expires_at)
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(node text, session bigint),
+           regional.regions AS r
+     WHERE r.region = :region AND l.region = :region AND l.node = row.node
+       AND l.session = row.session AND l.epoch = r.epoch
+    RETURNING l.node
+""")
+
+_SET_CORDON = text("""
+    UPDATE regional.nodes
+       SET cordon_reason = :reason, cordoned_by = :actor, changed_version = :version
+     WHERE region = :region AND node = :node RETURNING node
+""")
+
+
+async def register_nodes(
+    databases: Databases,
+    region: RegionId,
+    nodes: Sequence[NodeSpec],
+    *,
+    epoch: int,
+    lease_ttl_seconds: int,
+    now: datetime | None = None,
+) -> dict[NodeId, int]:
+    """Begins a session for each node: what it is, and a lease at the region's epoch.
+
+    An agent that comes back after a fence calls this only once it has stopped what moved away.
+    """
+    assert len(nodes) <= MAX_NODES_PER_CALL, f"at most {MAX_NODES_PER_CALL} nodes per call"
+    rows = json.dumps([_row(node) for node in nodes])
+    names = [str(node.id) for node in nodes]
+
+    async def work(connection: AsyncConnection) -> dict[NodeId, int]:
+        known = await lock_region(connection, region)
+        if known.epoch != epoch:
+            raise RefusedError(
+                RefusalCode.FENCED_AGENT,
+                f"{region} is at epoch {known.epoch}, not {epoch}; "
+                "stop what moved elsewhere, then register at the new epoch.",
+            )
+        await _refuse_shrinking_below_use(connection, region, nodes)
+        at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
+        version = await advance_region(connection, region)
+        named = {"region": region, "rows": rows}
+        await connection.execute(_UPSERT_NODES, {**named, "version": version})
+        await connection.execute(_DROP_DEVICES, named)
+        await connection.execute(_ADD_DEVICES, named)
+        lease = {
+            "region": region,
+            "nodes": names,
+            "epoch": epoch,
+            "now": at,
+            "expires_at": at + timedelta(seconds=lease_ttl_seconds),
+        }
+        begun = await connection.execute(_BEGIN_SESSIONS, lease)
+        return {NodeId(row.node): row.session for row in begun}
+
+    engine = databases.at_region(region, AGENT)
+    return await transact(engine, work, doing=f"register nodes of {region}")
+
+
+def _row(node: NodeSpec) -> dict[str, object]:
+    return {
+        "node": node.id,
+        "zone": node.zone,
+        "pool": node.pool,
+        "cpu_millis": node.capacity.cpu_millis,
+        "memory_mib": node.capacity.memory_mib,
+        "gpus": node.capacity.gpus,
+        "devices": list(node.devices),
+        "labels": dict(node.labels),
+        "taints": [taint.model_dump(mode="json") for taint in node.taints],
+        "dedicated_to": node.dedicated_to,
+    }
+
+
+async def _refuse_shrinking_below_use(
+    connection: AsyncConnection, region: RegionId, nodes: Sequence[NodeSpec]
+) -> None:
+    offered = {str(node.id): node for node in nodes}
+    for row in await connection.execute(_IN_USE, {"region": region, "nodes": list(offered)}):
+        node = offered[row.node]
+        used = Resources.of(row.used_cpu_millis, row.used_memory_mib, row.used_gpus)
+        if not used.fits_in(node.capacity) or not set(row.held) <= set(node.devices):
+            raise RefusedError(
+                RefusalCode.CAPACITY_IN_USE,
+                f"Node {row.node} holds {used} and now offers {node.capacity}; "
+                "drain it before it shrinks.",
+            )
+
+
+async def renew_leases(
+    databases: Databases,
+    region: RegionId,
+    sessions: Mapping[NodeId, int],
+    *,
+    lease_ttl_seconds: int,
+    now: datetime | None = None,
+) -> frozenset[NodeId]:
+    """Extends the leases of these sessions; a node that is missing from the answer was replaced."""
+    rows = json.dumps([{"node": node, "session": session} for node, session in sessions.items()])
+
+    async def work(connection: AsyncConnection) -> frozenset[NodeId]:
+        at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
+        expires_at = at + timedelta(seconds=lease_ttl_seconds)
+        renewed = await connection.execute(
+            _RENEW, {"region": region, "rows": rows, "now": at, "expires_at": expires_at}
+        )
+        return frozenset(NodeId(row.node) for row in renewed)
+
+    engine = databases.at_region(region, AGENT)
+    return await transact(engine, work, doing=f"renew leases in {region}")
+
+
+async def cordon_node(
+    databases: Databases, region: RegionId, node: NodeId, *, actor: ActorId, reason: str
+) -> None:
+    """Keeps new work off a node; what runs there stays."""
+    await _cordon(databases, region, node, actor, reason)
+
+
+async def uncordon_node(
+    databases: Databases, region: RegionId, node: NodeId, *, actor: ActorId
+) -> None:
+    await _cordon(databases, region, node, actor, None)
+
+
+async def _cordon(
+    databases: Databases, region: RegionId, node: NodeId, actor: ActorId, reason: str | None
+) -> None:
+    async def work(connection: AsyncConnection) -> None:
+        await lock_region(connection, region)
+        version = await advance_region(connection, region)
+        row = {
+            "region": region,
+            "node": node,
+            "reason": reason,
+            "actor": None if reason is None else actor,
+            "version": version,
+        }
+        if (await connection.execute(_SET_CORDON, row)).one_or_none() is None:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_NODE, f"{region} has no node {node}; see `durable fleet show`."
+            )
+        await audit.append(
+            connection,
+            region,
+            actor=actor,
+            action="uncordon node" if reason is None else "cordon node",
+            target=f"node/{node}",
+            after={"reason": reason},
+        )
+
+    engine = databases.at_region(region, OPERATOR)
+    return await transact(engine, work, doing=f"cordon {node}")

@@ -1,0 +1,418 @@
+"""The regional commit: one transaction that turns a batch of intents into truth.
+
+    lock the region  ->  read the clock  ->  recall recorded outcomes  ->  read what the batch
+    touches  ->  decide intent by intent  ->  write set by set  ->  record outcomes  ->  COMMIT
+
+READ COMMITTED is chosen: the first statement takes the region's row lock, and every later statement
+sees all that earlier holders of the lock committed. Under REPEATABLE READ the snapshot would be as
+old as the wait for the lock, and the decisions wrong. The rules decide on rows that nobody else can
+change; the schema's constraints would refuse a wrong one, and the batch is then taken apart.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from durable.authority.connection import transact
+from durable.authority.errors import Fault, classify
+from durable.authority.ledger import BudgetEntry, ClaimEntry, GrantEntry, Ledger, NodeEntry
+from durable.authority.rules import decide, refused
+from durable.model.ids import RegionId
+from durable.model.intents import OUTCOME, AnyIntent, Granted, Refused, Reserve
+from durable.model.refusal import RefusalCode
+from durable.model.states import PolicyState, RegionState
+
+MAX_BATCH: Final = 512
+
+# Not recorded: a fenced or mistaken writer changes nothing, not even the list of its own keys.
+_UNRECORDED = frozenset({RefusalCode.FENCED_WRITER, RefusalCode.KEY_CONFLICT})
+
+
+async def commit_intents(
+    engine: AsyncEngine,
+    region: RegionId,
+    intents: Sequence[AnyIntent],
+    *,
+    now: datetime | None = None,
+) -> list[Granted | Refused]:
+    """Commits up to MAX_BATCH intents of one region; one outcome per intent, in their order."""
+    assert len(intents) <= MAX_BATCH, f"a batch has at most {MAX_BATCH} intents"
+    assert all(intent.region == region for intent in intents), "a batch is of one region"
+
+    async def once(connection: AsyncConnection) -> list[Granted | Refused]:
+        return await _commit_once(connection, region, intents, now)
+
+    try:
+        return await transact(engine, once, doing=f"commit to {region}")
+    except DBAPIError as error:
+        if classify(error) is not Fault.CONSTRAINT:
+            raise
+        if len(intents) > 1:
+            # One of them broke a constraint that the rules should have seen: find it by itself.
+            alone = [await commit_intents(engine, region, [one], now=now) for one in intents]
+            return [outcome for outcomes in alone for outcome in outcomes]
+        return [
+            refused(
+                RefusalCode.BROKEN_CONSTRAINT,
+                f"A constraint of the authority refused {intents[0].key}; nothing changed. "
+                "This is a defect: report it with this key.",
+            )
+        ]
+
+
+async def _commit_once(
+    connection: AsyncConnection,
+    region: RegionId,
+    intents: Sequence[AnyIntent],
+    now: datetime | None,
+) -> list[Granted | Refused]:
+    ledger = await _lock(connection, region, now)
+    if ledger is None:
+        no = refused(
+            RefusalCode.UNKNOWN_REGION,
+            f"There is no region {region}; see `durable fleet show`.",
+        )
+        return [no for _ in intents]
+
+    outcomes, fresh = await _recall(connection, ledger, intents)
+    await _read(connection, ledger, fresh)
+    recorded: list[dict[str, Any]] = []
+    for intent in sorted(fresh, key=_turn):
+        outcome = decide(ledger, intent)
+        outcomes[intent.key] = (intent.payload_sha256, outcome)
+        if isinstance(outcome, Granted) or outcome.refusal.code not in _UNRECORDED:
+            recorded.append(
+                {
+                    "key": intent.key,
+                    "payload_sha256": intent.payload_sha256.hex(),
+                    "outcome": outcome.model_dump(mode="json"),
+                }
+            )
+    await _write(connection, ledger, recorded)
+    return [_answer(intent, *outcomes[intent.key]) for intent in intents]
+
+
+def _turn(intent: AnyIntent) -> int:
+    """What frees capacity goes first, then the highest priority; equals keep their order."""
+    return -intent.priority if isinstance(intent, Reserve) else -1_000_000
+
+
+def _answer(intent: AnyIntent, digest: bytes, outcome: Granted | Refused) -> Granted | Refused:
+    if digest == intent.payload_sha256:
+        return outcome
+    return refused(
+        RefusalCode.KEY_CONFLICT,
+        f"{intent.key} was used before for something else; a new attempt needs a new number.",
+    )
+
+
+# ── lock, clock, recall ─────────────────────────────────────────────────────────────────────────
+
+_LOCK = text("""
+    SELECT region, epoch, version, state, tokens_issued,
+           capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
+           used_cpu_millis, used_memory_mib, used_gpus
+      FROM regional.regions WHERE region = :region FOR UPDATE
+""")
+
+# A statement of its own: in the locking one it would be read before the wait for the lock.
+_CLOCK = text("SELECT clock_timestamp()")
+
+_RECALL = text("""
+    SELECT key, payload_sha256, outcome FROM regional.intents
+     WHERE region = :region AND key = ANY(:keys)
+""")
+
+
+async def _lock(
+    connection: AsyncConnection, region: RegionId, now: datetime | None
+) -> Ledger | None:
+    row = (await connection.execute(_LOCK, {"region": str(region)})).one_or_none()
+    if row is None:
+        return None
+    if now is None:
+        now = (await connection.execute(_CLOCK)).scalar_one()
+    assert now is not None
+    assert now.tzinfo is not None, "times are aware"
+    return Ledger(
+        region=row.region,
+        epoch=row.epoch,
+        version=row.version,
+        state=RegionState(row.state),
+        tokens_issued=row.tokens_issued,
+        capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
+        used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+        now=now,
+    )
+
+
+async def _recall(
+    connection: AsyncConnection, ledger: Ledger, intents: Sequence[AnyIntent]
+) -> tuple[dict[str, tuple[bytes, Granted | Refused]], list[AnyIntent]]:
+    """The outcomes recorded for these keys, and the first intent of every key that has none."""
+    keys = {"region": ledger.region, "keys": [intent.key for intent in intents]}
+    outcomes = {
+        row.key: (bytes(row.payload_sha256), OUTCOME.validate_python(row.outcome))
+        for row in await connection.execute(_RECALL, keys)
+    }
+    fresh = {intent.key: intent for intent in reversed(intents) if intent.key not in outcomes}
+    return outcomes, list(reversed(fresh.values()))
+
+
+# ── read what the batch touches ─────────────────────────────────────────────────────────────────
+
+_CLAIMS = text("""
+    SELECT r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
+           r.cpu_millis, r.memory_mib, r.gpus, r.budget, r.policy_revision, r.state, r.expires_at,
+           b.state AS binding_state, b.stop_requested_at IS NOT NULL AS stop_requested,
+           o.state AS observed, l.expires_at AS lease_expires_at
+      FROM regional.reservations AS r
+      LEFT JOIN regional.bindings AS b USING (region, token)
+      LEFT JOIN regional.observations AS o USING (region, token)
+      LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
+     WHERE r.region = :region AND r.token = ANY(:tokens)
+""")
+
+_NODES = text("""
+    SELECT n.node, n.zone, n.dedicated_to, n.labels, n.state, n.cordon_reason,
+           l.epoch AS lease_epoch, l.expires_at AS lease_expires_at,
+           n.capacity_cpu_millis, n.capacity_memory_mib, n.capacity_gpus,
+           n.used_cpu_millis, n.used_memory_mib, n.used_gpus
+      FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
+     WHERE n.region = :region AND n.node = ANY(:nodes)
+""")
+
+_FREE_DEVICES = text("""
+    SELECT d.node, d.device
+      FROM regional.devices AS d LEFT JOIN regional.device_holds AS h USING (region, node, device)
+     WHERE d.region = :region AND d.node = ANY(:nodes) AND d.healthy AND h.token IS NULL
+     ORDER BY d.node, d.device
+""")
+
+_GRANTS = text("""
+    SELECT tenant, granted_cpu_millis, granted_memory_mib, granted_gpus,
+           used_cpu_millis, used_memory_mib, used_gpus
+      FROM regional.grants WHERE region = :region AND tenant = ANY(:tenants)
+""")
+
+# Every claim on a wanted slot counts, in whichever region of this database it stands.
+_SLOTS = text("""
+    SELECT s.tenant, s.workload, s.slot, r.token
+      FROM jsonb_to_recordset(CAST(:slots AS jsonb))
+           AS wanted(tenant text, workload text, slot integer)
+      JOIN regional.slots AS s USING (tenant, workload, slot)
+      LEFT JOIN regional.reservations AS r
+        ON r.tenant = s.tenant AND r.workload = s.workload AND r.slot = s.slot
+       AND r.freed_version IS NULL
+     WHERE s.region = :region
+""")
+
+_BUDGETS = text("""
+    SELECT budget, cpu_millis, memory_mib, gpus, used_cpu_millis, used_memory_mib, used_gpus,
+           expires_at, incident
+      FROM regional.recovery_budgets WHERE region = :region
+""")
+
+_POLICIES = text("SELECT revision, state FROM regional.policy_states WHERE region = :region")
+
+
+async def _read(connection: AsyncConnection, ledger: Ledger, intents: Sequence[AnyIntent]) -> None:
+    """Fills the ledger. Nothing here needs a lock of its own: the region's row covers it.
+
+    Leases and observations are the exception, written without that lock: whichever is seen here
+    was true at this moment, and either order of the two is a correct history.
+    """
+    if not intents:
+        return
+    of = {"region": ledger.region}
+    for row in await connection.execute(_BUDGETS, of):
+        ledger.budgets[row.budget] = BudgetEntry(
+            amount=(row.cpu_millis, row.memory_mib, row.gpus),
+            used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+            expires_at=row.expires_at,
+            incident=row.incident,
+        )
+    for row in await connection.execute(_POLICIES, of):
+        ledger.policies[row.revision] = PolicyState(row.state)
+    tokens = [intent.token for intent in intents if not isinstance(intent, Reserve)]
+    if tokens:
+        await _read_claims(connection, ledger, tokens)
+    reserves = [intent for intent in intents if isinstance(intent, Reserve)]
+    if reserves:
+        await _read_candidates(connection, ledger, reserves)
+
+
+async def _read_claims(connection: AsyncConnection, ledger: Ledger, tokens: list[int]) -> None:
+    for row in await connection.execute(_CLAIMS, {"region": ledger.region, "tokens": tokens}):
+        ledger.claims[row.token] = ClaimEntry(
+            token=row.token,
+            tenant=row.tenant,
+            workload=row.workload,
+            generation=row.generation,
+            slot=row.slot,
+            attempt=row.attempt,
+            node=row.node,
+            amounts=(row.cpu_millis, row.memory_mib, row.gpus),
+            budget=row.budget,
+            policy_revision=row.policy_revision,
+            state=row.state,
+            expires_at=row.expires_at,
+            binding_state=row.binding_state,
+            stop_requested=bool(row.stop_requested),
+            observed=row.observed,
+            lease_expires_at=row.lease_expires_at,
+        )
+
+
+async def _read_candidates(
+    connection: AsyncConnection, ledger: Ledger, reserves: Sequence[Reserve]
+) -> None:
+    of = {"region": ledger.region}
+    nodes = sorted({str(intent.node) for intent in reserves})
+    for row in await connection.execute(_NODES, {**of, "nodes": nodes}):
+        ledger.nodes[row.node] = NodeEntry(
+            node=row.node,
+            zone=row.zone,
+            dedicated_to=row.dedicated_to,
+            labels=row.labels,
+            state=row.state,
+            cordon_reason=row.cordon_reason,
+            lease_epoch=row.lease_epoch,
+            lease_expires_at=row.lease_expires_at,
+            capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
+            used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+        )
+    with_gpus = sorted({str(intent.node) for intent in reserves if intent.resources.gpus})
+    if with_gpus:
+        for row in await connection.execute(_FREE_DEVICES, {**of, "nodes": with_gpus}):
+            ledger.nodes[row.node].free_devices.append(row.device)
+    tenants = sorted({str(intent.tenant) for intent in reserves})
+    for row in await connection.execute(_GRANTS, {**of, "tenants": tenants}):
+        ledger.grants[row.tenant] = GrantEntry(
+            granted=(row.granted_cpu_millis, row.granted_memory_mib, row.granted_gpus),
+            used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+        )
+    wanted = [{"tenant": i.tenant, "workload": i.workload, "slot": i.slot} for i in reserves]
+    for row in await connection.execute(_SLOTS, {**of, "slots": json.dumps(wanted)}):
+        slot = (row.tenant, row.workload, row.slot)
+        ledger.owned_slots.add(slot)
+        if row.token is not None:
+            ledger.slot_claims[slot] = row.token
+
+
+# ── write set by set ────────────────────────────────────────────────────────────────────────────
+
+_TAKEN = """FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+         AS taken(token bigint, actor text, evidence text)"""
+
+# In this order: a token's steps follow each other, and what is freed is free before it is claimed.
+# Triggers follow each claim into the node, grant, budget, device and region, and record it.
+_WRITES = {
+    "bind": [
+        text(f"""
+            UPDATE regional.reservations AS r
+               SET state = 'bound', ended_at = :now, changed_version = :version,
+                   actor = taken.actor, evidence = taken.evidence
+              {_TAKEN} WHERE r.region = :region AND r.token = taken.token
+        """),
+        text(f"""
+            INSERT INTO regional.bindings
+                   (region, token, bound_at, changed_version, actor, evidence)
+            SELECT :region, token, :now, :version, actor, evidence {_TAKEN}
+        """),
+    ],
+    "start": [
+        text(f"""
+            UPDATE regional.bindings AS b
+               SET state = 'starting', started_at = :now, changed_version = :version,
+                   actor = taken.actor, evidence = taken.evidence
+              {_TAKEN} WHERE b.region = :region AND b.token = taken.token
+        """)
+    ],
+    "evict": [
+        text(f"""
+            UPDATE regional.bindings AS b
+               SET stop_requested_at = :now, stop_reason = taken.evidence,
+                   changed_version = :version, actor = taken.actor, evidence = taken.evidence
+              {_TAKEN} WHERE b.region = :region AND b.token = taken.token
+        """)
+    ],
+    "release_bound": [
+        text(f"""
+            UPDATE regional.bindings AS b
+               SET state = 'released', released_at = :now, changed_version = :version,
+                   actor = taken.actor, evidence = taken.evidence
+              {_TAKEN} WHERE b.region = :region AND b.token = taken.token
+        """)
+    ],
+    "release_held": [
+        text(f"""
+            UPDATE regional.reservations AS r
+               SET state = 'released', ended_at = :now, changed_version = :version,
+                   freed_version = :version, actor = taken.actor, evidence = taken.evidence
+              {_TAKEN} WHERE r.region = :region AND r.token = taken.token
+        """)
+    ],
+    "expire": [
+        text(f"""
+            UPDATE regional.reservations AS r
+               SET state = 'expired', ended_at = :now, changed_version = :version,
+                   freed_version = :version, actor = taken.actor, evidence = taken.evidence
+              {_TAKEN} WHERE r.region = :region AND r.token = taken.token
+        """)
+    ],
+    "reserve": [
+        text("""
+            INSERT INTO regional.reservations
+                   (region, token, tenant, workload, generation, slot, attempt, node, cpu_millis,
+                    memory_mib, gpus, devices, budget, priority, policy_revision, epoch,
+                    reserved_at, expires_at, created_version, changed_version, actor, evidence)
+            SELECT :region, token, tenant, workload, generation, slot, attempt, node, cpu_millis,
+                   memory_mib, gpus, devices, budget, priority, policy_revision, :epoch,
+                   :now, expires_at, :version, :version, actor, evidence
+              FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS taken(
+                   token bigint, tenant text, workload text, generation bigint, slot integer,
+                   attempt integer, node text, cpu_millis bigint, memory_mib bigint, gpus bigint,
+                   devices text[], budget text, priority integer, policy_revision integer,
+                   expires_at timestamptz, actor text, evidence text)
+        """)
+    ],
+}  # fmt: skip
+
+_RECORD = text("""
+    INSERT INTO regional.intents (region, key, payload_sha256, outcome, version, recorded_at)
+    SELECT :region, key, decode(payload_sha256, 'hex'), outcome, :version, :now
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+           AS recorded(key text, payload_sha256 text, outcome jsonb)
+""")
+
+_ADVANCE = text("""
+    UPDATE regional.regions SET version = :version, tokens_issued = :tokens_issued
+     WHERE region = :region
+""")
+
+
+async def _write(
+    connection: AsyncConnection, ledger: Ledger, recorded: list[dict[str, Any]]
+) -> None:
+    version = ledger.next_version if ledger.writes else ledger.version
+    common = {
+        "region": ledger.region,
+        "epoch": ledger.epoch,
+        "version": version,
+        "now": ledger.now,
+    }
+    for kind, statements in _WRITES.items():
+        rows = ledger.writes.get(kind)
+        if rows:
+            for statement in statements:
+                await connection.execute(statement, {**common, "rows": json.dumps(rows)})
+    if recorded:
+        await connection.execute(_RECORD, {**common, "rows": json.dumps(recorded)})
+    if ledger.writes:
+        await connection.execute(_ADVANCE, {**common, "tokens_issued": ledger.tokens_issued})

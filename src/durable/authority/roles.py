@@ -1,0 +1,196 @@
+"""Who may write what: one Postgres role per controller, granted exactly the columns it owns.
+
+The table below is the state model's column "Owner" in the database's own terms. Counters and
+device holds appear nowhere: triggers alone write them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Verb = Literal["INSERT", "UPDATE", "DELETE"]
+ALL = ("*",)
+
+_AMOUNTS = ("cpu_millis", "memory_mib", "gpus")
+
+
+def _each(prefix: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{dimension}" for dimension in _AMOUNTS)
+
+
+@dataclass(frozen=True)
+class Role:
+    """A controller and its writes: table -> verb -> columns. Every role may read everything."""
+
+    name: str
+    writes: dict[str, dict[Verb, tuple[str, ...]]] = field(
+        default_factory=dict[str, dict[Verb, tuple[str, ...]]]
+    )
+
+
+# A regional transaction locks the region's row and advances its version; so may every writer of a
+# regional object, and nothing else of that row but its owner.
+_ADVANCE: dict[Verb, tuple[str, ...]] = {"UPDATE": ("version",)}
+
+ROLES: tuple[Role, ...] = (
+    Role(
+        "durable_workload",
+        {
+            "global.workloads": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "generation", "spec", "finalizers", "delete_requested_at", "status",
+                    "observed_generation",
+                ),
+                "DELETE": ALL,
+            },
+            "global.slots": {
+                "INSERT": ALL, "UPDATE": ("region", "number", "transfer", "since"),
+            },
+            "regional.slots": {"INSERT": ALL, "UPDATE": ("region", "number")},
+            "regional.regions": _ADVANCE,
+        },
+    ),
+    Role(
+        "durable_placement",
+        {
+            "regional.requests": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "slots", "priority", "state", "pending_reason", "attempts", "deadline",
+                    "next_retry_at",
+                ),
+                "DELETE": ALL,
+            },
+        },
+    ),
+    Role(
+        "durable_commit",
+        {
+            "regional.regions": {"UPDATE": ("version", "tokens_issued")},
+            "regional.reservations": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "state", "ended_at", "changed_version", "freed_version", "actor", "evidence",
+                ),
+            },
+            "regional.bindings": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "state", "started_at", "stop_requested_at", "stop_reason", "released_at",
+                    "changed_version", "actor", "evidence",
+                ),
+            },
+            "regional.intents": {"INSERT": ALL},
+        },
+    ),
+    Role("durable_scheduler", {"regional.decisions": {"INSERT": ALL}}),
+    Role(
+        "durable_agent",
+        {
+            "regional.regions": _ADVANCE,
+            "regional.nodes": {
+                "INSERT": (
+                    "region", "node", "zone", "pool", *_each("capacity_"), "labels", "taints",
+                    "dedicated_to", "changed_version",
+                ),
+                "UPDATE": (
+                    "zone", "pool", *_each("capacity_"), "labels", "taints", "dedicated_to",
+                    "state", "changed_version",
+                ),
+            },
+            "regional.node_leases": {
+                "INSERT": ALL, "UPDATE": ("session", "epoch", "renewed_at", "expires_at"),
+            },
+            "regional.devices": {"INSERT": ALL, "UPDATE": ("healthy",), "DELETE": ALL},
+            "regional.observations": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "session", "sequence", "state", "evidence", "observer", "received_at",
+                ),
+            },
+        },
+    ),
+    Role(
+        "durable_operator",
+        {
+            "regional.regions": {"INSERT": ("region",), **_ADVANCE},
+            "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
+        },
+    ),
+    Role(
+        "durable_recovery",
+        {
+            "regional.regions": {"UPDATE": ("version", "epoch", "state")},
+            "regional.recovery_budgets": {
+                "INSERT": ("region", "budget", *_AMOUNTS, "expires_at", "incident"),
+                "UPDATE": (*_AMOUNTS, "expires_at", "incident"),
+            },
+        },
+    ),
+    Role(
+        "durable_policy",
+        {
+            "global.policies": {"INSERT": ALL},
+            "regional.policy_states": {
+                "INSERT": ALL, "UPDATE": ("state", "changed_by", "changed_at"),
+            },
+            "regional.regions": _ADVANCE,
+        },
+    ),
+    Role(
+        "durable_quota",
+        {
+            "global.tenants": {"INSERT": ALL},
+            "global.quotas": {
+                "INSERT": ("tenant", *_each("hard_"), *_each("target_"), *_each("protected_")),
+                "UPDATE": (*_each("hard_"), *_each("target_"), *_each("protected_")),
+            },
+            "global.grants": {"INSERT": ALL, "UPDATE": _each("granted_")},
+            "global.grant_transfers": {"INSERT": ALL, "UPDATE": ("state", "settled_at")},
+            "regional.grants": {
+                "INSERT": ("region", "tenant", *_each("granted_"), *_each("protected_")),
+                "UPDATE": (*_each("granted_"), *_each("protected_")),
+            },
+            "regional.grant_changes": {"INSERT": ALL},
+            "regional.regions": _ADVANCE,
+        },
+    ),
+    Role(
+        "durable_override",
+        {
+            "global.overrides": {
+                "INSERT": ALL,
+                "UPDATE": ("approver", "state", "activated_at", "expires_at", "ended_at"),
+            },
+        },
+    ),
+    Role("durable_reader"),
+)  # fmt: skip
+
+_SCHEMAS = ("global", "regional", "audit")
+
+
+def grant_statements() -> list[str]:
+    """Statements that make the database's privileges equal to the table, whatever they were.
+
+    Names come from the constants above alone; nothing here is a value from outside.
+    """
+    statements: list[str] = []
+    for role in ROLES:
+        statements.append(
+            f"DO $$ BEGIN CREATE ROLE {role.name} NOLOGIN;"
+            " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+        )
+        for schema in _SCHEMAS:
+            statements += [
+                f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role.name}",
+                f"GRANT USAGE ON SCHEMA {schema} TO {role.name}",
+                f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role.name}",
+            ]
+        for table, verbs in role.writes.items():
+            for verb, columns in verbs.items():
+                listed = "" if columns == ALL else f" ({', '.join(columns)})"
+                statements.append(f"GRANT {verb}{listed} ON {table} TO {role.name}")
+        if role.writes:
+            statements.append(f"GRANT EXECUTE ON FUNCTION audit.append TO {role.name}")
+    return statements

@@ -1,0 +1,200 @@
+"""Which region may bind a slot: assigned once, moved only by transfer, given up at the end.
+
+The fact is global and each region holds a copy of what it owns. A copy is taken away before the
+fact moves and handed out after, so at no moment do two regions hold the same slot, whichever step
+a crash falls into; the same call finishes the rest. Every hand-over has a number: one that was
+delayed past the next is too late, and changes nothing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority import audit
+from durable.authority.connection import Databases, transact
+from durable.authority.regions import lock_region
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
+from durable.model.refusal import RefusalCode, RefusedError
+
+ROLE = "durable_workload"
+MAX_SLOTS_PER_CALL = 100_000
+
+_OWNERS = text("""
+    SELECT slot, region, number FROM global.slots
+     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots)
+     ORDER BY slot FOR UPDATE
+""")
+
+_ASSIGN = text("""
+    INSERT INTO global.slots AS s (tenant, workload, slot, region, number, transfer, since)
+    SELECT :tenant, :workload, unnest(CAST(:slots AS integer[])), :region, 1, :transfer,
+           clock_timestamp()
+        ON CONFLICT (tenant, workload, slot) DO UPDATE
+       SET region = :region, number = s.number + 1, transfer = :transfer, since = clock_timestamp()
+     WHERE s.region IS NULL
+""")
+
+_HAND_OVER = text("""
+    UPDATE global.slots
+       SET region = :to_region, number = number + 1, transfer = :transfer, since = clock_timestamp()
+     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots)
+       AND region = :from_region
+""")
+
+_GIVE_UP = text("""
+    UPDATE global.slots SET region = NULL, transfer = :transfer, since = clock_timestamp()
+     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots) AND region = :region
+""")
+
+_COPY = text("""
+    INSERT INTO regional.slots AS s (tenant, workload, slot, region, number)
+    SELECT :tenant, :workload, slot, :region, number
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
+        ON CONFLICT (tenant, workload, slot) DO UPDATE
+       SET region = :region, number = excluded.number WHERE s.number < excluded.number
+""")
+
+# Writes the row even where no copy arrived yet: the late copy then finds its number used up.
+_TAKE_BACK = text("""
+    INSERT INTO regional.slots AS s (tenant, workload, slot, region, number)
+    SELECT :tenant, :workload, slot, NULL, number
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
+        ON CONFLICT (tenant, workload, slot) DO UPDATE
+       SET region = NULL, number = excluded.number WHERE s.number <= excluded.number
+""")
+
+_CLAIMED = text("""
+    SELECT slot, token FROM regional.reservations
+     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots) AND region = :region
+       AND freed_version IS NULL ORDER BY slot LIMIT 1
+""")
+
+Numbers = dict[int, int]
+
+
+class SlotRegistry:
+    """The slots of one workload."""
+
+    def __init__(self, databases: Databases, tenant: TenantId, workload: WorkloadName) -> None:
+        self._databases = databases
+        self._of = {"tenant": str(tenant), "workload": str(workload)}
+        self._workload = f"{tenant}/{workload}"
+
+    async def assign(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
+        """Gives unowned slots to a region; again is harmless, another owner is a refusal."""
+        assert len(slots) <= MAX_SLOTS_PER_CALL, f"at most {MAX_SLOTS_PER_CALL} slots per call"
+        named = {**self._of, "slots": list(slots)}
+
+        async def work(connection: AsyncConnection) -> Numbers:
+            await connection.execute(_ASSIGN, {**named, "region": region, "transfer": transfer})
+            return await self._owned_by(connection, slots, region)
+
+        engine = self._databases.at_global(ROLE)
+        numbers = await transact(engine, work, doing=f"assign slots to {region}")
+        await self._copy(region, numbers)
+
+    async def transfer(
+        self,
+        slots: Sequence[int],
+        from_region: RegionId,
+        to_region: RegionId,
+        *,
+        transfer: str,
+        actor: ActorId,
+    ) -> None:
+        """Moves slots between regions once the old one claims none of them any more."""
+        named = {**self._of, "slots": list(slots)}
+
+        async def held(connection: AsyncConnection) -> Numbers:
+            rows = (await connection.execute(_OWNERS, named)).all()
+            return {row.slot: row.number for row in rows if row.region == from_region}
+
+        async def hand_over(connection: AsyncConnection) -> Numbers:
+            ends = {"from_region": from_region, "to_region": to_region, "transfer": transfer}
+            if (await connection.execute(_HAND_OVER, {**named, **ends})).rowcount:
+                await audit.append(
+                    connection,
+                    audit.GLOBAL_CHAIN,
+                    actor=actor,
+                    action="transfer slots",
+                    target=f"workload/{self._workload}",
+                    before={"region": from_region},
+                    after={"region": to_region, "slots": list(slots), "transfer": transfer},
+                )
+            return await self._owned_by(connection, slots, to_region)
+
+        engine = self._databases.at_global(ROLE)
+        doing = f"transfer slots from {from_region} to {to_region}"
+        await self._take_back(from_region, await transact(engine, held, doing=doing))
+        await self._copy(to_region, await transact(engine, hand_over, doing=doing))
+
+    async def give_up(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
+        """Ends the ownership for good: the workload was deleted or scaled down."""
+        named = {**self._of, "slots": list(slots), "region": region, "transfer": transfer}
+
+        async def held(connection: AsyncConnection) -> Numbers:
+            rows = (await connection.execute(_OWNERS, named)).all()
+            return {row.slot: row.number for row in rows if row.region == region}
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_GIVE_UP, named)
+
+        engine = self._databases.at_global(ROLE)
+        doing = f"give up slots of {region}"
+        await self._take_back(region, await transact(engine, held, doing=doing))
+        await transact(engine, work, doing=doing)
+
+    async def _owned_by(
+        self, connection: AsyncConnection, slots: Sequence[int], region: RegionId
+    ) -> Numbers:
+        rows = (await connection.execute(_OWNERS, {**self._of, "slots": list(slots)})).all()
+        for row in rows:
+            if row.region != region:
+                raise RefusedError(
+                    RefusalCode.SLOT_NOT_OWNED,
+                    f"Slot {row.slot} of {self._workload} belongs to {row.region or 'no region'}, "
+                    f"not to {region}; read its owner again.",
+                )
+        missing = set(slots) - {row.slot for row in rows}
+        if missing:
+            raise RefusedError(
+                RefusalCode.SLOT_NOT_OWNED,
+                f"Slot {min(missing)} of {self._workload} was never assigned; assign it first.",
+            )
+        return {row.slot: row.number for row in rows}
+
+    async def _take_back(self, region: RegionId, numbers: Numbers) -> None:
+        if not numbers:
+            return
+        named = {**self._of, "slots": list(numbers), "region": region, "rows": _rows(numbers)}
+
+        async def work(connection: AsyncConnection) -> None:
+            await lock_region(connection, region)
+            claimed = (await connection.execute(_CLAIMED, named)).one_or_none()
+            if claimed is not None:
+                raise RefusedError(
+                    RefusalCode.SLOT_TAKEN,
+                    f"Slot {claimed.slot} of {self._workload} is still claimed in {region} by "
+                    f"token {claimed.token}; release it there, or fence the region and release "
+                    "it as fenced.",
+                )
+            await connection.execute(_TAKE_BACK, named)
+
+        engine = self._databases.at_region(region, ROLE)
+        await transact(engine, work, doing=f"take slots from {region}")
+
+    async def _copy(self, region: RegionId, numbers: Numbers) -> None:
+        named = {**self._of, "region": region, "rows": _rows(numbers)}
+
+        async def work(connection: AsyncConnection) -> None:
+            await lock_region(connection, region)
+            await connection.execute(_COPY, named)
+
+        engine = self._databases.at_region(region, ROLE)
+        await transact(engine, work, doing=f"hand slots to {region}")
+
+
+def _rows(numbers: Mapping[int, int]) -> str:
+    return json.dumps([{"slot": slot, "number": number} for slot, number in numbers.items()])

@@ -1,0 +1,160 @@
+"""A region as it was at one version: for caches that follow it, and for replay long after."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.connection import Databases, transact
+from durable.authority.ledger import Amounts
+from durable.authority.regions import unknown_region
+from durable.model.ids import RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.states import RegionState
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node; leases are of the present and absent when an old version is rebuilt."""
+
+    node: str
+    zone: str
+    pool: str
+    capacity: Amounts
+    used: Amounts
+    labels: dict[str, str]
+    taints: list[dict[str, str]]
+    dedicated_to: str | None
+    state: str
+    cordon_reason: str | None
+    lease_epoch: int | None
+    lease_expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantView:
+    tenant: str
+    granted: Amounts
+    used: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSnapshot:
+    region: RegionId
+    epoch: int
+    version: int
+    state: RegionState
+    read_at: datetime
+    nodes: tuple[NodeView, ...]
+    grants: tuple[GrantView, ...]
+
+
+# One statement, so that every part is of the same moment without a transaction's snapshot.
+_SNAPSHOT = text("""
+    SELECT r.epoch, r.version, r.state, clock_timestamp() AS read_at,
+           (SELECT coalesce(jsonb_agg(to_jsonb(n) || jsonb_build_object(
+                       'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at)
+                       ORDER BY n.node), '[]')
+              FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
+             WHERE n.region = r.region AND n.state <> 'removed') AS nodes,
+           (SELECT coalesce(jsonb_agg(to_jsonb(g) ORDER BY g.tenant), '[]')
+              FROM regional.grants AS g WHERE g.region = r.region) AS grants
+      FROM regional.regions AS r WHERE r.region = :region
+""")
+
+# What a node held at a version is what was claimed there by then and not yet freed.
+_NODES_AT = text("""
+    WITH claimed AS (
+        SELECT node, sum(cpu_millis)::bigint AS used_cpu_millis,
+               sum(memory_mib)::bigint AS used_memory_mib, sum(gpus)::bigint AS used_gpus
+          FROM regional.reservations
+         WHERE region = :region AND created_version <= :version
+           AND (freed_version IS NULL OR freed_version > :version)
+         GROUP BY node
+    ), looked AS (
+        SELECT DISTINCT ON (node) node, attributes FROM regional.node_history
+         WHERE region = :region AND version <= :version
+         ORDER BY node, version DESC
+    )
+    SELECT attributes || jsonb_build_object(
+               'node', node, 'lease_epoch', NULL, 'lease_expires_at', NULL,
+               'used_cpu_millis', coalesce(used_cpu_millis, 0),
+               'used_memory_mib', coalesce(used_memory_mib, 0),
+               'used_gpus', coalesce(used_gpus, 0)) AS node
+      FROM looked LEFT JOIN claimed USING (node)
+     WHERE attributes ->> 'state' <> 'removed' ORDER BY node
+""")
+
+
+async def read_snapshot(databases: Databases, region: RegionId) -> RegionSnapshot:
+    """The region now."""
+
+    async def work(connection: AsyncConnection) -> RegionSnapshot:
+        row = (await connection.execute(_SNAPSHOT, {"region": region})).one_or_none()
+        if row is None:
+            raise unknown_region(region)
+        return RegionSnapshot(
+            region=region,
+            epoch=row.epoch,
+            version=row.version,
+            state=RegionState(row.state),
+            read_at=row.read_at,
+            nodes=tuple(_node(entry) for entry in row.nodes),
+            grants=tuple(
+                GrantView(entry["tenant"], _amounts(entry, "granted_"), _amounts(entry, "used_"))
+                for entry in row.grants
+            ),
+        )
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"read a snapshot of {region}")
+
+
+async def read_nodes_at(
+    databases: Databases, region: RegionId, version: int
+) -> tuple[NodeView, ...]:
+    """The nodes as they were when the region had this version."""
+
+    async def work(connection: AsyncConnection) -> tuple[NodeView, ...]:
+        query = text("SELECT version FROM regional.regions WHERE region = :region")
+        newest = (await connection.execute(query, {"region": region})).scalar_one_or_none()
+        if newest is None:
+            raise unknown_region(region)
+        if not 0 <= version <= newest:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_REGION,
+                f"{region} has versions 0 to {newest}, not {version}; name one of those.",
+            )
+        rows = await connection.execute(_NODES_AT, {"region": region, "version": version})
+        return tuple(_node(row.node) for row in rows)
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"rebuild {region} at version {version}")
+
+
+def _amounts(entry: dict[str, Any], prefix: str) -> Amounts:
+    return (
+        entry[f"{prefix}cpu_millis"],
+        entry[f"{prefix}memory_mib"],
+        entry[f"{prefix}gpus"],
+    )
+
+
+def _node(entry: dict[str, Any]) -> NodeView:
+    expires_at = entry["lease_expires_at"]
+    return NodeView(
+        node=entry["node"],
+        zone=entry["zone"],
+        pool=entry["pool"],
+        capacity=_amounts(entry, "capacity_"),
+        used=_amounts(entry, "used_"),
+        labels=entry["labels"],
+        taints=entry["taints"],
+        dedicated_to=entry["dedicated_to"],
+        state=entry["state"],
+        cordon_reason=entry["cordon_reason"],
+        lease_epoch=entry["lease_epoch"],
+        lease_expires_at=None if expires_at is None else datetime.fromisoformat(expires_at),
+    )

@@ -1,0 +1,164 @@
+"""What a writer asks of a region, and what it is answered.
+
+An intent is idempotent by its key: sent again after a timeout, a crash or a replay, it returns the
+outcome that was recorded; the same key with another payload is a conflict.
+"""
+
+import hashlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter
+
+from durable.model.ids import (
+    ActorId,
+    BudgetId,
+    DeviceId,
+    Generation,
+    IncidentId,
+    NodeId,
+    PolicyRevision,
+    RegionId,
+    Slot,
+    TenantId,
+    Token,
+    WorkloadName,
+    ZoneId,
+)
+from durable.model.labels import Labels
+from durable.model.refusal import Refusal
+from durable.model.resources import Resources
+from durable.model.value import Value
+
+Ordinal = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Evidence = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class Intent(Value):
+    """One step for one attempt at one slot."""
+
+    # Who asks, under which epoch and why may differ between sends; what is asked may not.
+    circumstances: ClassVar[frozenset[str]] = frozenset({"epoch", "actor", "evidence"})
+    step: ClassVar[str]
+
+    region: RegionId
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slot: Slot
+    attempt: Ordinal
+    # A step that was refused may be asked again as the next ordinal of the same attempt.
+    ordinal: Ordinal = 1
+    epoch: Annotated[int, Field(strict=True, ge=1)]
+    actor: ActorId
+    evidence: Evidence
+
+    @property
+    def key(self) -> str:
+        """The business key; run ids would change on reset and continue-as-new."""
+        again = f".{self.ordinal}" if self.ordinal > 1 else ""
+        return (
+            f"{self.tenant}/{self.workload}/g{self.generation}/s{self.slot}"
+            f"/a{self.attempt}/{self.step}{again}"
+        )
+
+    @property
+    def payload_sha256(self) -> bytes:
+        payload = self.model_dump_json(exclude=set(self.circumstances))
+        return hashlib.sha256(payload.encode()).digest()
+
+
+class Requirements(Value):
+    """Where work may run at all; empty means anywhere."""
+
+    regions: tuple[RegionId, ...] = ()
+    zones: tuple[ZoneId, ...] = ()
+    labels: Labels = Field(default={})
+    dedicated: bool = False
+
+
+class Draw(Value):
+    """A claim on capacity that is kept for recovery, by the incident that opened it."""
+
+    budget: BudgetId
+    incident: IncidentId
+
+
+class Reserve(Intent):
+    step: ClassVar[str] = "reserve"
+
+    node: NodeId
+    resources: Resources
+    priority: Annotated[int, Field(strict=True, ge=0, le=1000)]
+    policy_revision: PolicyRevision
+    lease_ttl_seconds: Annotated[int, Field(strict=True, ge=1, le=3600)]
+    requirements: Requirements = Requirements()
+    draw: Draw | None = None
+
+
+class Bind(Intent):
+    step: ClassVar[str] = "bind"
+
+    token: Token
+
+
+class Start(Intent):
+    step: ClassVar[str] = "start"
+
+    token: Token
+
+
+class Evict(Intent):
+    """Asks the node to stop; the claim stands until a release shows that it has."""
+
+    step: ClassVar[str] = "evict"
+
+    token: Token
+
+
+class ReleaseCause(StrEnum):
+    """What makes it safe to reuse what is released; the authority checks it."""
+
+    WITHDRAWN = "withdrawn"  # it was never started
+    STOPPED = "stopped"  # its agent reported the end of the process
+    NODE_LOST = "node_lost"  # its node's lease has expired
+    REGION_FENCED = "region_fenced"  # its region was fenced, its slot moves elsewhere
+
+
+class Release(Intent):
+    step: ClassVar[str] = "release"
+
+    token: Token
+    cause: ReleaseCause
+
+
+class Expire(Intent):
+    step: ClassVar[str] = "expire"
+
+    token: Token
+
+
+AnyIntent = Reserve | Bind | Start | Evict | Release | Expire
+
+
+class Granted(Value):
+    """The step was taken, at this version of the region."""
+
+    kind: Literal["granted"] = "granted"
+    token: Token
+    node: NodeId
+    version: int
+    devices: tuple[DeviceId, ...] = ()
+    expires_at: datetime | None = None
+
+
+class Refused(Value):
+    """The step was not taken and nothing changed."""
+
+    kind: Literal["refused"] = "refused"
+    refusal: Refusal
+
+
+Outcome = Annotated[Granted | Refused, Field(discriminator="kind")]
+OUTCOME: TypeAdapter[Granted | Refused] = TypeAdapter(Outcome)

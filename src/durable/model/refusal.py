@@ -1,0 +1,93 @@
+"""A refusal: a code for programs and a sentence for people that says what to do next."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from durable.model.value import Value
+
+
+class RefusalCode(StrEnum):
+    """Why the authority said no."""
+
+    UNKNOWN_REGION = "unknown_region"
+    UNKNOWN_NODE = "unknown_node"
+    UNKNOWN_TENANT = "unknown_tenant"
+    UNKNOWN_TOKEN = "unknown_token"  # noqa: S105
+    UNKNOWN_POLICY = "unknown_policy"
+    UNKNOWN_BUDGET = "unknown_budget"
+    KEY_CONFLICT = "key_conflict"
+    FENCED_WRITER = "fenced_writer"
+    REGION_FENCED = "region_fenced"
+    REGION_OPEN = "region_open"
+    SLOT_NOT_OWNED = "slot_not_owned"
+    SLOT_TAKEN = "slot_taken"
+    RESIDENCY = "residency"
+    TENANCY = "tenancy"
+    REQUIRED_LABELS = "required_labels"
+    NODE_NOT_READY = "node_not_ready"
+    NODE_CORDONED = "node_cordoned"
+    NODE_STALE = "node_stale"
+    NODE_FULL = "node_full"
+    DEVICES_TAKEN = "devices_taken"
+    GRANT_EXHAUSTED = "grant_exhausted"
+    HEADROOM_RESERVED = "headroom_reserved"
+    BUDGET_CLOSED = "budget_closed"
+    BUDGET_EXHAUSTED = "budget_exhausted"
+    POLICY_WITHDRAWN = "policy_withdrawn"
+    LEASE_EXPIRED = "lease_expired"
+    LEASE_STANDS = "lease_stands"
+    WRONG_STATE = "wrong_state"
+    STOP_REQUESTED = "stop_requested"
+    STILL_RUNNING = "still_running"
+    FENCED_AGENT = "fenced_agent"
+    CAPACITY_IN_USE = "capacity_in_use"
+    GRANT_IN_USE = "grant_in_use"
+    OVER_HARD_QUOTA = "over_hard_quota"
+    TRANSFER_CONFLICT = "transfer_conflict"
+    BROKEN_CONSTRAINT = "broken_constraint"
+
+
+# What may pass by itself: capacity, grants, leases and stops change while a placement waits.
+# Everything else needs somebody to change the request, the configuration or the writer.
+WAITING_HELPS = frozenset(
+    {
+        RefusalCode.REGION_FENCED,
+        RefusalCode.SLOT_TAKEN,
+        RefusalCode.NODE_NOT_READY,
+        RefusalCode.NODE_CORDONED,
+        RefusalCode.NODE_STALE,
+        RefusalCode.NODE_FULL,
+        RefusalCode.DEVICES_TAKEN,
+        RefusalCode.GRANT_EXHAUSTED,
+        RefusalCode.HEADROOM_RESERVED,
+        RefusalCode.BUDGET_EXHAUSTED,
+        RefusalCode.LEASE_STANDS,
+        RefusalCode.STILL_RUNNING,
+        RefusalCode.CAPACITY_IN_USE,
+        RefusalCode.GRANT_IN_USE,
+    }
+)
+
+
+class Refusal(Value):
+    """One no, with its reason."""
+
+    code: RefusalCode
+    sentence: Annotated[str, Field(min_length=1, max_length=500)]
+
+    @property
+    def waiting_helps(self) -> bool:
+        return self.code in WAITING_HELPS
+
+    def __str__(self) -> str:
+        return f"{self.sentence} ({self.code})"
+
+
+class RefusedError(Exception):
+    """Raised where a single request, rather than one of a batch, is refused."""
+
+    def __init__(self, code: RefusalCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.refusal = Refusal(code=code, sentence=sentence)

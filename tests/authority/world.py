@@ -1,0 +1,221 @@
+"""Builds small authorities in which a test shows only what matters to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from durable.authority.budgets import set_budget
+from durable.authority.connection import Databases
+from durable.authority.grants import GrantTransfer, transfer_grant
+from durable.authority.nodes import register_nodes
+from durable.authority.policies import publish_policy, set_policy_state
+from durable.authority.quota import set_quota
+from durable.authority.regional_commit import commit_intents
+from durable.authority.regions import add_region
+from durable.authority.slots import SlotRegistry
+from durable.model.ids import (
+    ActorId,
+    BudgetId,
+    DeviceId,
+    NodeId,
+    PoolId,
+    RegionId,
+    TenantId,
+    WorkloadName,
+    ZoneId,
+)
+from durable.model.intents import (
+    AnyIntent,
+    Bind,
+    Evict,
+    Expire,
+    Granted,
+    Refused,
+    Release,
+    ReleaseCause,
+    Reserve,
+    Start,
+)
+from durable.model.labels import LabelKey, LabelValue
+from durable.model.refusal import RefusalCode
+from durable.model.regions import NodeSpec
+from durable.model.resources import Capacity, Resources
+from durable.model.states import PolicyState
+
+EAST, WEST = RegionId("us-east"), RegionId("us-west")
+RISK, BILLING = TenantId("risk"), TenantId("billing")
+API = WorkloadName("api")
+TEST = ActorId("test")
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def seconds(count: float) -> datetime:
+    """A moment of the test's own clock."""
+    return T0 + timedelta(seconds=count)
+
+
+def node(name: str = "n1", **overrides: Any) -> NodeSpec:
+    gpus = overrides.pop("gpus", 0)
+    values: dict[str, Any] = {
+        "region": EAST,
+        "zone": ZoneId("a"),
+        "pool": PoolId("general"),
+        "capacity": Capacity(cpu_millis=8000, memory_mib=32_768, gpus=gpus),
+        "devices": tuple(DeviceId(f"gpu-{number}") for number in range(gpus)),
+        "labels": {},
+        "taints": (),
+        "dedicated_to": None,
+    }
+    return NodeSpec(id=NodeId(name), **{**values, **overrides})
+
+
+def labels(**pairs: str) -> Mapping[LabelKey, LabelValue]:
+    return {LabelKey(key): LabelValue(value) for key, value in pairs.items()}
+
+
+@dataclass
+class World:
+    """An authority with one open region, one ready node and one tenant, unless told otherwise."""
+
+    databases: Databases
+    region: RegionId = EAST
+    now: datetime = T0
+    epoch: int = 1
+    sessions: dict[str, int] = field(default_factory=dict[str, int])
+
+    async def with_region(self, region: RegionId = EAST) -> "World":
+        await add_region(self.databases, region, TEST)
+        await publish_policy(self.databases, 1, {}, TEST)
+        await set_policy_state(self.databases, region, 1, PolicyState.ACTIVE, TEST)
+        return self
+
+    async def with_nodes(
+        self, *nodes: NodeSpec, lease_seconds: int = 600, region: RegionId = EAST
+    ) -> "World":
+        begun = await register_nodes(
+            self.databases,
+            region,
+            nodes or (node(),),
+            epoch=self.epoch,
+            lease_ttl_seconds=lease_seconds,
+            now=self.now,
+        )
+        self.sessions.update({str(name): session for name, session in begun.items()})
+        return self
+
+    async def with_tenant(
+        self,
+        tenant: TenantId = RISK,
+        grant: Resources | None = None,
+        region: RegionId = EAST,
+    ) -> "World":
+        amount = grant or Resources.of(100_000, 1_000_000, 100)
+        await set_quota(self.databases, tenant, hard=amount * 2, actor=TEST)
+        await transfer_grant(
+            self.databases,
+            GrantTransfer(
+                id=f"seed/{tenant}/{region}",
+                tenant=tenant,
+                amount=amount,
+                to_region=region,
+                actor=TEST,
+            ),
+        )
+        return self
+
+    async def with_slots(
+        self, count: int = 8, tenant: TenantId = RISK, region: RegionId = EAST
+    ) -> "World":
+        registry = SlotRegistry(self.databases, tenant, API)
+        await registry.assign(range(count), region, transfer=f"seed/{tenant}")
+        return self
+
+    async def with_headroom(self, amount: Resources, expires_in: int = 600) -> "World":
+        await set_budget(
+            self.databases,
+            self.region,
+            BudgetId("headroom"),
+            amount,
+            expires_at=self.now + timedelta(seconds=expires_in),
+            actor=TEST,
+        )
+        return self
+
+    async def ready(self, *nodes: NodeSpec) -> "World":
+        """The usual world: a region, its nodes, one tenant with room, eight slots."""
+        await self.with_region()
+        await self.with_nodes(*nodes)
+        await self.with_tenant()
+        return await self.with_slots()
+
+    # ── intents ─────────────────────────────────────────────────────────────────────────────────
+
+    def _base(self, slot: int, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "region": self.region,
+            "tenant": RISK,
+            "workload": API,
+            "generation": 1,
+            "slot": slot,
+            "attempt": 1,
+            "epoch": self.epoch,
+            "actor": TEST,
+            "evidence": "asked by a test",
+            **overrides,
+        }
+
+    def reserve(self, slot: int = 0, node: str = "n1", **overrides: Any) -> Reserve:
+        values: dict[str, Any] = {
+            "node": NodeId(node),
+            "resources": Resources.of(1000, 1024),
+            "priority": 100,
+            "policy_revision": 1,
+            "lease_ttl_seconds": 30,
+        }
+        return Reserve(**self._base(slot, {**values, **overrides}))
+
+    def bind(self, token: int, slot: int = 0, **overrides: Any) -> Bind:
+        return Bind(**self._base(slot, {"token": token, **overrides}))
+
+    def start(self, token: int, slot: int = 0, **overrides: Any) -> Start:
+        return Start(**self._base(slot, {"token": token, **overrides}))
+
+    def evict(self, token: int, slot: int = 0, **overrides: Any) -> Evict:
+        return Evict(**self._base(slot, {"token": token, **overrides}))
+
+    def expire(self, token: int, slot: int = 0, **overrides: Any) -> Expire:
+        return Expire(**self._base(slot, {"token": token, **overrides}))
+
+    def release(
+        self,
+        token: int,
+        slot: int = 0,
+        cause: ReleaseCause = ReleaseCause.WITHDRAWN,
+        **overrides: Any,
+    ) -> Release:
+        return Release(**self._base(slot, {"token": token, "cause": cause, **overrides}))
+
+    # ── sending them ────────────────────────────────────────────────────────────────────────────
+
+    async def send(self, *intents: AnyIntent) -> list[Granted | Refused]:
+        engine = self.databases.at_region(self.region, "durable_commit")
+        return await commit_intents(engine, self.region, intents, now=self.now)
+
+    async def granted(self, intent: AnyIntent) -> Granted:
+        (outcome,) = await self.send(intent)
+        assert isinstance(outcome, Granted), outcome
+        return outcome
+
+    async def refused(self, intent: AnyIntent) -> RefusalCode:
+        (outcome,) = await self.send(intent)
+        assert isinstance(outcome, Refused), outcome
+        return outcome.refusal.code
+
+    async def running(self, slot: int = 0, **overrides: Any) -> int:
+        """A slot that was reserved, bound and started; answers its token."""
+        token = (await self.granted(self.reserve(slot, **overrides))).token
+        identity = {k: v for k, v in overrides.items() if k in ("tenant", "attempt", "generation")}
+        await self.granted(self.bind(token, slot, **identity))
+        await self.granted(self.start(token, slot, **identity))
+        return token
