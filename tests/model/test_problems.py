@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
@@ -29,11 +29,21 @@ class Site(Value):
     note: Annotated[str, Field(max_length=5)] = ""
 
 
+class Once(Value):
+    kind: Literal["once"] = "once"
+
+
+class Daily(Value):
+    kind: Literal["daily"] = "daily"
+    hour: int = 0
+
+
 class Plan(Value):
     sites: tuple[Site, ...] = ()
     main: Site | None = None
     by_zone: Mapping[ZoneId, Site] = Field(default={})
     size: Resources | None = None
+    when: Annotated[Once | Daily | None, Field(discriminator="kind")] = None
 
 
 def told(data: object) -> list[str]:
@@ -101,8 +111,21 @@ SITE_FIELDS = "region, mood, replicas, spread, note"
             "memory_mib, gpus; did you mean memory?",
         ),
         (
+            {"when": {"kind": "weekly"}},
+            "field when: got {'kind': 'weekly'}; allowed: a 'kind' out of 'once', 'daily'",
+        ),
+        (
+            {"when": {}},
+            "field when: got {}; allowed: a mapping with the field 'kind'",
+        ),
+        (
+            {"when": {"kind": "daily", "hours": 3}},
+            "field when.daily.hours: unknown field 'hours'; known fields: kind, hour; "
+            "did you mean hour?",
+        ),
+        (
             [],
-            "got []; allowed: a mapping with the fields sites, main, by_zone, size",
+            "got []; allowed: a mapping with the fields sites, main, by_zone, size, when",
         ),
     ],
 )

@@ -42,6 +42,8 @@ _ALLOWED = {
     "dict_type": "a mapping",
     "mapping_type": "a mapping",
     "none_required": "nothing",
+    "union_tag_invalid": "a {discriminator} out of {expected_tags}",
+    "union_tag_not_found": "a mapping with the field {discriminator}",
     "timezone_aware": "a moment with its time zone, such as 2030-01-31T12:00:00Z",
 }
 
