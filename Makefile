@@ -44,7 +44,7 @@ test: $(STAMP) ## Everything a contributor needs to trust a change
 
 .PHONY: bench
 bench: $(STAMP) ## Benchmarks: each prints a table and one line of JSON
-	@for bench in bench/[a-z]*.py; do $(BIN)/python $$bench; done
+	@for bench in bench/[a-z]*.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
 
 .PHONY: lock
 lock: $(STAMP) ## Pin the newest allowed packages again

@@ -102,7 +102,8 @@ PROMISES: dict[str, str] = {
         SELECT region, token, r.state, b.state, r.freed_version
           FROM regional.reservations AS r LEFT JOIN regional.bindings AS b USING (region, token)
          WHERE (r.freed_version IS NULL)
-               <> (r.state = 'held' OR (r.state = 'bound' AND b.state <> 'released'))
+               <> (r.state = 'held'
+                   OR (r.state = 'bound' AND coalesce(b.state, 'gone') <> 'released'))
     """,
     "S6: every reservation ends at most once": """
         SELECT region, object, count(*) FROM regional.transitions

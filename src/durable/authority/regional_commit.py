@@ -200,16 +200,20 @@ _GRANTS = text("""
       FROM regional.grants WHERE region = :region AND tenant = ANY(:tenants)
 """)
 
-# Every claim on a wanted slot counts, in whichever region of this database it stands.
+# Every claim on a wanted slot counts, in whichever region of this database it stands. LIMIT keeps
+# each a look-up by index: the planner has no idea how few slots a batch wants.
 _SLOTS = text("""
-    SELECT s.tenant, s.workload, s.slot, r.token
+    SELECT wanted.tenant, wanted.workload, wanted.slot, claim.token
       FROM jsonb_to_recordset(CAST(:slots AS jsonb))
            AS wanted(tenant text, workload text, slot integer)
-      JOIN regional.slots AS s USING (tenant, workload, slot)
-      LEFT JOIN regional.reservations AS r
-        ON r.tenant = s.tenant AND r.workload = s.workload AND r.slot = s.slot
-       AND r.freed_version IS NULL
-     WHERE s.region = :region
+     CROSS JOIN LATERAL (
+           SELECT FROM regional.slots AS s
+            WHERE s.tenant = wanted.tenant AND s.workload = wanted.workload
+              AND s.slot = wanted.slot AND s.region = :region LIMIT 1) AS owned
+      LEFT JOIN LATERAL (
+           SELECT r.token FROM regional.reservations AS r
+            WHERE r.tenant = wanted.tenant AND r.workload = wanted.workload
+              AND r.slot = wanted.slot AND r.freed_version IS NULL LIMIT 1) AS claim ON true
 """)
 
 _BUDGETS = text("""

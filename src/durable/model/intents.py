@@ -7,6 +7,7 @@ outcome that was recorded; the same key with another payload is a conflict.
 import hashlib
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
@@ -54,7 +55,7 @@ class Intent(Value):
     actor: ActorId
     evidence: Evidence
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The business key; run ids would change on reset and continue-as-new."""
         again = f".{self.ordinal}" if self.ordinal > 1 else ""
@@ -63,7 +64,7 @@ class Intent(Value):
             f"/a{self.attempt}/{self.step}{again}"
         )
 
-    @property
+    @cached_property
     def payload_sha256(self) -> bytes:
         payload = self.model_dump_json(exclude=set(self.circumstances))
         return hashlib.sha256(payload.encode()).digest()

@@ -26,9 +26,21 @@ CREATE TRIGGER freed_for_good BEFORE UPDATE ON regional.reservations FOR EACH RO
 WHEN (OLD.freed_version IS NOT NULL)
 EXECUTE FUNCTION regional.refuse('a reservation whose claim was freed never changes again');
 
+CREATE FUNCTION regional.refuse_unless_released() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM regional.bindings AS b
+                    WHERE b.region = NEW.region AND b.token = NEW.token
+                      AND b.state = 'released') THEN
+        RAISE EXCEPTION 'a bound reservation is freed by releasing its binding'
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE TRIGGER bound_is_freed_by_its_binding BEFORE UPDATE ON regional.reservations FOR EACH ROW
-WHEN (NEW.state = 'bound' AND NEW.freed_version IS NOT NULL AND pg_trigger_depth() = 0)
-EXECUTE FUNCTION regional.refuse('a bound reservation is freed by releasing its binding');
+WHEN (NEW.state = 'bound' AND NEW.freed_version IS NOT NULL)
+EXECUTE FUNCTION regional.refuse_unless_released();
 
 CREATE TRIGGER claim_is_fixed BEFORE UPDATE ON regional.reservations FOR EACH ROW
 WHEN ((OLD.region, OLD.token, OLD.tenant, OLD.workload, OLD.generation, OLD.slot, OLD.attempt,

@@ -1,0 +1,287 @@
+"""Tries to break S1, S2, S3 and S6 with plain SQL, as every role and as the owner, and fails to."""
+
+import re
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from durable.authority.connection import Databases
+from durable.authority.invariants import violations
+from durable.authority.roles import ROLES
+from durable.model.resources import Capacity, Resources
+from tests.authority.world import BILLING, EAST, WEST, World, node
+
+OWNER = "the owner"
+
+NEW_RESERVATION = """
+    INSERT INTO regional.reservations
+           (region, token, tenant, workload, generation, slot, attempt, node, cpu_millis,
+            memory_mib, gpus, devices, budget, priority, policy_revision, epoch, state, reserved_at,
+            expires_at, ended_at, created_version, changed_version, freed_version, actor, evidence)
+    VALUES ({region}, 900, 'risk', 'api', 1, {slot}, 9, {node}, {cpu}, {memory}, {gpus}, {devices},
+            {budget}, 1, 1, 1, {state}, now(), now() + interval '1 hour', {ended_at}, 1, 1,
+            {freed}, 'x', 'x')
+"""
+
+
+def reservation(**values: str) -> str:
+    usual = {
+        "region": "'us-east'", "slot": "7", "node": "'n1'", "cpu": "1", "memory": "1",
+        "gpus": "0", "devices": "'{}'", "budget": "NULL", "state": "'held'", "ended_at": "NULL",
+        "freed": "NULL",
+    }  # fmt: skip
+    return NEW_RESERVATION.format(**{**usual, **values})
+
+
+# The world below: in us-east slot 0 runs as token 1 with gpu-0 on n1, slot 1 is held as token 2,
+# slot 2 was released as token 3. us-west owns nothing.
+ATTACKS = {
+    # S1: one slot has at most one active binding
+    "S1 reserve a running slot again": reservation(slot="0"),
+    "S1 reserve a held slot again": reservation(slot="1"),
+    "S1 reserve a slot that another region owns": reservation(region="'us-west'", node="'w1'"),
+    "S1 reserve a slot that nobody assigned": reservation(slot="70"),
+    "S1 give a claimed slot to another region": """
+        UPDATE regional.slots SET region = 'us-west', number = 9 WHERE slot = 0
+    """,
+    "S1 give a free slot away under its old number": """
+        UPDATE regional.slots SET region = 'us-west' WHERE slot = 5
+    """,
+    "S1 own a slot twice": """
+        INSERT INTO regional.slots VALUES ('risk', 'api', 0, 'us-west', 9)
+    """,
+    "S1 take a claimed slot away": "DELETE FROM regional.slots WHERE slot = 0",
+    "S1 delete a running claim": """
+        DELETE FROM regional.bindings WHERE token = 1;
+        DELETE FROM regional.reservations WHERE token = 1
+    """,
+    "S1 move a claim to another slot": "UPDATE regional.reservations SET slot = 3 WHERE token = 2",
+    "S1 revive a released claim": """
+        UPDATE regional.reservations SET freed_version = NULL WHERE token = 3
+    """,
+    "S1 bind a released reservation": """
+        INSERT INTO regional.bindings (region, token, bound_at, changed_version, actor, evidence)
+        VALUES ('us-east', 3, now(), 1, 'x', 'x')
+    """,
+    # S2: a node holds at most its capacity, a device has at most one holder
+    "S2 reserve more cpu than the node has": reservation(cpu="7001"),
+    "S2 reserve more memory than the node has": reservation(memory="40000"),
+    "S2 reserve less than nothing": reservation(cpu="-1"),
+    "S2 reserve on a node that does not exist": reservation(node="'ghost'"),
+    "S2 zero a node's use": "UPDATE regional.nodes SET used_cpu_millis = 0 WHERE node = 'n1'",
+    "S2 shrink a node below its use": """
+        UPDATE regional.nodes SET capacity_cpu_millis = 1 WHERE node = 'n1'
+    """,
+    "S2 delete and forget a node": "DELETE FROM regional.nodes WHERE node = 'n1'",
+    "S2 rename a node": "UPDATE regional.nodes SET node = 'n9' WHERE node = 'n1'",
+    "S2 add a node that is full already": """
+        INSERT INTO regional.nodes (region, node, zone, pool, used_cpu_millis, changed_version)
+        VALUES ('us-east', 'n8', 'a', 'p', -5, 1)
+    """,
+    "S2 shrink a claim": "UPDATE regional.reservations SET cpu_millis = 0 WHERE token = 1",
+    "S2 move a claim to another node": """
+        UPDATE regional.reservations SET node = 'n2' WHERE token = 1
+    """,
+    "S2 take a device that is held": reservation(gpus="1", devices="ARRAY['gpu-0']"),
+    "S2 take a device that does not exist": reservation(gpus="1", devices="ARRAY['gpu-77']"),
+    "S2 take a device without counting it": reservation(devices="ARRAY['gpu-1']"),
+    "S2 count a device without taking it": reservation(gpus="1"),
+    "S2 hold a device twice": """
+        INSERT INTO regional.device_holds VALUES ('us-east', 'n1', 'gpu-0', 900)
+    """,
+    "S2 hold a device by hand": """
+        INSERT INTO regional.device_holds VALUES ('us-east', 'n1', 'gpu-1', 900)
+    """,
+    "S2 free a held device": "DELETE FROM regional.device_holds",
+    "S2 hand a held device over": "UPDATE regional.device_holds SET token = 900",
+    "S2 remove a held device": "DELETE FROM regional.devices WHERE device = 'gpu-0'",
+    "S2 empty the claims": "TRUNCATE regional.reservations CASCADE",
+    # S3: a tenant never uses more than its hard quota
+    "S3 reserve more than the grant": reservation(node="'big'", cpu="9500"),
+    "S3 zero a grant's use": "UPDATE regional.grants SET used_cpu_millis = 0",
+    "S3 grow a grant that was not given": """
+        UPDATE regional.grants SET granted_cpu_millis = granted_cpu_millis + 1000000
+    """,
+    "S3 grant a region out of nothing": """
+        INSERT INTO regional.grants (region, tenant, granted_cpu_millis)
+        VALUES ('us-west', 'risk', 1000000)
+    """,
+    "S3 grant a tenant that does not exist": """
+        INSERT INTO regional.grants (region, tenant, granted_cpu_millis)
+        VALUES ('us-east', 'ghost', 1000000)
+    """,
+    "S3 delete a grant in use": "DELETE FROM regional.grants",
+    "S3 book more than the hard quota": """
+        UPDATE global.grants SET granted_cpu_millis = granted_cpu_millis + 1000000
+    """,
+    "S3 book another region beyond the hard quota": """
+        INSERT INTO global.grants VALUES ('risk', 'us-west', 1000000, 0, 0)
+    """,
+    "S3 take back a grant that the region still has": """
+        UPDATE global.grants SET granted_cpu_millis = 0
+    """,
+    "S3 delete the books": "DELETE FROM global.grants",
+    "S3 move the books to another tenant": "UPDATE global.grants SET tenant = 'billing'",
+    "S3 zero the granted sum": "UPDATE global.quotas SET granted_cpu_millis = 0",
+    "S3 lower the hard quota below the grants": "UPDATE global.quotas SET hard_cpu_millis = 1",
+    "S3 claim for another tenant": "UPDATE regional.reservations SET tenant = 'billing'",
+    # S6: a reservation ends in exactly one of bound, released, expired
+    "S6 begin bound": reservation(state="'bound'", ended_at="now()"),
+    "S6 begin released": reservation(state="'released'", ended_at="now()", freed="1"),
+    "S6 bind without a binding": """
+        UPDATE regional.reservations SET state = 'bound', ended_at = now() WHERE token = 2
+    """,
+    "S6 give a held reservation a binding": """
+        INSERT INTO regional.bindings (region, token, bound_at, changed_version, actor, evidence)
+        VALUES ('us-east', 2, now(), 1, 'x', 'x')
+    """,
+    "S6 end without freeing": """
+        UPDATE regional.reservations SET state = 'released', ended_at = now() WHERE token = 2
+    """,
+    "S6 free without ending": "UPDATE regional.reservations SET freed_version = 9 WHERE token = 2",
+    "S6 free what is bound": "UPDATE regional.reservations SET freed_version = 9 WHERE token = 1",
+    "S6 bind and free at once": """
+        UPDATE regional.reservations SET state = 'bound', ended_at = now(), freed_version = 9
+         WHERE token = 2
+    """,
+    "S6 release what is bound": """
+        UPDATE regional.reservations SET state = 'released', freed_version = 9 WHERE token = 1
+    """,
+    "S6 expire what is released": """
+        UPDATE regional.reservations SET state = 'expired' WHERE token = 3
+    """,
+    "S6 hold again": "UPDATE regional.reservations SET state = 'held', ended_at = NULL",
+    "S6 revive a released binding": """
+        UPDATE regional.bindings SET state = 'bound', released_at = NULL WHERE token = 4
+    """,
+    "S6 release and keep the capacity": """
+        UPDATE regional.bindings SET state = 'starting', released_at = now() WHERE token = 1
+    """,
+    "S6 delete a held reservation": "DELETE FROM regional.reservations WHERE token = 2",
+    "S6 stretch a lease": """
+        UPDATE regional.reservations SET expires_at = expires_at + interval '1 year'
+    """,
+    # Their records
+    "record: rewrite an outcome": "UPDATE regional.intents SET outcome = '{}'",
+    "record: forget a transition": "DELETE FROM regional.transitions",
+    "record: forge an audit event": """
+        INSERT INTO audit.events
+        VALUES ('global', 99, now(), 'x', 'x', 'x', 'x', NULL, NULL, '\\x00')
+    """,
+    "record: rewrite the audit": "UPDATE audit.events SET actor = 'nobody'",
+    "record: cut the audit": "DELETE FROM audit.events",
+    "record: turn an epoch back": "UPDATE regional.regions SET epoch = 0, version = 0",
+}
+
+# The owner can do this, and verifying the audit finds it.
+OWNER_MAY = {"record: forge an audit event"}
+
+
+@pytest.fixture
+async def besieged(world: World) -> World:
+    await world.with_region()
+    await world.with_nodes(
+        node(gpus=2), node("n2", gpus=2), node("big", capacity=Capacity(cpu_millis=64_000))
+    )
+    await world.with_region(WEST)
+    await world.with_nodes(node("w1", region=WEST), region=WEST)
+    await world.with_tenant(grant=Resources.of(9000, 64_000, 4))
+    await world.with_tenant(BILLING, grant=Resources.of(9000, 64_000, 4))
+    await world.with_slots()
+    await world.running(0, resources=Resources.of(1000, 1024, 1))
+    await world.granted(world.reserve(1))
+    await world.granted(world.release((await world.granted(world.reserve(2))).token, 2))
+    token = (await world.granted(world.reserve(3))).token
+    await world.granted(world.bind(token, 3))
+    await world.granted(world.release(token, 3))
+    return world
+
+
+@pytest.mark.parametrize("role", [*(role.name for role in ROLES), OWNER])
+async def test_plain_sql_cannot_break_a_promise(
+    besieged: World, database_url: str, role: str
+) -> None:
+    got_through: dict[str, str] = {}
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        if role != OWNER:
+            connection.execute(f"SET ROLE {role}".encode())
+        for attack, sql in ATTACKS.items():
+            try:
+                with connection.transaction():
+                    connection.execute(sql.encode())
+            except psycopg.Error as error:
+                if not re.fullmatch("42501|23...", error.sqlstate or ""):
+                    got_through[attack] = f"{error.sqlstate}: {error}"
+            else:
+                got_through[attack] = "was allowed"
+    expected = OWNER_MAY if role == OWNER else set[str]()
+    assert {attack: why for attack, why in got_through.items() if attack not in expected} == {}
+    if role != OWNER:
+        assert await broken_promises(besieged.databases) == []
+
+
+async def test_the_owner_forging_the_audit_is_found_out(besieged: World, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(ATTACKS["record: forge an audit event"].encode())
+    assert "the audit's chains hold" in await broken_promises(besieged.databases)
+
+
+async def test_the_invariants_see_what_a_superuser_breaks(
+    besieged: World, superuser: psycopg.Connection
+) -> None:
+    """The checker itself is checked: without the guards, each lie is seen for what it is."""
+    lies = {
+        "S1: a slot has at most one active claim, in all regions together": """
+            DROP INDEX regional.reservations_one_claim_per_slot;
+            UPDATE regional.reservations SET slot = 0 WHERE token = 2
+        """,
+        "S2: a node's use is the sum of its claims": """
+            UPDATE regional.nodes SET used_cpu_millis = 7 WHERE node = 'n1'
+        """,
+        "S2: the devices held are those of the claims": "DELETE FROM regional.device_holds",
+        "S3: a grant's use is the sum of its claims": """
+            UPDATE regional.grants SET used_memory_mib = 7 WHERE tenant = 'risk'
+        """,
+        "S3: a region holds at most the grant it was given": """
+            UPDATE regional.grants SET granted_gpus = 77 WHERE tenant = 'risk'
+        """,
+        "S3: the grants of a tenant sum up within its hard quota": """
+            UPDATE global.quotas SET granted_gpus = 0
+        """,
+        "S6: a reservation is bound exactly when it has a binding": """
+            DELETE FROM regional.bindings WHERE token = 1
+        """,
+        "S6: a claim ends exactly when its reservation or binding does": """
+            UPDATE regional.reservations SET freed_version = NULL WHERE token = 4
+        """,
+        "the last recorded transition is the state": """
+            DELETE FROM regional.transitions WHERE object = 'reservation/2'
+        """,
+        "every reservation was granted to exactly one intent": """
+            DELETE FROM regional.intents WHERE key LIKE '%/s1/%/reserve'
+        """,
+        "the audit's chains hold": "DELETE FROM audit.events WHERE sequence = 1",
+    }
+    assert await broken_promises(besieged.databases) == []
+    unseen: list[str] = []
+    for promise, lie in lies.items():
+        superuser.execute(lie.encode())
+        superuser.commit()
+        if promise not in await broken_promises(besieged.databases):
+            unseen.append(promise)
+    assert unseen == []
+
+
+@pytest.fixture
+def superuser(database_url: str) -> Iterator[psycopg.Connection]:
+    """A connection for which no trigger fires and no reference is checked."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.commit()
+        yield connection
+
+
+async def broken_promises(databases: Databases) -> list[str]:
+    async with databases.at_region(EAST, "durable_reader").connect() as connection:
+        return sorted({found.promise for found in await violations(connection)})
