@@ -63,6 +63,10 @@ def test_every_document_becomes_a_value(write: Write) -> None:
     assert second == Thing(name=RegionId("b"), count=2)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(write: Write) -> None:
+    assert load_manifest(write(b"\xef\xbb\xbfname: a\n"), Thing) == [Thing(name=RegionId("a"))]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -80,6 +84,10 @@ def test_every_document_becomes_a_value(write: Write) -> None:
         (
             "name: a\nparts:\n  -\n    name: b\n",
             "things.yaml:4: document 1, field parts[0].size: is missing; it must be given",
+        ),
+        (
+            "name: a\nparts:\n\n  x: 1\n",
+            "things.yaml:2: document 1, field parts: got {'x': 1}; allowed: a list",
         ),
         (
             "- name: a\n",

@@ -128,5 +128,14 @@ def test_a_binding_goes_forward_and_may_slip_back_while_it_runs() -> None:
         assert not BINDING_MOVES.allows(started, BindingState.BOUND)
 
 
+def test_a_node_out_of_sight_is_lost_before_it_is_removed_and_may_always_come_back() -> None:
+    assert NODE_MOVES.table == {
+        NodeState.READY: {NodeState.UNKNOWN, NodeState.REMOVED},
+        NodeState.UNKNOWN: {NodeState.READY, NodeState.LOST},
+        NodeState.LOST: {NodeState.READY, NodeState.REMOVED},
+        NodeState.REMOVED: set(),
+    }
+
+
 def test_a_held_reservation_ends_in_exactly_one_way() -> None:
     assert RESERVATION_MOVES.table[ReservationState.HELD] == RESERVATION_MOVES.final

@@ -53,7 +53,7 @@ def _text_of(path: Path) -> str:
     if len(content) > MAX_BYTES:
         raise ManifestError(f"{path}: larger than {MAX_BYTES // 1024**2} MiB; split it")
     try:
-        return content.decode("utf-8-sig")
+        return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ManifestError(f"{path}:{line}: not UTF-8 text") from None
