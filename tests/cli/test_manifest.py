@@ -219,6 +219,14 @@ def test_depth_and_number_of_documents_are_bounded() -> None:
         list(read_documents("---\na\n" * 1_001))
 
 
+def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("durable.cli.documents.MAX_ENTRIES", 4)
+    assert data_of("[1, 2, 3]") == [1, 2, 3]
+    with pytest.raises(Unreadable, match="more than 4 entries") as caught:
+        data_of("[1, 2,\n3, 4]")
+    assert caught.value.line == 2
+
+
 @given(st.text(alphabet="ab:-[]{}&*!#|>'\"%@` \n\t\x00\x85\u2028", max_size=60))
 def test_whatever_the_text_it_is_read_or_refused_with_a_line(text: str) -> None:
     try:

@@ -13,6 +13,7 @@ from durable.model.quoting import quote
 
 MAX_DEPTH = 32
 MAX_DOCUMENTS = 1_000
+MAX_ENTRIES = 100_000
 
 _TAG = "tag:yaml.org,2002:"
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -54,6 +55,7 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers = _RESOLVERS
     depth = 0
+    entries = 0
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         parser: Any = self
@@ -65,6 +67,9 @@ class _Loader(yaml.SafeLoader):
             raise Unreadable(line, f"tags such as {quote(event.tag)} are not read; leave it out")
         if self.depth == MAX_DEPTH:
             raise Unreadable(line, f"nested deeper than {MAX_DEPTH} levels")
+        if self.entries == MAX_ENTRIES:
+            raise Unreadable(line, f"more than {MAX_ENTRIES} entries")
+        self.entries += 1
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
