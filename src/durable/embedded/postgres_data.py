@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 from durable.embedded.errors import StackError
+from durable.embedded.process import identify
 from durable.embedded.system_user import allow_traverse, give, lend_binaries
 
 MAJOR_VERSION = 18
@@ -55,17 +56,20 @@ class PostgresData:
                 f"{self._password_file} is missing, so {self.path} cannot be entered: "
                 "restore it, or move both away."
             )
-        self._forget_reused_pid()
+        self._forget_dead_server()
 
-    def _forget_reused_pid(self) -> None:
-        """PostgreSQL does not start while the pid of a killed one is in use by just anybody."""
+    def _forget_dead_server(self) -> None:
+        """Our lock says that no server lives here, but PostgreSQL trusts its own note of a pid.
+
+        That pid may be a zombie that nobody reaps, or another process by now. Only a live
+        server that was started by hand keeps its note.
+        """
         note = self.path / "postmaster.pid"
         try:
-            pid = note.read_text().partition("\n")[0]
-            who = Path(f"/proc/{pid}/comm").read_text().strip()
-        except (FileNotFoundError, ProcessLookupError):
+            pid = int(note.read_text().partition("\n")[0])
+        except FileNotFoundError:
             return
-        if who != "postgres":
+        if identify(pid) is None or not _is_postgres(pid):
             note.unlink()
 
     def _initialise(self, user: str | None) -> None:
@@ -97,6 +101,14 @@ def binary(name: str) -> Path:
     return Path(wheel.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin" / name
 
 
+def _is_postgres(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
+    except (FileNotFoundError, ProcessLookupError):
+        # Without /proc there is no telling, and PostgreSQL's own caution stands.
+        return not Path("/proc").exists()
+
+
 def _initdb(data: Path, password_file: Path, user: str | None) -> None:
     done = subprocess.run(  # noqa: S603
         [
@@ -124,9 +136,11 @@ def _initdb(data: Path, password_file: Path, user: str | None) -> None:
         timeout=INITDB_DEADLINE_SECONDS,
     )
     if done.returncode != 0:
-        told = [line for line in done.stderr.splitlines() if "rror" in line or "FATAL" in line]
-        last = next(reversed(told), done.stderr.strip() or "it said nothing")
-        raise StackError(f"The PostgreSQL data in {data.parent} cannot be made: {last}")
+        # The first complaint is the cause; the later ones are about cleaning up.
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        told = [line for line in lines if "error:" in line or "FATAL" in line or "PANIC" in line]
+        first = next(iter(told or lines), "it said nothing")
+        raise StackError(f"The PostgreSQL data in {data.parent} cannot be made: {first}")
 
 
 def _write_private(path: Path, text: str) -> None:

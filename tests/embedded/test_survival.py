@@ -1,0 +1,141 @@
+"""Whatever is killed with -9, running workflows and committed rows survive."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import psycopg
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from durable.embedded.detached import start_detached
+from durable.embedded.events import Event
+from durable.embedded.health import stack_status
+from durable.embedded.process import is_alive, send_signal, wait_gone
+from durable.settings import Settings
+from durable.stack_record import Process, StackRecord, read_record
+
+from .polling import DEADLINE_SECONDS, eventually
+from .waiting import Waiting
+
+WORKFLOW_ID = "waiting"
+TASK_QUEUE = "survival"
+
+
+def record_of(state_dir: Path) -> StackRecord:
+    record = read_record(state_dir)
+    assert record is not None
+    return record
+
+
+def process_of(state_dir: Path, name: str) -> Process:
+    record = record_of(state_dir)
+    if name == "supervisor":
+        return record.supervisor
+    process = next(part.process for part in record.parts if part.name == name)
+    assert process is not None
+    return process
+
+
+def kill(state_dir: Path, *names: str) -> None:
+    # The supervisor goes first, so that it cannot bring the others back in between.
+    processes = [process_of(state_dir, name) for name in sorted(names, reverse=True)]
+    for process in processes:
+        assert send_signal(process, signal.SIGKILL)
+    for process in processes:
+        assert wait_gone(process, DEADLINE_SECONDS)
+
+
+def start(state_dir: Path) -> list[str]:
+    notes: list[str] = []
+
+    def report(event: Event) -> None:
+        if event.kind == "note":
+            notes.append(event.text)
+
+    start_detached(state_dir, report)
+    return notes
+
+
+def healthy(state_dir: Path) -> bool:
+    return stack_status(Settings(state_dir=state_dir)).healthy
+
+
+def commit_a_row(state_dir: Path) -> None:
+    with psycopg.connect(record_of(state_dir).database_url or "") as connection:
+        connection.execute("CREATE TABLE kept (word text)")
+        connection.execute("INSERT INTO kept VALUES ('committed')")
+
+
+def committed_rows(state_dir: Path) -> list[tuple[str]]:
+    with psycopg.connect(record_of(state_dir).database_url or "") as connection:
+        return connection.execute("SELECT word FROM kept").fetchall()
+
+
+async def connect(state_dir: Path) -> Client:
+    settings = Settings(state_dir=state_dir)
+    return await Client.connect(settings.require_temporal_address(), namespace="durable")
+
+
+async def say_a_word(state_dir: Path) -> None:
+    client = await connect(state_dir)
+    async with Worker(client, task_queue=TASK_QUEUE, workflows=[Waiting]):
+        handle = await client.start_workflow(Waiting.run, id=WORKFLOW_ID, task_queue=TASK_QUEUE)
+        await handle.signal(Waiting.say, "before")
+        assert await handle.query(Waiting.words) == ["before"]
+
+
+async def finish(state_dir: Path) -> list[str]:
+    client = await connect(state_dir)
+    async with Worker(client, task_queue=TASK_QUEUE, workflows=[Waiting]):
+        handle = client.get_workflow_handle_for(Waiting.run, WORKFLOW_ID)
+        await handle.signal(Waiting.say, "after")
+        await handle.signal(Waiting.finish)
+        return await handle.result()
+
+
+def check_survivors(state_dir: Path) -> None:
+    assert committed_rows(state_dir) == [("committed",)]
+    assert asyncio.run(finish(state_dir)) == ["before", "after"]
+
+
+@pytest.mark.parametrize("victim", ["postgres", "temporal"])
+def test_the_supervisor_starts_a_killed_child_again(state_dir: Path, victim: str) -> None:
+    start(state_dir)
+    commit_a_row(state_dir)
+    asyncio.run(say_a_word(state_dir))
+    killed = process_of(state_dir, victim)
+
+    kill(state_dir, victim)
+    eventually(
+        f"{victim} runs again",
+        lambda: healthy(state_dir) and process_of(state_dir, victim) != killed,
+    )
+
+    check_survivors(state_dir)
+
+
+@pytest.mark.parametrize(
+    ("victims", "told"),
+    [
+        (("supervisor",), "Stopped of it: temporal and postgres"),
+        (("supervisor", "postgres", "temporal"), "nothing, all had ended"),
+    ],
+)
+def test_up_recovers_a_directory_whose_supervisor_was_killed(
+    state_dir: Path, victims: tuple[str, ...], told: str
+) -> None:
+    start(state_dir)
+    commit_a_row(state_dir)
+    asyncio.run(say_a_word(state_dir))
+    before = record_of(state_dir)
+
+    kill(state_dir, *victims)
+    notes = start(state_dir)
+
+    assert any(told in note for note in notes), notes
+    assert not any(part.process and is_alive(part.process) for part in before.parts)
+    after = record_of(state_dir)
+    assert after.temporal_address == before.temporal_address
+    check_survivors(state_dir)
