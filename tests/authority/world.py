@@ -1,7 +1,7 @@
 """Builds small authorities in which a test shows only what matters to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -148,6 +148,18 @@ class World:
         await self.with_nodes(*nodes)
         await self.with_tenant()
         return await self.with_slots()
+
+    async def with_two_regions(self) -> "World":
+        """us-east with node e1 and us-west with node w1, and one tenant with grants in both."""
+        for region, name in ((EAST, "e1"), (WEST, "w1")):
+            await self.with_region(region)
+            await self.with_nodes(node(name, region=region), region=region)
+            await self.with_tenant(region=region)
+        return self
+
+    def at(self, region: RegionId, epoch: int = 1) -> "World":
+        """The same world, with intents that go to this region."""
+        return replace(self, region=region, epoch=epoch)
 
     # ── intents ─────────────────────────────────────────────────────────────────────────────────
 

@@ -2,24 +2,28 @@
 
 The fact is global and each region holds a copy of what it owns. A copy is taken away before the
 fact moves and handed out after, so at no moment do two regions hold the same slot, whichever step
-a crash falls into; the same call finishes the rest. Every hand-over has a number: one that was
-delayed past the next is too late, and changes nothing.
+a crash falls into; the same call finishes the rest. Every hand-over has a number: a step that was
+delayed past the next hand-over is too late, and changes nothing.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority import audit
 from durable.authority.connection import Databases, transact
-from durable.authority.regions import lock_region
+from durable.authority.quota import unknown_tenant
+from durable.authority.regions import lock_region, read_region
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 
 ROLE = "durable_workload"
 MAX_SLOTS_PER_CALL = 100_000
+
+_TENANT = text("SELECT FROM global.tenants WHERE tenant = :tenant")
 
 _OWNERS = text("""
     SELECT slot, region, number FROM global.slots
@@ -36,16 +40,22 @@ _ASSIGN = text("""
      WHERE s.region IS NULL
 """)
 
+# Only under the numbers that were taken back: the same region may own a slot again since then.
 _HAND_OVER = text("""
-    UPDATE global.slots
-       SET region = :to_region, number = number + 1, transfer = :transfer, since = clock_timestamp()
-     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots)
-       AND region = :from_region
+    UPDATE global.slots AS s
+       SET region = :to_region, number = s.number + 1, transfer = :transfer,
+           since = clock_timestamp()
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
+     WHERE s.tenant = :tenant AND s.workload = :workload AND s.slot = row.slot
+       AND s.number = row.number AND s.region = :from_region
 """)
 
 _GIVE_UP = text("""
-    UPDATE global.slots SET region = NULL, transfer = :transfer, since = clock_timestamp()
-     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots) AND region = :region
+    UPDATE global.slots AS s
+       SET region = NULL, transfer = :transfer, since = clock_timestamp()
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
+     WHERE s.tenant = :tenant AND s.workload = :workload AND s.slot = row.slot
+       AND s.number = row.number AND s.region = :region
 """)
 
 _COPY = text("""
@@ -84,10 +94,12 @@ class SlotRegistry:
 
     async def assign(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
         """Gives unowned slots to a region; again is harmless, another owner is a refusal."""
-        assert len(slots) <= MAX_SLOTS_PER_CALL, f"at most {MAX_SLOTS_PER_CALL} slots per call"
-        named = {**self._of, "slots": list(slots)}
+        named = self._named(slots)
+        await read_region(self._databases, region)  # refuses an unknown one before anything moves
 
         async def work(connection: AsyncConnection) -> Numbers:
+            if (await connection.execute(_TENANT, self._of)).one_or_none() is None:
+                raise unknown_tenant(TenantId(self._of["tenant"]))
             await connection.execute(_ASSIGN, {**named, "region": region, "transfer": transfer})
             return await self._owned_by(connection, slots, region)
 
@@ -104,16 +116,62 @@ class SlotRegistry:
         transfer: str,
         actor: ActorId,
     ) -> None:
-        """Moves slots between regions once the old one claims none of them any more."""
-        named = {**self._of, "slots": list(slots)}
+        """Moves slots between regions once the old one claims none of them any more.
 
-        async def held(connection: AsyncConnection) -> Numbers:
-            rows = (await connection.execute(_OWNERS, named)).all()
-            return {row.slot: row.number for row in rows if row.region == from_region}
+        From a region to itself it gives back what an abandoned transfer had taken.
+        """
+        await read_region(self._databases, to_region)  # or the slots would go where nobody is
+        held = await self._held(slots, from_region, or_by=to_region)
+        await self._take_back(from_region, held)
+        await self._copy(
+            to_region, await self._hand_over(slots, held, from_region, to_region, transfer, actor)
+        )
 
-        async def hand_over(connection: AsyncConnection) -> Numbers:
-            ends = {"from_region": from_region, "to_region": to_region, "transfer": transfer}
-            if (await connection.execute(_HAND_OVER, {**named, **ends})).rowcount:
+    async def give_up(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
+        """Ends the ownership for good: the workload was deleted or scaled down."""
+        held = await self._held(slots, region)
+        await self._take_back(region, held)
+        ended = {**self._of, "region": region, "transfer": transfer, "rows": _rows(held)}
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(_GIVE_UP, ended)
+
+        engine = self._databases.at_global(ROLE)
+        await transact(engine, work, doing=f"give up slots of {region}")
+
+    def _named(self, slots: Sequence[int]) -> dict[str, str | list[int]]:
+        assert len(slots) <= MAX_SLOTS_PER_CALL, f"at most {MAX_SLOTS_PER_CALL} slots per call"
+        assert all(slot >= 0 for slot in slots), "slots count from 0"
+        return {**self._of, "slots": sorted(set(slots))}
+
+    async def _held(
+        self, slots: Sequence[int], region: RegionId, *, or_by: RegionId | None = None
+    ) -> Numbers:
+        """The numbers under which a region owns slots; with `or_by`, nobody else may own any."""
+
+        async def work(connection: AsyncConnection) -> Numbers:
+            rows = (await connection.execute(_OWNERS, self._named(slots))).all()
+            if or_by is not None:
+                self._refuse_strangers(slots, rows, {region, or_by})
+            return {row.slot: row.number for row in rows if row.region == region}
+
+        engine = self._databases.at_global(ROLE)
+        return await transact(engine, work, doing=f"read the slots of {region}")
+
+    async def _hand_over(
+        self,
+        slots: Sequence[int],
+        held: Numbers,
+        from_region: RegionId,
+        to_region: RegionId,
+        transfer: str,
+        actor: ActorId,
+    ) -> Numbers:
+        ends = {"from_region": from_region, "to_region": to_region, "transfer": transfer}
+        moved = {**self._of, **ends, "rows": _rows(held)}
+
+        async def work(connection: AsyncConnection) -> Numbers:
+            if (await connection.execute(_HAND_OVER, moved)).rowcount:
                 await audit.append(
                     connection,
                     audit.GLOBAL_CHAIN,
@@ -121,41 +179,29 @@ class SlotRegistry:
                     action="transfer slots",
                     target=f"workload/{self._workload}",
                     before={"region": from_region},
-                    after={"region": to_region, "slots": list(slots), "transfer": transfer},
+                    after={"region": to_region, "slots": sorted(held), "transfer": transfer},
                 )
             return await self._owned_by(connection, slots, to_region)
 
         engine = self._databases.at_global(ROLE)
-        doing = f"transfer slots from {from_region} to {to_region}"
-        await self._take_back(from_region, await transact(engine, held, doing=doing))
-        await self._copy(to_region, await transact(engine, hand_over, doing=doing))
-
-    async def give_up(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
-        """Ends the ownership for good: the workload was deleted or scaled down."""
-        named = {**self._of, "slots": list(slots), "region": region, "transfer": transfer}
-
-        async def held(connection: AsyncConnection) -> Numbers:
-            rows = (await connection.execute(_OWNERS, named)).all()
-            return {row.slot: row.number for row in rows if row.region == region}
-
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_GIVE_UP, named)
-
-        engine = self._databases.at_global(ROLE)
-        doing = f"give up slots of {region}"
-        await self._take_back(region, await transact(engine, held, doing=doing))
-        await transact(engine, work, doing=doing)
+        return await transact(engine, work, doing=f"transfer slots to {to_region}")
 
     async def _owned_by(
         self, connection: AsyncConnection, slots: Sequence[int], region: RegionId
     ) -> Numbers:
-        rows = (await connection.execute(_OWNERS, {**self._of, "slots": list(slots)})).all()
+        rows = (await connection.execute(_OWNERS, self._named(slots))).all()
+        self._refuse_strangers(slots, rows, {region})
+        return {row.slot: row.number for row in rows}
+
+    def _refuse_strangers(
+        self, slots: Sequence[int], rows: Sequence[Any], regions: Set[RegionId]
+    ) -> None:
         for row in rows:
-            if row.region != region:
+            if row.region not in regions:
                 raise RefusedError(
                     RefusalCode.SLOT_NOT_OWNED,
                     f"Slot {row.slot} of {self._workload} belongs to {row.region or 'no region'}, "
-                    f"not to {region}; read its owner again.",
+                    f"not to {' or '.join(sorted(regions))}; read its owner again.",
                 )
         missing = set(slots) - {row.slot for row in rows}
         if missing:
@@ -163,7 +209,6 @@ class SlotRegistry:
                 RefusalCode.SLOT_NOT_OWNED,
                 f"Slot {min(missing)} of {self._workload} was never assigned; assign it first.",
             )
-        return {row.slot: row.number for row in rows}
 
     async def _take_back(self, region: RegionId, numbers: Numbers) -> None:
         if not numbers:
