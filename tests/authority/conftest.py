@@ -73,6 +73,14 @@ async def ready_world(postgres: EmbeddedPostgres, ready_template: str) -> AsyncI
             yield World(databases, sessions={"n1": 1})
 
 
+@pytest.fixture
+async def neighbours(postgres: EmbeddedPostgres, together_template: str) -> AsyncIterator[World]:
+    """`World.with_two_regions()` in one database."""
+    with copied(postgres, "neighbours", together_template) as url:
+        async with Databases(url) as databases:
+            yield World(databases, sessions={"e1": 1, "w1": 1})
+
+
 @pytest.fixture(params=["one database", "two databases"])
 def urls(
     request: pytest.FixtureRequest, postgres: EmbeddedPostgres

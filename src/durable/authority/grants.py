@@ -1,8 +1,9 @@
 """Quota is escrow: a tenant's hard quota is split into grants, and grants move by transfer.
 
 A transfer is four small transactions, each of which happens once by the transfer's id: write it
-down, take from the giving region, move the global books, add to the receiving region. At every
-point in between a region holds at most what the books say, and the books at most the hard quota.
+down, take from the giving region, move the global books, add to the receiving region. Where no
+region gives, the first and the third are one. At every point in between a region holds at most
+what the books say, and the books at most the hard quota.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.connection import Databases, transact
 from durable.authority.quota import (
     LOCK_QUOTA,
+    QuotaStatus,
     amounts_of,
     named,
     read_quota,
@@ -53,9 +55,8 @@ async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
             f"Transfer {transfer.id} begins and ends at the same place; name two.",
         )
     state = await _write_down(databases, transfer)
-    if state == "requested":
-        if transfer.from_region is not None:
-            await _take(databases, transfer, transfer.from_region)
+    if state == "requested" and transfer.from_region is not None:
+        await _take(databases, transfer, transfer.from_region)
         await _move_books(databases, transfer)
     if state != "settled" and transfer.to_region is not None:
         await _add(databases, transfer, transfer.to_region)
@@ -120,8 +121,9 @@ async def _write_down(databases: Databases, transfer: GrantTransfer) -> str:
     }
 
     async def work(connection: AsyncConnection) -> str:
-        known = (await connection.execute(LOCK_QUOTA, {"tenant": transfer.tenant})).one_or_none()
-        if known is None:
+        locked = await connection.execute(LOCK_QUOTA, {"tenant": transfer.tenant})
+        quota = locked.mappings().one_or_none()
+        if quota is None:
             raise unknown_tenant(transfer.tenant)
         await connection.execute(_WRITE_DOWN, {**asked, "actor": transfer.actor})
         found = await connection.execute(_LOCK_TRANSFER, {"transfer": transfer.id})
@@ -131,40 +133,47 @@ async def _write_down(databases: Databases, transfer: GrantTransfer) -> str:
                 RefusalCode.TRANSFER_CONFLICT,
                 f"Transfer {transfer.id} was used before for something else; use a new id.",
             )
+        if row["state"] == "requested" and transfer.from_region is None:
+            # In one transaction, so that a refusal leaves no amount behind for the next send.
+            _refuse_over_target(transfer, status_of(transfer.tenant, quota))
+            return await _move(connection, transfer)
         return row["state"]
 
     engine = databases.at_global(ROLE)
     return await transact(engine, work, doing=f"begin transfer {transfer.id}")
 
 
-async def _move_books(databases: Databases, transfer: GrantTransfer) -> None:
-    """The giver's row down and the receiver's up; only ungranted quota can exceed the limit."""
-    amount = {"tenant": transfer.tenant, **named(transfer.amount)}
+def _refuse_over_target(transfer: GrantTransfer, quota: QuotaStatus) -> None:
+    if not (quota.granted + transfer.amount).fits_in(quota.target):
+        raise RefusedError(
+            RefusalCode.OVER_HARD_QUOTA,
+            f"The hard quota of {transfer.tenant} is {quota.target} and {quota.granted} is granted "
+            f"already, so {transfer.amount} more cannot be; raise the quota or return a grant.",
+        )
 
+
+async def _move_books(databases: Databases, transfer: GrantTransfer) -> None:
     async def work(connection: AsyncConnection) -> None:
-        quota = (await connection.execute(LOCK_QUOTA, amount)).mappings().one()
+        await connection.execute(LOCK_QUOTA, {"tenant": transfer.tenant})
         row = await connection.execute(_LOCK_TRANSFER, {"transfer": transfer.id})
-        if row.mappings().one()["state"] != "requested":
-            return
-        if transfer.from_region is not None:
-            await connection.execute(_UNBOOK, {**amount, "region": transfer.from_region})
-        else:
-            status = status_of(transfer.tenant, quota)
-            if not (status.granted + transfer.amount).fits_in(status.target):
-                raise RefusedError(
-                    RefusalCode.OVER_HARD_QUOTA,
-                    f"The hard quota of {transfer.tenant} is {status.target} and {status.granted} "
-                    f"is granted already, so {transfer.amount} more cannot be; raise the quota or "
-                    "return a grant.",
-                )
-        if transfer.to_region is not None:
-            await connection.execute(_BOOK, {**amount, "region": transfer.to_region})
-        await connection.execute(_FOLLOW_DOWN, {"tenant": transfer.tenant})
-        done = "settled" if transfer.to_region is None else "moved"
-        await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": done})
+        if row.mappings().one()["state"] == "requested":
+            await _move(connection, transfer)
 
     engine = databases.at_global(ROLE)
     await transact(engine, work, doing=f"move the books of transfer {transfer.id}")
+
+
+async def _move(connection: AsyncConnection, transfer: GrantTransfer) -> str:
+    """The giver's row down and the receiver's up, under the locks of quota and transfer."""
+    amount = {"tenant": transfer.tenant, **named(transfer.amount)}
+    if transfer.from_region is not None:
+        await connection.execute(_UNBOOK, {**amount, "region": transfer.from_region})
+    if transfer.to_region is not None:
+        await connection.execute(_BOOK, {**amount, "region": transfer.to_region})
+    await connection.execute(_FOLLOW_DOWN, {"tenant": transfer.tenant})
+    state = "settled" if transfer.to_region is None else "moved"
+    await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": state})
+    return state
 
 
 async def _settle(databases: Databases, transfer: GrantTransfer) -> None:
@@ -296,31 +305,32 @@ async def top_up(
 ) -> Resources:
     """Brings up to `amount` more grant to a region: ungranted quota first, then unused elsewhere.
 
-    Each source is a transfer of its own, named after the request, so that sending the request
-    again goes on with the same transfers. Answers what arrived.
+    Each source is a transfer of its own, named after the request. Sent again with the same donors,
+    the request first finishes the transfers it had begun and then brings what is still missing. A
+    source that somebody else emptied in between gives nothing. Answers what arrived.
     """
     arrived = ZERO
     sources: list[RegionId | None] = [None, *(donor for donor in donors if donor != region)]
-    for source in sources:
-        missing = amount - arrived
-        if missing.is_zero:
-            break
-        if source is None:
-            quota = await read_quota(databases, tenant)
-            room = least(quota.granted, quota.target)
-            available = least(missing, quota.target - room)
-        else:
-            available = least(missing, await unused_grant(databases, tenant, source))
+    ids = {source: f"{request}/{source or '(ungranted)'}" for source in dict.fromkeys(sources)}
+    begun = await _begun(databases, list(ids.values()))
+    for source, id in sorted(ids.items(), key=lambda item: item[1] not in begun):
+        available = begun.get(id)
+        if available is None:
+            missing = above(amount, arrived)
+            available = least(missing, await _available(databases, tenant, source))
         transfer = GrantTransfer(
-            id=f"{request}/{source or 'ungranted'}",
-            tenant=tenant,
-            amount=available,
-            from_region=source,
-            to_region=region,
-            actor=actor,
-        )
-        arrived = arrived + await _carry_on(databases, transfer)
+            id=id, tenant=tenant, amount=available,
+            from_region=source, to_region=region, actor=actor,
+        )  # fmt: skip
+        arrived = arrived + await _try(databases, transfer)
     return arrived
+
+
+async def _available(databases: Databases, tenant: TenantId, source: RegionId | None) -> Resources:
+    if source is not None:
+        return await unused_grant(databases, tenant, source)
+    quota = await read_quota(databases, tenant)
+    return above(quota.target, quota.granted)
 
 
 async def reclaim(
@@ -331,39 +341,54 @@ async def reclaim(
     request: str,
     actor: ActorId,
 ) -> Resources:
-    """Brings back the unused part of what a lowered quota granted too much; answers the rest."""
+    """Brings back the unused part of what a lowered quota granted too much; answers the rest.
+
+    Each round is a request of its own: a request that is sent again brings nothing twice.
+    """
+    begun = await _begun(databases, [f"{request}/{region}" for region in regions])
     for region in regions:
-        quota = await read_quota(databases, tenant)
-        excess = above(quota.granted, quota.target)
-        amount = least(excess, await unused_grant(databases, tenant, region))
-        back = f"{request}/{region}"
-        await _carry_on(
+        id = f"{request}/{region}"
+        amount = begun.get(id)
+        if amount is None:
+            quota = await read_quota(databases, tenant)
+            excess = above(quota.granted, quota.target)
+            amount = least(excess, await unused_grant(databases, tenant, region))
+        await _try(
             databases,
-            GrantTransfer(id=back, tenant=tenant, amount=amount, from_region=region, actor=actor),
+            GrantTransfer(id=id, tenant=tenant, amount=amount, from_region=region, actor=actor),
         )
     quota = await read_quota(databases, tenant)
     return above(quota.granted, quota.target)
 
 
-_READ_TRANSFER = text("""
-    SELECT cpu_millis, memory_mib, gpus FROM global.grant_transfers WHERE transfer = :transfer
+_BEGUN = text("""
+    SELECT transfer, cpu_millis, memory_mib, gpus FROM global.grant_transfers
+     WHERE transfer = ANY(:transfers)
 """)
 
 
-async def _carry_on(databases: Databases, transfer: GrantTransfer) -> Resources:
-    """Begins the transfer, or goes on with the amount that an earlier send wrote down."""
+async def _begun(databases: Databases, transfers: list[str]) -> dict[str, Resources]:
+    """The amounts that an earlier send of the same request wrote down."""
 
-    async def work(connection: AsyncConnection) -> Resources | None:
-        row = await connection.execute(_READ_TRANSFER, {"transfer": transfer.id})
-        found = row.mappings().one_or_none()
-        return None if found is None else amounts_of(found)
+    async def work(connection: AsyncConnection) -> dict[str, Resources]:
+        rows = await connection.execute(_BEGUN, {"transfers": transfers})
+        return {row["transfer"]: amounts_of(row) for row in rows.mappings()}
 
     engine = databases.at_global("durable_reader")
-    begun = await transact(engine, work, doing=f"read transfer {transfer.id}")
-    amount = transfer.amount if begun is None else begun
-    if not amount.is_zero:
-        await transfer_grant(databases, transfer.model_copy(update={"amount": amount}))
-    return amount
+    return await transact(engine, work, doing="read the transfers of a request")
+
+
+async def _try(databases: Databases, transfer: GrantTransfer) -> Resources:
+    """What the transfer moved: nothing if what was available a moment ago is so no more."""
+    if transfer.amount.is_zero:
+        return ZERO
+    try:
+        await transfer_grant(databases, transfer)
+    except RefusedError as error:
+        if error.refusal.code in (RefusalCode.OVER_HARD_QUOTA, RefusalCode.GRANT_IN_USE):
+            return ZERO
+        raise
+    return transfer.amount
 
 
 def least(left: Resources, right: Resources) -> Resources:
