@@ -101,6 +101,7 @@ async def register_nodes(
     assert len(nodes) <= MAX_NODES_PER_CALL, f"at most {MAX_NODES_PER_CALL} nodes per call"
     rows = json.dumps([_row(node) for node in nodes])
     names = [str(node.id) for node in nodes]
+    assert len(set(names)) == len(names), "each node is named once"
 
     async def work(connection: AsyncConnection) -> dict[NodeId, int]:
         known = await lock_region(connection, region)
@@ -153,11 +154,18 @@ async def _refuse_shrinking_below_use(
     for row in await connection.execute(_IN_USE, {"region": region, "nodes": list(offered)}):
         node = offered[row.node]
         used = Resources.of(row.used_cpu_millis, row.used_memory_mib, row.used_gpus)
-        if not used.fits_in(node.capacity) or not set(row.held) <= set(node.devices):
+        if not used.fits_in(node.capacity):
             raise RefusedError(
                 RefusalCode.CAPACITY_IN_USE,
                 f"Node {row.node} holds {used} and now offers {node.capacity}; "
                 "drain it before it shrinks.",
+            )
+        gone = sorted(set(row.held) - set(node.devices))
+        if gone:
+            raise RefusedError(
+                RefusalCode.CAPACITY_IN_USE,
+                f"Node {row.node} no longer offers {gone[0]}, which is held; "
+                "drain it before it loses a device.",
             )
 
 

@@ -7,7 +7,9 @@ then the higher sequence. Keeping the greatest needs no lock but the row's own.
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated
 
+from pydantic import Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,20 +23,23 @@ from durable.model.value import Value
 MAX_REPORTS_PER_CALL = 5_000
 
 
+Counter = Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)]
+
+
 class Observation(Value):
     """One agent's word on one binding."""
 
     token: Token
     node: NodeId
-    session: int
-    sequence: int
+    session: Counter
+    sequence: Counter
     state: ObservedState
     evidence: Evidence
 
 
 # A report counts only from the session that holds the binding's node: a replaced agent is fenced.
 _KNOWN = text("""
-    SELECT row.token, row.node, l.session = row.session AS current
+    SELECT row.token, row.node, row.session, l.session = row.session AS current
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(token bigint, node text, session bigint)
       JOIN regional.bindings AS b ON b.region = :region AND b.token = row.token
       JOIN regional.reservations AS r
@@ -79,7 +84,7 @@ async def observe(
             [report.model_dump(include={"token", "node", "session"}) for report in reports]
         )
         known = {
-            (row.token, row.node): bool(row.current)
+            (row.token, row.node, row.session): bool(row.current)
             for row in await connection.execute(_KNOWN, {"region": region, "rows": asked})
         }
         answers = [_judge(region, report, known) for report in reports]
@@ -97,9 +102,9 @@ async def observe(
 
 
 def _judge(
-    region: RegionId, report: Observation, known: dict[tuple[int, str], bool]
+    region: RegionId, report: Observation, known: dict[tuple[int, str, int], bool]
 ) -> Refusal | None:
-    current = known.get((report.token, str(report.node)))
+    current = known.get((report.token, str(report.node), report.session))
     if current is None:
         return Refusal(
             code=RefusalCode.UNKNOWN_TOKEN,
