@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from durable.stack_record import StackRecord, is_running, read_record
+from durable.stack_record import StackError, is_running, read_record
 
 PREFIX = "DURABLE_"
 
@@ -110,17 +110,17 @@ class Settings(BaseModel):
         return self
 
     def _of_stack(self, field: str) -> str:
-        record = self._running_stack()
-        address: str | None = getattr(record, field, None)
+        if not is_running(self.state_dir):
+            raise StackError(
+                f"No stack runs in {self.state_dir}: run durable up, or set {variable(field)}."
+            )
+        address: str | None = getattr(read_record(self.state_dir), field, None)
         if address is None:
-            raise SettingsError(
-                f"No stack of durable in {self.state_dir} offers this: "
-                f"run durable up, or set {variable(field)}."
+            raise StackError(
+                f"The stack in {self.state_dir} starts this part not or not yet: "
+                f"set {variable(field)}, or look at durable status."
             )
         return address
-
-    def _running_stack(self) -> StackRecord | None:
-        return read_record(self.state_dir) if is_running(self.state_dir) else None
 
 
 def variable(field: str) -> str:

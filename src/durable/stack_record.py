@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -69,6 +70,8 @@ def is_running(state_dir: Path) -> bool:
         return True
     except (FileNotFoundError, NotADirectoryError):
         return False
+    except PermissionError as error:
+        raise _of_another_user(state_dir) from error
     return False
 
 
@@ -79,6 +82,8 @@ def read_record(state_dir: Path) -> StackRecord | None:
         content = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise _of_another_user(state_dir) from error
     except ValueError as error:
         raise StackError(f"{path} is damaged: remove it and run durable up.") from error
     check_version(content, path)
@@ -98,3 +103,15 @@ def check_version(content: Any, path: Path) -> None:
             )
         case _:
             return
+
+
+def open_private(path: Path) -> IO[bytes]:
+    """Append to a file that is for its owner alone."""
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _of_another_user(state_dir: Path) -> StackError:
+    return StackError(
+        f"{state_dir} belongs to another user: run as that user, "
+        "or choose another directory with --state-dir."
+    )

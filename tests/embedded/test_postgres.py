@@ -3,12 +3,13 @@
 import os
 import signal
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from durable.embedded.errors import PortTakenError, StackError
 from durable.embedded.ports import free_port
@@ -22,50 +23,59 @@ def server(scratch: Path) -> Iterator[EmbeddedPostgres]:
     server.stop()
 
 
-def test_a_server_is_durable_checksummed_and_speaks_utf8(server: EmbeddedPostgres) -> None:
-    server.start(free_port())
+@pytest.fixture(scope="module")
+def shared_directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="durable-test-") as path:
+        yield Path(path) / "postgres"
 
+
+@pytest.fixture(scope="module")
+def shared(shared_directory: Path) -> Iterator[EmbeddedPostgres]:
+    """A running server for the tests that only look at one."""
+    server = EmbeddedPostgres(shared_directory)
+    server.start(free_port(), settings={"max_connections": "17"})
+    yield server
+    server.stop()
+
+
+def test_a_server_is_durable_checksummed_and_speaks_utf8(shared: EmbeddedPostgres) -> None:
     names = ("fsync", "synchronous_commit", "full_page_writes", "data_checksums")
-    with psycopg.connect(server.url()) as connection:
+    with psycopg.connect(shared.url()) as connection:
         for name in names:
             assert connection.execute("SELECT current_setting(%s)", [name]).fetchone() == ("on",)
         encoding = connection.execute("SHOW server_encoding").fetchone()
     assert encoding == ("UTF8",)
 
 
-def test_nobody_enters_without_the_password(server: EmbeddedPostgres) -> None:
-    server.start(free_port())
-    user, _, rest = server.url().rpartition("@")
+def test_settings_of_the_caller_win(shared: EmbeddedPostgres) -> None:
+    with psycopg.connect(shared.url()) as connection:
+        assert connection.execute("SHOW max_connections").fetchone() == ("17",)
+
+
+def test_nobody_enters_without_the_password(shared: EmbeddedPostgres) -> None:
+    user, _, rest = shared.url().rpartition("@")
     wrong = f"{user[:-1]}@{rest}"
 
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(wrong)
 
 
-def test_the_files_are_closed_to_other_users(server: EmbeddedPostgres, scratch: Path) -> None:
-    server.start(free_port())
-
-    password = scratch / "postgres.password"
+def test_the_files_are_closed_to_other_users(
+    shared: EmbeddedPostgres, shared_directory: Path
+) -> None:
+    assert shared.pid
+    password = shared_directory.with_name("postgres.password")
     assert stat.S_IMODE(password.stat().st_mode) == 0o600
-    assert stat.S_IMODE((scratch / "postgres" / "data").stat().st_mode) == 0o700
-    for directory in (scratch, scratch / "postgres"):
+    assert stat.S_IMODE((shared_directory / "data").stat().st_mode) == 0o700
+    for directory in (shared_directory.parent, shared_directory):
         # Passing through is all that the system user of a root needs.
         assert directory.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) == 0
 
 
-def test_settings_of_the_caller_win(server: EmbeddedPostgres) -> None:
-    server.start(free_port(), settings={"max_connections": "17"})
-
-    with psycopg.connect(server.url()) as connection:
-        assert connection.execute("SHOW max_connections").fetchone() == ("17",)
-
-
-def test_a_database_is_made_once(server: EmbeddedPostgres) -> None:
-    server.start(free_port())
-
-    assert server.ensure_database("durable") == server.url("durable")
-    assert server.ensure_database("durable") == server.url("durable")
-    psycopg.connect(server.url("durable")).close()
+def test_a_database_is_made_once(shared: EmbeddedPostgres) -> None:
+    assert shared.ensure_database("durable") == shared.url("durable")
+    assert shared.ensure_database("durable") == shared.url("durable")
+    psycopg.connect(shared.url("durable")).close()
 
 
 def test_data_survives_a_kill_and_a_start_on_another_port(
@@ -107,14 +117,12 @@ def test_a_half_made_data_directory_is_made_anew(server: EmbeddedPostgres, scrat
 
 
 def test_a_taken_port_is_told_apart_from_other_failures(
-    server: EmbeddedPostgres, scratch: Path
+    shared: EmbeddedPostgres, server: EmbeddedPostgres
 ) -> None:
-    server.start(free_port())
-    port = conninfo_to_dict(server.url())["port"]
-    other = EmbeddedPostgres(scratch / "other")
+    taken = urlsplit(shared.url()).port or 0
 
     with pytest.raises(PortTakenError):
-        other.start(int(port or 0))
+        server.start(taken)
 
 
 def test_data_of_another_major_version_is_refused(server: EmbeddedPostgres, scratch: Path) -> None:

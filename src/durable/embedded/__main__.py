@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,6 +53,8 @@ def main(state_dir: Path, descriptor: int) -> int:
     try:
         supervisor.run(lambda started: start_stack(started, settings))
     except StackError as error:
+        # The person gets the sentence, the log its causes.
+        traceback.print_exc()
         listener.report(Event(kind="failed", text=str(error)))
         return 1
     return 0

@@ -14,7 +14,7 @@ from typing import IO
 
 from durable.embedded.errors import PortTakenError, StackError, disk_error
 from durable.embedded.process import POLL_SECONDS, identify
-from durable.stack_record import Process
+from durable.stack_record import Process, open_private
 
 READY_DEADLINE_SECONDS = 120.0
 STOP_DEADLINE_SECONDS = 20.0
@@ -142,7 +142,7 @@ def _sole_user(child: Child) -> IO[bytes]:
     A postmaster killed with -9 leaves backends behind for a moment, and a supervisor killed
     between a start and its record leaves a child that no record names; both hold this lock.
     """
-    lock = (child.directory / f"{child.name}.lock").open("ab")
+    lock = open_private(child.directory / f"{child.name}.lock")
     give_up = time.monotonic() + PREDECESSOR_DEADLINE_SECONDS
     while True:
         try:
@@ -162,6 +162,4 @@ def _sole_user(child: Child) -> IO[bytes]:
 def open_log(path: Path) -> IO[bytes]:
     if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
         path.replace(path.with_suffix(".log.1"))
-    log = path.open("ab")
-    log.seek(0, os.SEEK_END)
-    return log
+    return open_private(path)

@@ -48,7 +48,11 @@ async def connect(settings: Settings, address: str) -> Client:
             connect_timeout=RPC_TIMEOUT,
         )
     except RuntimeError as error:
-        raise StackError(f"Temporal at {address} does not answer: {error}.") from error
+        # The SDK's own words are a dump of structures; they stay in the cause.
+        raise StackError(
+            f"Temporal at {address} does not answer: "
+            "check that it runs and that the TLS settings fit."
+        ) from error
 
 
 async def answers(address: str) -> bool:

@@ -7,8 +7,9 @@ import json
 import os
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from durable.embedded.errors import StackError, disk_error
 from durable.embedded.process import POLL_SECONDS
@@ -17,6 +18,7 @@ from durable.stack_record import (
     StackRecord,
     check_version,
     lock_path,
+    open_private,
     read_record,
     record_path,
 )
@@ -46,7 +48,7 @@ class StateDirectory:
     @contextmanager
     def locked(self) -> Generator[None]:
         """Be the only supervisor here, or say who is."""
-        with lock_path(self.path).open("ab") as lock:
+        with self._open_lock() as lock:
             give_up = time.monotonic() + LOCK_DEADLINE_SECONDS
             while not _try_lock(lock.fileno()):
                 if time.monotonic() > give_up:
@@ -73,29 +75,37 @@ class StateDirectory:
         content = {"version": RECORD_VERSION, "ports": dict(ports)}
         write_atomically(self._layout, json.dumps(content, indent=2))
 
+    def _open_lock(self) -> IO[bytes]:
+        try:
+            return open_private(lock_path(self.path))
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+
     def _occupied(self) -> str:
         record = read_record(self.path)
-        where = "" if record is None or not record.temporal_ui_url else record.temporal_ui_url
-        told = f" with its UI at {where}" if where else ""
+        ui_url = None if record is None else record.temporal_ui_url
+        where = "" if ui_url is None else f" with its UI at {ui_url}"
         return (
-            f"A stack already runs in {self.path}{told}: "
+            f"A stack already runs in {self.path}{where}: "
             f"stop it with durable down --state-dir {self.path}."
         )
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file so that a reader or a crash sees the old content or the new, never a part."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
+    # Two commands may prepare one directory at the same moment.
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         unfinished.unlink(missing_ok=True)
-        # The record holds a password.
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-            f.write(text + "\n")
-            f.flush()
-            os.fsync(f.fileno())
+        with open_private(unfinished) as file:
+            file.write(text.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         unfinished.replace(path)
         _sync_directory(path.parent)
     except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
         raise disk_error(path, error) from error
 
 
