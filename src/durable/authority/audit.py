@@ -45,29 +45,23 @@ async def append(
 
 # The formula of audit.append, written again on purpose: a changed function must not verify itself.
 _FIRST_BROKEN = text("""
-    WITH linked AS (
-        SELECT *, lag(hash, 1, ''::bytea) OVER turn AS previous, row_number() OVER turn AS place
-          FROM audit.events WHERE chain = :chain
-        WINDOW turn AS (ORDER BY sequence)
-    )
-    SELECT sequence, place, actor, action, object, at,
-           hash = sha256(previous || convert_to(jsonb_build_array(
-               chain, sequence, (extract(epoch FROM at) * 1000000)::bigint, actor, database_role,
-               action, object, before, after)::text, 'UTF8')) AS links
-      FROM linked
-     WHERE sequence <> place
-        OR hash <> sha256(previous || convert_to(jsonb_build_array(
-               chain, sequence, (extract(epoch FROM at) * 1000000)::bigint, actor, database_role,
-               action, object, before, after)::text, 'UTF8'))
-     ORDER BY sequence LIMIT 1
+    SELECT DISTINCT ON (chain) chain, sequence, place, actor, action, object
+      FROM (SELECT *, row_number() OVER turn AS place, sha256(
+                   lag(hash, 1, ''::bytea) OVER turn || convert_to(jsonb_build_array(
+                   chain, sequence, (extract(epoch FROM at) * 1000000)::bigint, actor,
+                   database_role, action, object, before, after)::text, 'UTF8')) AS expected
+              FROM audit.events WINDOW turn AS (PARTITION BY chain ORDER BY sequence)) AS linked
+     WHERE sequence <> place OR hash <> expected
+     ORDER BY chain, sequence
 """)
 
 _CHAINS = text("""
-    SELECT chain, max(sequence) AS sequence, head_sequence, head_hash
-      FROM (SELECT chain, sequence FROM audit.events) AS events
-      FULL JOIN (SELECT chain, sequence AS head_sequence, hash AS head_hash FROM audit.heads) AS h
-     USING (chain)
-     GROUP BY chain, head_sequence, head_hash ORDER BY chain
+    SELECT chain, coalesce(h.sequence, 0) AS head_sequence, coalesce(h.hash, '') AS head_hash,
+           coalesce(e.sequence, 0) AS sequence, coalesce(e.hash, '') AS hash
+      FROM audit.heads AS h
+      FULL JOIN (SELECT DISTINCT ON (chain) chain, sequence, hash FROM audit.events
+                  ORDER BY chain, sequence DESC) AS e USING (chain)
+     ORDER BY chain
 """)
 
 _HASH_AT = text("SELECT hash FROM audit.events WHERE chain = :chain AND sequence = :sequence")
@@ -98,29 +92,30 @@ async def verify(
     connection: AsyncConnection, anchors: Mapping[str, ChainHead] | None = None
 ) -> list[ChainReport]:
     """Checks every chain of this database, and against heads that were kept outside."""
+    broken = {row.chain: row for row in await connection.execute(_FIRST_BROKEN)}
     reports: list[ChainReport] = []
     for row in (await connection.execute(_CHAINS)).all():
-        sequence = row.head_sequence or 0
-        head = ChainHead(row.chain, sequence, bytes(row.head_hash or b"").hex())
-        broken = await _first_fault(connection, head, row.sequence or 0)
-        broken = broken or await _against_anchor(connection, head, (anchors or {}).get(row.chain))
-        reports.append(ChainReport(head) if broken is None else ChainReport(head, *broken))
+        head = ChainHead(row.chain, row.head_sequence, bytes(row.head_hash).hex())
+        fault = _broken_link(broken.get(row.chain)) or _broken_end(head, row)
+        fault = fault or await _against_anchor(connection, head, (anchors or {}).get(row.chain))
+        reports.append(ChainReport(head) if fault is None else ChainReport(head, *fault))
     return reports
 
 
-async def _first_fault(
-    connection: AsyncConnection, head: ChainHead, last: int
-) -> tuple[int, str] | None:
-    row = (await connection.execute(_FIRST_BROKEN, {"chain": head.chain})).one_or_none()
-    if row is not None and row.sequence != row.place:
-        return row.place, f"event {row.place} of {head.chain} is missing"
-    if row is not None:
-        who = f"{row.action} of {row.object} by {row.actor}"
-        return row.sequence, f"event {row.sequence} of {head.chain} ({who}) was changed"
-    if last != head.sequence:
-        return last + 1, f"event {last + 1} of {head.chain} is missing at the end"
-    if head.sequence and await _hash_at(connection, head.chain, last) != head.hash:
-        return last, f"the head of {head.chain} was changed"
+def _broken_link(row: Any) -> tuple[int, str] | None:
+    if row is None:
+        return None
+    if row.sequence != row.place:
+        return row.place, f"event {row.place} of {row.chain} is missing"
+    who = f"{row.action} of {row.object} by {row.actor}"
+    return row.sequence, f"event {row.sequence} of {row.chain} ({who}) was changed"
+
+
+def _broken_end(head: ChainHead, last: Any) -> tuple[int, str] | None:
+    if last.sequence != head.sequence:
+        return last.sequence + 1, f"event {last.sequence + 1} of {head.chain} is missing at the end"
+    if bytes(last.hash).hex() != head.hash:
+        return last.sequence, f"the head of {head.chain} was changed"
     return None
 
 

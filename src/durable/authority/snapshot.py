@@ -84,7 +84,7 @@ _NODES_AT = text("""
                'used_memory_mib', coalesce(used_memory_mib, 0),
                'used_gpus', coalesce(used_gpus, 0)) AS node
       FROM looked LEFT JOIN claimed USING (node)
-     WHERE attributes ->> 'state' <> 'removed' ORDER BY node
+     WHERE attributes ->> 'state' <> 'removed' ORDER BY looked.node
 """)
 
 
