@@ -85,12 +85,12 @@ class RunningChild:
 
     def failure(self) -> StackError:
         """Why it ended (it has), in the words of its own log."""
-        text = self._log_since_start()
-        if "address already in use" in text.lower():
-            return PortTakenError(f"{self.child.name} found its port taken by another process.")
         code = self._popen.returncode
         if code < 0:
             return StackError(f"{self.child.name} was killed by {signal.Signals(-code).name}.")
+        text = self._log_since_start()
+        if "address already in use" in text.lower():
+            return PortTakenError(f"{self.child.name} found its port taken by another process.")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         told = [line for line in lines if "FATAL" in line or "PANIC" in line or "rror" in line]
         last = next(reversed(told or lines), "it said nothing")

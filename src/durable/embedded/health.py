@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from durable.embedded.errors import StackError
 from durable.embedded.namespace import healthy_namespace
-from durable.embedded.postgres_data import binary
+from durable.embedded.postgres_data import ENVIRONMENT, binary
 from durable.embedded.process import is_alive
 from durable.settings import Settings
 from durable.stack_record import Part, StackRecord, is_running, read_record
@@ -101,7 +101,10 @@ def _postgres_problem(address: str) -> str:
     except StackError:
         return _connect_problem(host, int(port))
     code = subprocess.run(  # noqa: S603
-        [*command, f"--timeout={PROBE_SECONDS}"], check=False, timeout=2 * PROBE_SECONDS
+        [*command, f"--timeout={PROBE_SECONDS}"],
+        env=ENVIRONMENT,
+        check=False,
+        timeout=2 * PROBE_SECONDS,
     ).returncode
     return ("", "it refuses connections", "it does not answer")[code] if code < 3 else "unknown"
 

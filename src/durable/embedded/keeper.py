@@ -42,7 +42,7 @@ class Keeper:
         if self._running is None:
             return self._start_when_due(now)
         if self._running.exit_code() is not None:
-            return self._bury(self._running, now)
+            return self._bury(self._running.failure(), now)
         if self._awaited:
             self._await_ready(self._running, now)
         return False
@@ -55,7 +55,11 @@ class Keeper:
     def _start_when_due(self, now: float) -> bool:
         if now < self._start_at:
             return False
-        self._running = spawn(self._child)
+        try:
+            self._running = spawn(self._child)
+        except StackError as error:
+            # A backend of a killed server may be busy for long; that is one more death.
+            return self._bury(error, now)
         self._started_at = now
         self._awaited = True
         return True
@@ -68,11 +72,10 @@ class Keeper:
             # It counts as dead at the next tick.
             running.stop()
 
-    def _bury(self, running: RunningChild, now: float) -> bool:
+    def _bury(self, reason: StackError, now: float) -> bool:
         while self._deaths and self._deaths[0] < now - RESTART_WINDOW_SECONDS:
             self._deaths.popleft()
         self._deaths.append(now)
-        reason = running.failure()
         if len(self._deaths) > RESTARTS:
             raise StackError(
                 f"{self._child.name} died {len(self._deaths)} times within "

@@ -50,12 +50,11 @@ class Supervisor:
                 self.save(phase="running")
                 self._report(Event(kind="running", text=self._record.temporal_ui_url or ""))
                 self._keep()
-            except StackError as error:
+            except BaseException as error:
                 self._stop_children()
-                self._remember_failure(error)
+                self._remember_failure(str(error))
                 raise
-            finally:
-                self._stop_children()
+            self._stop_children()
             self._state.remove_record()
 
     def launch(
@@ -137,13 +136,13 @@ class Supervisor:
         while self._keepers:
             self._keepers.pop().stop()
 
-    def _remember_failure(self, error: StackError) -> None:
+    def _remember_failure(self, reason: str) -> None:
         """Leave the reason for `durable status`, unless the start failed: its caller has it."""
         if self._record.phase != "running":
             self._state.remove_record()
             return
         try:
-            self.save(phase="failed", reason=str(error))
+            self.save(phase="failed", reason=reason)
         except StackError:
             # A full disk must not leave the record of a stack that has ended.
             self._state.remove_record()
