@@ -9,6 +9,8 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.connection import Databases, transact
+
 GLOBAL_CHAIN = "global"
 
 _APPEND = text("""
@@ -100,6 +102,23 @@ async def verify(
         fault = fault or await _against_anchor(connection, head, (anchors or {}).get(row.chain))
         reports.append(ChainReport(head) if fault is None else ChainReport(head, *fault))
     return reports
+
+
+async def verify_all(
+    databases: Databases, anchors: Mapping[str, ChainHead] | None = None
+) -> list[ChainReport]:
+    """Checks every chain of every database."""
+
+    async def work(connection: AsyncConnection) -> list[ChainReport]:
+        return await verify(connection, anchors)
+
+    return [
+        report
+        for url in databases.urls
+        for report in await transact(
+            databases.at(url, "durable_reader"), work, doing="verify the audit"
+        )
+    ]
 
 
 def _broken_link(row: Any) -> tuple[int, str] | None:

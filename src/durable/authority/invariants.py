@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority import audit
+from durable.authority.connection import Databases, transact
 
 MAX_SHOWN = 20
 
@@ -176,4 +177,15 @@ async def violations(connection: AsyncConnection) -> list[Violation]:
             for report in await audit.verify(connection)
             if report.broken_at is not None
         ),
+    ]
+
+
+async def violations_everywhere(databases: Databases) -> list[Violation]:
+    """The same for every database of an authority."""
+    return [
+        violation
+        for url in databases.urls
+        for violation in await transact(
+            databases.at(url, "durable_reader"), violations, doing="check the promises"
+        )
     ]

@@ -99,9 +99,6 @@ async def register_nodes(
     An agent that comes back after a fence calls this only once it has stopped what moved away.
     """
     assert len(nodes) <= MAX_NODES_PER_CALL, f"at most {MAX_NODES_PER_CALL} nodes per call"
-    rows = json.dumps([_row(node) for node in nodes])
-    names = [str(node.id) for node in nodes]
-    assert len(set(names)) == len(names), "each node is named once"
 
     async def work(connection: AsyncConnection) -> dict[NodeId, int]:
         known = await lock_region(connection, region)
@@ -111,16 +108,11 @@ async def register_nodes(
                 f"{region} is at epoch {known.epoch}, not {epoch}; "
                 "stop what moved elsewhere, then register at the new epoch.",
             )
-        await _refuse_shrinking_below_use(connection, region, nodes)
+        await _write_nodes(connection, region, nodes)
         at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
-        version = await advance_region(connection, region)
-        named = {"region": region, "rows": rows}
-        await connection.execute(_UPSERT_NODES, {**named, "version": version})
-        await connection.execute(_DROP_DEVICES, named)
-        await connection.execute(_ADD_DEVICES, named)
         lease = {
             "region": region,
-            "nodes": names,
+            "nodes": [str(node.id) for node in nodes],
             "epoch": epoch,
             "now": at,
             "expires_at": at + timedelta(seconds=lease_ttl_seconds),
@@ -130,6 +122,30 @@ async def register_nodes(
 
     engine = databases.at_region(region, AGENT)
     return await transact(engine, work, doing=f"register nodes of {region}")
+
+
+async def declare_nodes(databases: Databases, region: RegionId, nodes: Sequence[NodeSpec]) -> None:
+    """Writes down what nodes there are; none takes work before its agent has registered it."""
+    assert len(nodes) <= MAX_NODES_PER_CALL, f"at most {MAX_NODES_PER_CALL} nodes per call"
+
+    async def work(connection: AsyncConnection) -> None:
+        await lock_region(connection, region)
+        await _write_nodes(connection, region, nodes)
+
+    engine = databases.at_region(region, AGENT)
+    await transact(engine, work, doing=f"declare nodes of {region}")
+
+
+async def _write_nodes(
+    connection: AsyncConnection, region: RegionId, nodes: Sequence[NodeSpec]
+) -> None:
+    assert len({node.id for node in nodes}) == len(nodes), "each node is named once"
+    await _refuse_shrinking_below_use(connection, region, nodes)
+    named = {"region": region, "rows": json.dumps([_row(node) for node in nodes])}
+    version = await advance_region(connection, region)
+    await connection.execute(_UPSERT_NODES, {**named, "version": version})
+    await connection.execute(_DROP_DEVICES, named)
+    await connection.execute(_ADD_DEVICES, named)
 
 
 def _row(node: NodeSpec) -> dict[str, object]:

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from durable.authority.errors import AuthorityError
-from durable.cli import stack
+from durable.cli import audit, database, demo, fleet, promises, stack
+from durable.cli.manifest import ManifestError
 from durable.cli.output import print_error, print_traceback, print_unknown_error
+from durable.model.refusal import RefusedError
 from durable.settings import SettingsError
 from durable.stack_record import StackError
 
@@ -20,6 +22,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 app.command("up")(stack.up)
 app.command("down")(stack.down)
 app.command("status")(stack.status)
+app.command("demo")(demo.demo)
+app.command("migrate")(database.migrate)
+app.command("promises")(promises.promises)
+app.add_typer(fleet.app, name="fleet")
+app.add_typer(audit.app, name="audit")
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,9 +54,9 @@ def execute(arguments: list[str]) -> int:
         app(arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
-    except SettingsError as error:
+    except (SettingsError, ManifestError) as error:
         return _end(error, USAGE)
-    except (StackError, AuthorityError) as error:
+    except (StackError, AuthorityError, RefusedError) as error:
         return _end(error, REFUSED)
     except Exception as error:
         print_unknown_error(error)

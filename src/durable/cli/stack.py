@@ -28,7 +28,7 @@ def up(detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = Fal
     settings = load_settings(state_dir)
     with Steps() as steps:
         if detach:
-            start_detached(settings.state_dir, lambda event: _show(steps, event))
+            start_detached(settings.state_dir, lambda event: show_event(steps, event))
             _print_running(settings, as_json)
         else:
             _run_here(settings, steps, as_json)
@@ -63,7 +63,7 @@ def _run_here(settings: Settings, steps: Steps, as_json: bool) -> None:
         signal.signal(number, stop.make)
 
     def report(event: Event) -> None:
-        _show(steps, event)
+        show_event(steps, event)
         if event.kind == "running":
             _print_running(settings, as_json)
             progress.print("Press Ctrl-C to stop.")
@@ -74,7 +74,8 @@ def _run_here(settings: Settings, steps: Steps, as_json: bool) -> None:
     progress.print("Stopped.")
 
 
-def _show(steps: Steps, event: Event) -> None:
+def show_event(steps: Steps, event: Event) -> None:
+    """One step of a start, as people see it."""
     match event.kind:
         case "begin":
             steps.begin(event.text)

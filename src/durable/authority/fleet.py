@@ -1,0 +1,141 @@
+"""Brings the authority to a declared fleet, step by step and as often as one likes."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.budgets import set_budget
+from durable.authority.connection import Databases, transact
+from durable.authority.grants import GrantTransfer, above, protect, transfer_grant
+from durable.authority.nodes import MAX_NODES_PER_CALL, declare_nodes
+from durable.authority.policies import publish_policy, set_policy_state
+from durable.authority.quota import amounts_of, set_quota
+from durable.authority.rebalancing import resume_transfers
+from durable.authority.regions import add_region
+from durable.model.fleet import Fleet
+from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.regions import NodeSpec, Region
+from durable.model.resources import DIMENSIONS, ZERO, Resources
+from durable.model.states import PolicyState
+from durable.model.tenants import TenantSpec
+
+FIRST_POLICY = 1
+
+_GRANTED = text("""
+    SELECT granted_cpu_millis, granted_memory_mib, granted_gpus
+      FROM global.grants WHERE tenant = :tenant AND region = :region
+""")
+
+_NOW = text("SELECT clock_timestamp()")
+
+
+async def apply_fleet(
+    databases: Databases,
+    fleet: Fleet,
+    *,
+    actor: ActorId,
+    request: str,
+    report: Callable[[str], None],
+) -> None:
+    """Adds what is missing and moves what differs; what the manifest does not name stays.
+
+    Every part is idempotent, so a load that was cut off is finished by loading again.
+    """
+    for region in fleet.regions:
+        report(f"Region {region.id}: {sum(pool.count for pool in region.pools)} nodes")
+        await _apply_region(databases, region, actor)
+    await publish_policy(databases, FIRST_POLICY, {}, actor)
+    for region in fleet.regions:
+        await set_policy_state(databases, region.id, FIRST_POLICY, PolicyState.ACTIVE, actor)
+    for tenant in fleet.tenants:
+        report(f"Tenant {tenant.id}: {tenant.hard}")
+        await _apply_tenant(databases, tenant, actor, request)
+
+
+async def _apply_region(databases: Databases, region: Region, actor: ActorId) -> None:
+    await add_region(databases, region.id, actor)
+    nodes: Sequence[NodeSpec] = tuple(region.nodes())
+    for first in range(0, len(nodes), MAX_NODES_PER_CALL):
+        await declare_nodes(databases, region.id, nodes[first : first + MAX_NODES_PER_CALL])
+    headroom = region.recovery_headroom
+    if headroom is not None:
+        await set_budget(
+            databases,
+            region.id,
+            headroom.id,
+            headroom.resources,
+            expires_at=await _clock(databases, region.id) + headroom.expires_in,
+            actor=actor,
+        )
+
+
+async def _clock(databases: Databases, region: RegionId) -> datetime:
+    async def work(connection: AsyncConnection) -> datetime:
+        return (await connection.execute(_NOW)).scalar_one()
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"read the clock of {region}")
+
+
+async def _apply_tenant(
+    databases: Databases, tenant: TenantSpec, actor: ActorId, request: str
+) -> None:
+    await set_quota(databases, tenant.id, hard=tenant.hard, protected=tenant.protected, actor=actor)
+    await resume_transfers(databases, tenant.id)
+    # What is granted too much comes back first, so that it can be granted elsewhere.
+    for region, wanted in tenant.grants.items():
+        excess = above(await _granted(databases, tenant.id, region), wanted)
+        await _transfer(databases, tenant.id, excess, region, None, actor, f"{request}/back")
+    for region, wanted in tenant.grants.items():
+        missing = above(wanted, await _granted(databases, tenant.id, region))
+        await _transfer(databases, tenant.id, missing, None, region, actor, f"{request}/out")
+        await protect(databases, tenant.id, region, _share(tenant, wanted))
+
+
+def _share(tenant: TenantSpec, grant: Resources) -> Resources:
+    """A region's part of what is protected, in proportion to its grant."""
+    whole = tenant.granted
+    return Resources(
+        **{
+            name: getattr(tenant.protected, name) * getattr(grant, name) // getattr(whole, name)
+            if getattr(whole, name)
+            else 0
+            for name in DIMENSIONS
+        }
+    )
+
+
+async def _granted(databases: Databases, tenant: TenantId, region: RegionId) -> Resources:
+    async def work(connection: AsyncConnection) -> Resources:
+        found = await connection.execute(_GRANTED, {"tenant": tenant, "region": region})
+        row = found.mappings().one_or_none()
+        return ZERO if row is None else amounts_of(row, "granted_")
+
+    engine = databases.at_global("durable_reader")
+    return await transact(engine, work, doing=f"read the grants of {tenant}")
+
+
+async def _transfer(
+    databases: Databases,
+    tenant: TenantId,
+    amount: Resources,
+    from_region: RegionId | None,
+    to_region: RegionId | None,
+    actor: ActorId,
+    request: str,
+) -> None:
+    if amount.is_zero:
+        return
+    await transfer_grant(
+        databases,
+        GrantTransfer(
+            id=f"{request}/{tenant}/{from_region or to_region}",
+            tenant=tenant,
+            amount=amount,
+            from_region=from_region,
+            to_region=to_region,
+            actor=actor,
+        ),
+    )

@@ -1,0 +1,93 @@
+"""`durable audit`: whether the record is whole, and what to keep outside to prove it later."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from durable.authority.audit import ChainHead, ChainReport, verify_all
+from durable.cli.authority import with_authority
+from durable.cli.options import AsJson, StateDir
+from durable.cli.output import print_json, results
+
+app = typer.Typer(no_args_is_help=True, help="The hash-chained record of who changed what.")
+
+Anchors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--anchor",
+        help="A head kept outside, as printed by durable audit head: CHAIN:SEQUENCE:HASH.",
+        show_default=False,
+    ),
+]
+
+_HEAD = re.compile(r"([a-z0-9-]+):([0-9]{1,18}):((?:[0-9a-f]{64})?)")
+
+
+@app.command()
+def verify(anchor: Anchors = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Check every link; exit code 1 and the first broken event if one does not hold."""
+    anchors = {head.chain: head for head in map(_head, anchor or [])}
+    reports = _verified(state_dir, anchors)
+    unknown = anchors.keys() - {report.head.chain for report in reports}
+    if unknown:
+        raise typer.BadParameter(
+            f"there is no chain {', '.join(sorted(unknown))}; known are "
+            f"{', '.join(report.head.chain for report in reports) or 'none'}"
+        )
+    broken = [report for report in reports if report.broken_at is not None]
+    if as_json:
+        print_json({"holds": not broken, "chains": [_as_json(report) for report in reports]})
+    else:
+        _print_reports(reports)
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Print the last link of every chain; keep it where nobody with database access can write."""
+    heads = [report.head for report in _verified(state_dir, {})]
+    if as_json:
+        print_json({"heads": [str(head) for head in heads]})
+    else:
+        for one in heads:
+            results.print(str(one))
+
+
+def _verified(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:
+    return with_authority(state_dir, lambda databases: verify_all(databases, anchors))
+
+
+def _head(text: str) -> ChainHead:
+    match = _HEAD.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is not a head; give CHAIN:SEQUENCE:HASH as durable audit head prints it"
+        )
+    return ChainHead(match[1], int(match[2]), match[3])
+
+
+def _as_json(report: ChainReport) -> dict[str, object]:
+    return {
+        "chain": report.head.chain,
+        "events": report.head.sequence,
+        "head": str(report.head),
+        "broken_at": report.broken_at,
+        "finding": report.sentence,
+    }
+
+
+def _print_reports(reports: list[ChainReport]) -> None:
+    if not reports:
+        results.print("Nothing was recorded yet.")
+        return
+    table = Table("Chain", "Events", "Finding")
+    for report in reports:
+        colour = "green" if report.broken_at is None else "red"
+        finding = f"[{colour}]{escape(report.sentence)}[/]"
+        table.add_row(report.head.chain, str(report.head.sequence), finding)
+    results.print(table)
