@@ -164,3 +164,17 @@ def test_a_request_while_starting_is_answered_at_once_but_not_between_process_an
     with pytest.raises(StackError, match="The start was interrupted"):
         start()
     assert reached == ["recorded"]
+
+
+def test_an_interrupted_start_is_told_as_one_whatever_a_library_makes_of_it() -> None:
+    stop = StopRequest()
+
+    def start() -> None:
+        with stop.at_once():
+            try:
+                stop.make()
+            except StackError as error:
+                raise ConnectionError("no answer") from error
+
+    with pytest.raises(StackError, match="The start was interrupted"):
+        start()

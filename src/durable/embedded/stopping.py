@@ -27,6 +27,11 @@ class StopRequest:
         try:
             self._raise_if_due()
             yield
+        except Exception as error:
+            if self.made:
+                # Whatever a library made of our exception on its way, this is what happened.
+                raise _interrupted() from error
+            raise
         finally:
             self._at_once = False
 
@@ -40,4 +45,8 @@ class StopRequest:
 
     def _raise_if_due(self) -> None:
         if self.made and self._at_once:
-            raise StackError("The start was interrupted, and what had started is stopped.")
+            raise _interrupted()
+
+
+def _interrupted() -> StackError:
+    return StackError("The start was interrupted, and what had started is stopped.")
