@@ -125,6 +125,18 @@ def test_a_taken_port_is_told_apart_from_other_failures(
         server.start(taken)
 
 
+def test_a_directory_behind_a_symbolic_link_is_reached(scratch: Path) -> None:
+    hidden = scratch / "closed" / "hidden"
+    hidden.mkdir(parents=True, mode=0o700)
+    (scratch / "link").symlink_to(hidden)
+    server = EmbeddedPostgres(scratch / "link" / "postgres")
+
+    server.start(free_port())
+
+    server.stop()
+    assert (hidden / "postgres" / "data").exists()
+
+
 def test_data_of_another_major_version_is_refused(server: EmbeddedPostgres, scratch: Path) -> None:
     data = scratch / "postgres" / "data"
     data.mkdir(parents=True)

@@ -31,7 +31,7 @@ class EmbeddedPostgres:
     """One server: its data is made at the first start and stays until the directory is removed."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory.absolute()
+        self._directory = directory.resolve()
         self._data = PostgresData(self._directory)
         self._port: int | None = None
         self._running: RunningChild | None = None

@@ -98,7 +98,7 @@ def binary(name: str) -> Path:
             "PostgreSQL is not installed: run pip install 'durable[embedded]', "
             "or set DURABLE_DATABASE_URL to a server of yours."
         )
-    return Path(wheel.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin" / name
+    return Path(wheel.origin).resolve().parent / f"pginstall{MAJOR_VERSION}" / "bin" / name
 
 
 def _is_postgres(pid: int) -> bool:
