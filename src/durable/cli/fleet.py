@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 
 from durable.authority.census import Census, take_census, used_by
@@ -66,15 +67,14 @@ def print_census(census: Census) -> None:
 
 
 def _regions(census: Census) -> Table:
-    columns = ("Region", "State", "Nodes", "Capacity", "In use", "Kept for recovery")
-    table = Table(*columns, title="Regions", title_justify="left")
+    columns = ("Region", "State", "Nodes", "Agents", "Capacity", "In use", "For recovery")
+    table = Table(*columns, title="Regions", title_justify="left", box=box.SIMPLE)
     for region in census.regions:
-        nodes = sum(pool.nodes for pool in region.pools)
-        live = sum(pool.live for pool in region.pools)
         table.add_row(
             region.region,
             region.state,
-            f"{nodes} ({live} with agent)",
+            str(sum(pool.nodes for pool in region.pools)),
+            str(sum(pool.live for pool in region.pools)),
             str(region.capacity),
             _amount(region.used),
             _amount(sum((budget.amount for budget in region.budgets), start=ZERO)),
@@ -86,7 +86,7 @@ def _tenants(census: Census) -> Table:
     regions = [region.region for region in census.regions]
     title = "Tenants: hard quota, its protected part, and the cpu granted to each region"
     columns = ("Tenant", "Hard quota", "Protected", *regions, "In use")
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
     for tenant in census.tenants:
         granted = {grant.region: grant.granted for grant in tenant.grants}
         table.add_row(
