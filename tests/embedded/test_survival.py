@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import psycopg
-import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -62,6 +61,15 @@ def healthy(state_dir: Path) -> bool:
     return stack_status(Settings(state_dir=state_dir)).healthy
 
 
+def kill_and_wait(state_dir: Path, name: str) -> None:
+    killed = process_of(state_dir, name)
+    kill(state_dir, name)
+    eventually(
+        f"{name} runs again",
+        lambda: healthy(state_dir) and process_of(state_dir, name) != killed,
+    )
+
+
 def commit_a_row(state_dir: Path) -> None:
     with psycopg.connect(record_of(state_dir).database_url or "") as connection:
         connection.execute("CREATE TABLE kept (word text)")
@@ -100,42 +108,32 @@ def check_survivors(state_dir: Path) -> None:
     assert asyncio.run(finish(state_dir)) == ["before", "after"]
 
 
-@pytest.mark.parametrize("victim", ["postgres", "temporal"])
-def test_the_supervisor_starts_a_killed_child_again(state_dir: Path, victim: str) -> None:
+def test_the_supervisor_starts_a_killed_child_again(state_dir: Path) -> None:
     start(state_dir)
     commit_a_row(state_dir)
     asyncio.run(say_a_word(state_dir))
-    killed = process_of(state_dir, victim)
 
-    kill(state_dir, victim)
-    eventually(
-        f"{victim} runs again",
-        lambda: healthy(state_dir) and process_of(state_dir, victim) != killed,
-    )
+    for victim in ("postgres", "temporal"):
+        kill_and_wait(state_dir, victim)
 
     check_survivors(state_dir)
 
 
-@pytest.mark.parametrize(
-    ("victims", "told"),
-    [
-        (("supervisor",), "Stopped of it: temporal and postgres"),
-        (("supervisor", "postgres", "temporal"), "nothing, all had ended"),
-    ],
-)
-def test_up_recovers_a_directory_whose_supervisor_was_killed(
-    state_dir: Path, victims: tuple[str, ...], told: str
-) -> None:
+def test_up_recovers_a_directory_whose_supervisor_was_killed(state_dir: Path) -> None:
     start(state_dir)
     commit_a_row(state_dir)
     asyncio.run(say_a_word(state_dir))
     before = record_of(state_dir)
 
-    kill(state_dir, *victims)
-    notes = start(state_dir)
+    kill(state_dir, "supervisor")
+    after_one = start(state_dir)
+    orphans = [process for part in before.parts if (process := part.process)]
+    kill(state_dir, "supervisor", "postgres", "temporal")
+    after_all = start(state_dir)
 
-    assert any(told in note for note in notes), notes
-    assert not any(part.process and is_alive(part.process) for part in before.parts)
-    after = record_of(state_dir)
-    assert after.temporal_address == before.temporal_address
+    assert any("Stopped of it: temporal and postgres" in note for note in after_one), after_one
+    assert len(orphans) == 2
+    assert not any(is_alive(orphan) for orphan in orphans)
+    assert any("Stopped of it: nothing, all had ended" in note for note in after_all), after_all
+    assert record_of(state_dir).temporal_address == before.temporal_address
     check_survivors(state_dir)
