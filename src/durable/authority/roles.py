@@ -181,6 +181,8 @@ def grant_statements() -> list[str]:
             f"DO $$ BEGIN CREATE ROLE {role.name} NOLOGIN;"
             " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
         )
+        # A superuser may assume any role; any other login only those it is a member of.
+        statements.append(f"GRANT {role.name} TO CURRENT_USER")
         for schema in _SCHEMAS:
             statements += [
                 f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role.name}",

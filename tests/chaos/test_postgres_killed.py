@@ -1,0 +1,107 @@
+"""PostgreSQL is killed under a stream of intents: what was acknowledged is there, once."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from durable.authority.connection import Databases
+from durable.authority.errors import AuthorityUnreachableError
+from durable.authority.group_commit import GroupCommit
+from durable.authority.invariants import violations_everywhere
+from durable.authority.migrations import upgrade
+from durable.authority.nodes import register_nodes
+from durable.embedded.ports import free_port
+from durable.embedded.postgres import EmbeddedPostgres
+from durable.model.intents import Granted, Refused, Reserve
+from durable.model.resources import Capacity
+from tests.authority.world import EAST, World, node
+
+SLOTS = 400
+RESENDS = 50
+
+
+class Server:
+    """A durable PostgreSQL that can be killed and started again on the same port."""
+
+    def __init__(self, directory: Path) -> None:
+        self._server = EmbeddedPostgres(directory)
+        self._port = free_port()
+        self._server.start(self._port)
+        self.url = self._server.url()
+
+    def kill(self) -> None:
+        os.kill(self._server.pid, signal.SIGKILL)
+
+    def start_again(self) -> None:
+        self._server.stop()
+        self._server.start(self._port)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="durable-chaos-") as folder:
+        directory = Path(folder) / "postgres"
+        directory.mkdir()
+        server = Server(directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+async def acknowledged(commits: GroupCommit, intent: Reserve) -> Granted | Refused:
+    """As a worker does it: no answer means sending the same intent again."""
+    for _ in range(RESENDS):
+        try:
+            return await commits.submit(intent)
+        except AuthorityUnreachableError:
+            continue
+    raise AssertionError(f"{intent.key} never got an answer")
+
+
+async def test_nothing_acknowledged_is_lost_and_nothing_happens_twice(server: Server) -> None:
+    upgrade(server.url)
+    async with Databases(server.url) as databases:
+        world = World(databases)
+        await world.with_region()
+        await world.with_tenant()
+        await world.with_slots(SLOTS)
+        big = node(capacity=Capacity(cpu_millis=10_000_000, memory_mib=10_000_000))
+        await register_nodes(databases, EAST, [big], epoch=1, lease_ttl_seconds=3600)
+
+        async with GroupCommit(databases, EAST) as commits:
+            answers: dict[int, Granted | Refused] = {}
+            killed = asyncio.Event()
+
+            async def ask(slot: int) -> None:
+                answers[slot] = await acknowledged(commits, world.reserve(slot))
+                if len(answers) == SLOTS // 10 and not killed.is_set():
+                    killed.set()
+                    server.kill()
+                    await asyncio.to_thread(server.start_again)
+
+            # A few at a time, so that the kill falls into the middle of the stream.
+            limit = asyncio.Semaphore(20)
+
+            async def limited(slot: int) -> None:
+                async with limit:
+                    await ask(slot)
+
+            await asyncio.gather(*(limited(slot) for slot in range(SLOTS)))
+            assert killed.is_set()
+            before = dict(answers)
+            again = [await acknowledged(commits, world.reserve(slot)) for slot in range(SLOTS)]
+
+        assert again == [before[slot] for slot in range(SLOTS)], "every outcome is the first one"
+        tokens = {answer.token for answer in again if isinstance(answer, Granted)}
+        granted = [answer for answer in again if isinstance(answer, Granted)]
+        assert len(tokens) == len(granted) > 0
+        assert await violations_everywhere(databases) == []

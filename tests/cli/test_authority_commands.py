@@ -1,0 +1,188 @@
+"""`fleet`, `promises`, `audit` and `migrate` as people run them, against a real authority."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from durable.cli.main import execute
+
+FLEET = Path(__file__).parents[2] / "examples" / "fleet.yaml"
+
+SMALL = """
+regions:
+  - id: us-east
+    zones: [a]
+    recovery_headroom: {id: kept, resources: {cpu: 2}, expires_in: 1d}
+    pools:
+      - {name: general, zone: a, count: 3, capacity: {cpu: 8, memory: 32Gi}}
+tenants:
+  - id: risk
+    hard: {cpu: 20, memory: 64Gi}
+    protected: {cpu: 8}
+    grants:
+      us-east: {cpu: 12, memory: 32Gi}
+"""
+
+
+class Terminal:
+    """Runs commands and keeps what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.stdout = ""
+        self.stderr = ""
+
+    def run(self, *arguments: str) -> int:
+        self._capsys.readouterr()
+        code = execute(list(arguments))
+        self.stdout, self.stderr = self._capsys.readouterr()
+        return code
+
+    def json(self, *arguments: str) -> Any:
+        assert self.run(*arguments, "--json") == 0, self.stderr
+        return json.loads(self.stdout)
+
+
+@pytest.fixture
+def terminal(
+    database_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Terminal:
+    monkeypatch.setenv("DURABLE_DATABASE_URL", database_url)
+    monkeypatch.setenv("DURABLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return Terminal(capsys)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "fleet.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_the_example_fleet_loads_and_is_shown(terminal: Terminal) -> None:
+    assert terminal.run("fleet", "load", "-f", str(FLEET)) == 0
+    for name in ("us-east", "us-west", "eu-central", "risk", "billing", "analytics"):
+        assert name in terminal.stdout
+    shown = terminal.json("fleet", "show")
+    regions = {region["region"]: region for region in shown["regions"]}
+    assert sum(pool["nodes"] for pool in regions["us-east"]["pools"]) == 33
+    assert sum(pool["live"] for region in shown["regions"] for pool in region["pools"]) == 0
+    assert terminal.json("promises")["holds"] is True
+
+
+def test_loading_again_changes_nothing(terminal: Terminal, manifest: Callable[[str], str]) -> None:
+    path = manifest(SMALL)
+    first = terminal.json("fleet", "load", "-f", path)
+    second = terminal.json("fleet", "load", "-f", path)
+    assert first["tenants"] == second["tenants"]
+    assert first["regions"][0]["pools"] == second["regions"][0]["pools"]
+
+
+def test_a_changed_manifest_moves_what_differs(
+    terminal: Terminal, manifest: Callable[[str], str]
+) -> None:
+    terminal.json("fleet", "load", "-f", manifest(SMALL))
+    changed = SMALL.replace("cpu: 12", "cpu: 9").replace("count: 3", "count: 4")
+    shown = terminal.json("fleet", "load", "-f", manifest(changed))
+    (tenant,) = shown["tenants"]
+    assert tenant["grants"][0]["granted"]["cpu_millis"] == 9000
+    assert tenant["granted"]["cpu_millis"] == 9000
+    assert shown["regions"][0]["pools"][0]["nodes"] == 4
+    assert terminal.json("promises")["holds"] is True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "tells"),
+    [
+        (SMALL.replace("zone: a,", "zone: b,"), "zone"),
+        (SMALL.replace("cpu: 12,", "cpu: 21,"), "grants"),
+        (SMALL.replace("32Gi}}", "32gib}}"), "memory"),
+        (SMALL.replace("count: 3", "count: -3"), "count"),
+        (SMALL + "surprise: 1\n", "surprise"),
+        ("", "empty"),
+    ],
+)
+def test_a_wrong_manifest_is_refused_and_changes_nothing(
+    terminal: Terminal, manifest: Callable[[str], str], wrong: str, tells: str
+) -> None:
+    assert terminal.run("fleet", "load", "-f", manifest(wrong)) == 2
+    assert tells in terminal.stderr
+    assert "Traceback" not in terminal.stderr
+    assert terminal.json("fleet", "show") == {"regions": [], "tenants": []}
+
+
+def test_an_empty_authority_says_what_to_do(terminal: Terminal) -> None:
+    assert terminal.run("fleet", "show") == 0
+    assert "durable fleet load" in terminal.stdout
+
+
+def test_the_audit_is_verified_and_anchored(
+    terminal: Terminal, manifest: Callable[[str], str], database_url: str
+) -> None:
+    terminal.json("fleet", "load", "-f", manifest(SMALL))
+    heads = terminal.json("audit", "head")["heads"]
+    assert {head.split(":")[0] for head in heads} == {"global", "us-east"}
+    anchors = [word for head in heads for word in ("--anchor", head)]
+    assert terminal.json("audit", "verify", *anchors)["holds"] is True
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(
+            "UPDATE audit.events SET actor = 'person:nobody' WHERE chain = 'us-east'"
+            " AND sequence = 2"
+        )
+    assert terminal.run("audit", "verify") == 1
+    assert "event 2 of us-east" in terminal.stdout
+    assert "was changed" in terminal.stdout
+
+
+@pytest.mark.parametrize("anchor", ["nonsense", "us-east:1", "us-east:x:00", "nowhere:1:"])
+def test_a_wrong_anchor_is_a_usage_error(terminal: Terminal, anchor: str) -> None:
+    assert terminal.run("audit", "verify", "--anchor", anchor) == 2
+    assert "Traceback" not in terminal.stderr
+
+
+def test_a_broken_promise_is_shown_and_ends_in_one(
+    terminal: Terminal, manifest: Callable[[str], str], database_url: str
+) -> None:
+    terminal.json("fleet", "load", "-f", manifest(SMALL))
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("UPDATE regional.nodes SET used_cpu_millis = 5")
+    assert terminal.run("promises") == 1
+    assert "S2: a node's use is the sum of its claims" in terminal.stdout
+    assert terminal.run("promises", "--json") == 1
+    assert json.loads(terminal.stdout)["holds"] is False
+
+
+def test_migrating_again_is_harmless(terminal: Terminal) -> None:
+    assert terminal.json("migrate") == {"revision": "0001", "databases": 1}
+
+
+def test_an_unreachable_database_is_one_sentence(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DURABLE_DATABASE_URL", "postgresql://a:sesame@127.0.0.1:1/nowhere")
+    for command in (["migrate"], ["fleet", "show"], ["promises"], ["audit", "verify"]):
+        assert terminal.run(*command) == 1
+        assert terminal.stderr.count("\n") == 1, terminal.stderr
+        assert "sesame" not in terminal.stderr
+
+
+def test_without_a_stack_or_a_database_it_says_what_to_do(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DURABLE_DATABASE_URL")
+    assert terminal.run("fleet", "show") == 1
+    assert "durable up" in terminal.stderr
