@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable.authority import rules
 from durable.authority.nodes import cordon_node, register_nodes
 from durable.authority.observations import Observation, observe
 from durable.authority.policies import set_policy_state
@@ -406,3 +407,21 @@ async def test_the_clock_is_read_after_the_wait_for_the_lock(world: World) -> No
     assert isinstance(outcome, Granted)
     assert outcome.expires_at is not None
     assert outcome.expires_at.year < 2030, "the database's clock, not the test's"
+
+
+async def test_a_constraint_that_the_rules_missed_refuses_the_culprit_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.ready()
+
+    def blind(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(rules, "_capacity_refuses", blind)
+    fits, does_not, fits_too = await world.send(
+        world.reserve(0), world.reserve(1, resources=Resources.of(9000)), world.reserve(2)
+    )
+    assert isinstance(fits, Granted)
+    assert isinstance(fits_too, Granted)
+    assert isinstance(does_not, Refused)
+    assert does_not.refusal.code is RefusalCode.BROKEN_CONSTRAINT
