@@ -412,7 +412,7 @@ async def test_the_clock_is_read_after_the_wait_for_the_lock(world: World) -> No
 async def test_a_constraint_that_the_rules_missed_refuses_the_culprit_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await world.ready()
+    await world.ready(node("n1"), node("n2"))
 
     def blind(*_: object) -> None:
         return None
