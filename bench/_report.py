@@ -19,10 +19,16 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
     for column in columns:
         shown.add_column(column, justify="right")
     for row in rows:
-        shown.add_row(*(f"{cell:,.1f}" if isinstance(cell, float) else str(cell) for cell in row))
+        shown.add_row(*(_cell(cell) for cell in row))
     Console(width=100).print(shown)
 
 
 def verdict(name: str, yardstick: dict[str, Any], figures: dict[str, Any], *, holds: bool) -> None:
     line = {"bench": name, "yardstick": yardstick, "figures": figures, "holds": holds}
     print(json.dumps(line), flush=True)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
+    return str(value)

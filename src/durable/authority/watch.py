@@ -1,6 +1,7 @@
 """Following regions by version: a notification is a hint, and every gap ends in a full read."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import psycopg
@@ -44,11 +45,13 @@ async def watch(
             while True:
                 for change in await _versions(connection, regions):
                     yield change
-                heard = connection.notifies(timeout=resync_seconds)
-                async for notification in heard:
-                    change = _parse(notification.payload)
-                    if change.region in regions:
-                        yield change
+                # Closed by name: it holds the connection's lock, and whoever stops following in
+                # the middle of it would wait for that lock to close the connection.
+                async with aclosing(connection.notifies(timeout=resync_seconds)) as heard:
+                    async for notification in heard:
+                        change = _parse(notification.payload)
+                        if change.region in regions:
+                            yield change
 
 
 async def _versions(
