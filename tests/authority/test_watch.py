@@ -101,9 +101,9 @@ async def test_a_follower_may_stop_in_the_middle_of_the_news(ready_world: World)
         await anext(changes)
         for slot in range(3):
             await ready_world.granted(ready_world.reserve(slot))
-        await anext(changes)
-    with psycopg.connect(ready_world.databases.urls[0]) as owner:
-        assert owner.execute(WATCHERS).fetchall() == [], "its connection is closed"
+        assert not (await anext(changes)).is_resync
+        async with asyncio.timeout(5):
+            await changes.aclose()
 
 
 async def test_a_lost_connection_ends_in_one_sentence(ready_world: World) -> None:

@@ -107,17 +107,26 @@ async def verify(
 async def verify_all(
     databases: Databases, anchors: Mapping[str, ChainHead] | None = None
 ) -> list[ChainReport]:
-    """Checks every chain of every database."""
+    """Checks every chain of every database, and that no anchored chain has vanished."""
 
     async def work(connection: AsyncConnection) -> list[ChainReport]:
         return await verify(connection, anchors)
 
-    return [
+    reports = [
         report
         for url in databases.urls
         for report in await transact(
             databases.at(url, "durable_reader"), work, doing="verify the audit"
         )
+    ]
+    found = {report.head.chain for report in reports}
+    vanished = sorted((anchors or {}).keys() - found)
+    return [
+        *reports,
+        *(
+            ChainReport(ChainHead(chain, 0, ""), 1, f"every event of {chain} is missing")
+            for chain in vanished
+        ),
     ]
 
 
@@ -131,8 +140,11 @@ def _broken_link(row: Any) -> tuple[int, str] | None:
 
 
 def _broken_end(head: ChainHead, last: Any) -> tuple[int, str] | None:
-    if last.sequence != head.sequence:
+    if last.sequence < head.sequence:
         return last.sequence + 1, f"event {last.sequence + 1} of {head.chain} is missing at the end"
+    if last.sequence > head.sequence:
+        added = head.sequence + 1
+        return added, f"event {added} of {head.chain} was never appended: its head does not know it"
     if bytes(last.hash).hex() != head.hash:
         return last.sequence, f"the head of {head.chain} was changed"
     return None
