@@ -7,9 +7,18 @@ from typing import Self, TypeVar
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from durable.authority.errors import AuthorityError, AuthorityUnreachableError, Fault, classify
+from durable.authority.errors import (
+    LOGIN_REFUSED,
+    AuthorityError,
+    AuthorityUnreachableError,
+    Fault,
+    classify,
+    explained,
+    is_refused_login,
+)
 from durable.authority.roles import ROLES
 
 T = TypeVar("T")
@@ -22,6 +31,10 @@ ATTEMPTS = 8
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
 
+UNREADABLE_URL = (
+    "The database URL cannot be read; write postgresql://user:password@host:port/database."
+)
+
 _ROLE_NAMES = frozenset(role.name for role in ROLES)
 
 
@@ -29,14 +42,14 @@ def driver_url(url: str) -> URL:
     """A `postgresql://` URL for the driver in use; anything else is refused by name."""
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise AuthorityError(
-            "The database URL cannot be read; write postgresql://user:password@host:port/database."
-        ) from error
+    except (ArgumentError, ValueError) as error:
+        raise AuthorityError(UNREADABLE_URL) from error
     if parsed.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
         raise AuthorityError(
             f"The database URL names {parsed.drivername}; durable needs postgresql://…"
         )
+    if parsed.port is not None and not 0 < parsed.port < 65_536:
+        raise AuthorityError(UNREADABLE_URL)
     return parsed.set(drivername="postgresql+psycopg")
 
 
@@ -118,15 +131,24 @@ async def transact(
         try:
             async with engine.begin() as connection:
                 return await work(connection)
-        except (DBAPIError, OSError, TimeoutError) as error:
+        except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)
-            if fault in (Fault.CONSTRAINT, Fault.FINAL):
+            if fault is Fault.CONSTRAINT:
                 raise
+            if fault is Fault.FINAL:
+                with explained(doing):
+                    raise
             if attempt + 1 == ATTEMPTS:
-                raise AuthorityUnreachableError(
-                    f"Could not {doing}: PostgreSQL did not answer after {ATTEMPTS} tries; "
-                    "it may or may not have happened, so send the same request again."
-                ) from error
+                raise await _unreachable(doing, error) from error
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
         await asyncio.sleep(backoff * (0.5 + jitter.random() / 2))
     raise AssertionError("the loop returns or raises")
+
+
+async def _unreachable(doing: str, error: BaseException) -> AuthorityUnreachableError:
+    refused = await asyncio.to_thread(is_refused_login, error)
+    cause = LOGIN_REFUSED if refused else f"PostgreSQL did not answer after {ATTEMPTS} tries"
+    return AuthorityUnreachableError(
+        f"Could not {doing}: {cause}; it may or may not have happened, so send the same request "
+        "again."
+    )

@@ -5,7 +5,11 @@ from contextlib import contextmanager
 from enum import Enum
 
 import psycopg
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+from psycopg.errors import FinishedPGconn
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 
 class Fault(Enum):
@@ -29,15 +33,39 @@ class AuthorityUnreachableError(AuthorityError):
 _AGAIN = frozenset({"40001", "40P01", "55P03", "57014", "53300"})
 
 
+LOGIN_REFUSED = (
+    "PostgreSQL answers and refuses the login: check the user, the password and the database in "
+    "the database URL, and the server's limit of connections"
+)
+
+
 def sqlstate_of(error: BaseException) -> str | None:
-    cause = error.orig if isinstance(error, DBAPIError) else error
+    cause = _cause_of(error)
     return cause.sqlstate if isinstance(cause, psycopg.Error) else None
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Whether the server that would not be connected to does answer. Blocks for a moment.
+
+    The driver keeps no SQLSTATE of a failed login, so that it looks as if nobody had answered.
+    """
+    cause = _cause_of(error)
+    tried = cause.pgconn if isinstance(cause, psycopg.OperationalError) else None
+    if not isinstance(tried, FinishedPGconn) or sqlstate_of(error) is not None:
+        return False
+    host, port = tried.hostaddr or tried.host, tried.port
+    place = make_conninfo(host=host.decode(), port=port.decode(), connect_timeout=2)
+    return pq.PGconn.ping(place.encode()) == pq.Ping.OK
 
 
 def classify(error: BaseException) -> Fault:
     """The meaning of an error that a transaction raised."""
     state = sqlstate_of(error)
-    if state in _AGAIN:
+    if state in _AGAIN or isinstance(error, PoolTimeoutError):
         return Fault.AGAIN
     if state is not None and state.startswith("23"):
         return Fault.CONSTRAINT
@@ -70,6 +98,8 @@ def explained(doing: str) -> Generator[None]:
         state = sqlstate_of(error)
         if state in _REMEDIES:
             raise AuthorityError(f"Could not {doing}: {_REMEDIES[state]}.") from error
+        if is_refused_login(error):
+            raise AuthorityError(f"Could not {doing}: {LOGIN_REFUSED}.") from error
         if classify(error) in (Fault.UNKNOWN, Fault.AGAIN):
             raise AuthorityUnreachableError(
                 f"Could not {doing}: PostgreSQL did not answer; check that it runs and answers."

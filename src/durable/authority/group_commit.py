@@ -47,6 +47,7 @@ class GroupCommit:
 
     async def submit(self, intent: AnyIntent) -> Granted | Refused:
         """The intent's outcome, once its batch has committed."""
+        assert intent.region == self._region, "a queue is of one region"
         if self._closing or len(self._waiting) >= MAX_WAITING:
             raise AuthorityUnreachableError(
                 f"The commit queue of {self._region} is "

@@ -7,7 +7,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
-from durable.authority.connection import driver_url
+from durable.authority.connection import CONNECT_TIMEOUT_SECONDS, driver_url
 from durable.authority.errors import explained
 from durable.authority.roles import grant_statements
 
@@ -30,7 +30,9 @@ def head_revision() -> str:
 def upgrade(url: str) -> None:
     """Migrates to the newest revision and re-applies every role's grants, in one transaction."""
     with explained("migrate the database"):
-        engine = create_engine(driver_url(url))
+        engine = create_engine(
+            driver_url(url), connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS}
+        )
         try:
             with engine.begin() as connection:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
