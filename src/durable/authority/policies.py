@@ -26,6 +26,8 @@ _SAME = text("""
     SELECT spec = CAST(:spec AS jsonb) FROM global.policies WHERE revision = :revision
 """)
 
+_PUBLISHED = text("SELECT FROM global.policies WHERE revision = :revision")
+
 _STATE = text("""
     SELECT state FROM regional.policy_states WHERE region = :region AND revision = :revision
 """)
@@ -72,8 +74,9 @@ async def set_policy_state(
     state: PolicyState,
     actor: ActorId,
 ) -> None:
-    """Moves a revision in one region along the table of legal moves."""
+    """Moves a published revision in one region along the table of legal moves."""
     of = {"region": region, "revision": revision}
+    await _refuse_unpublished(databases, revision)
 
     async def work(connection: AsyncConnection) -> None:
         await lock_region(connection, region)
@@ -97,3 +100,16 @@ async def set_policy_state(
 
     engine = databases.at_region(region, ROLE)
     await transact(engine, work, doing=f"move policy {revision} in {region}")
+
+
+async def _refuse_unpublished(databases: Databases, revision: PolicyRevision) -> None:
+    """Revisions are never unpublished, so what was seen a transaction ago still holds."""
+
+    async def work(connection: AsyncConnection) -> None:
+        if (await connection.execute(_PUBLISHED, {"revision": revision})).one_or_none() is None:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_POLICY,
+                f"Policy revision {revision} was never published; publish it first.",
+            )
+
+    await transact(databases.at_global(ROLE), work, doing=f"read policy {revision}")
