@@ -185,7 +185,10 @@ def grant_statements() -> list[str]:
         statements.append(f"GRANT {role.name} TO CURRENT_USER")
         for schema in _SCHEMAS:
             statements += [
+                f"REVOKE ALL ON SCHEMA {schema} FROM {role.name}",
                 f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role.name}",
+                f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM {role.name}",
+                f"REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM {role.name}",
                 f"GRANT USAGE ON SCHEMA {schema} TO {role.name}",
                 f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role.name}",
             ]
