@@ -147,10 +147,15 @@ def test_the_audit_is_verified_and_anchored(
     assert "was changed" in terminal.stdout
 
 
-@pytest.mark.parametrize("anchor", ["nonsense", "us-east:1", "us-east:x:00", "nowhere:1:"])
+@pytest.mark.parametrize("anchor", ["nonsense", "us-east:1", "us-east:x:00", "us-east:1:00"])
 def test_a_wrong_anchor_is_a_usage_error(terminal: Terminal, anchor: str) -> None:
     assert terminal.run("audit", "verify", "--anchor", anchor) == 2
     assert "Traceback" not in terminal.stderr
+
+
+def test_a_chain_that_vanished_since_it_was_anchored_is_found(terminal: Terminal) -> None:
+    assert terminal.run("audit", "verify", "--anchor", f"us-east:3:{'ab' * 32}") == 1
+    assert "us-east" in terminal.stdout
 
 
 def test_a_broken_promise_is_shown_and_ends_in_one(
