@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
+from durable.authority.invariants import violations
 from durable.authority.regions import fence_region
 from durable.authority.slots import SlotRegistry
 from durable.model.ids import RegionId, TenantId
@@ -281,6 +283,17 @@ async def test_a_transfer_is_audited_once(two_regions: World) -> None:
         (event,) = (await connection.execute(query, {"action": "transfer slots"})).all()
     assert event.before == {"region": EAST}
     assert event.after == {"region": WEST, "slots": [0, 1], "transfer": "t1"}
+
+
+async def test_a_hand_over_without_taking_back_is_found_by_the_invariants(
+    neighbours: World,
+) -> None:
+    await registry_of(neighbours).assign([0], EAST, transfer="t0")
+    with psycopg.connect(neighbours.databases.urls[0]) as owner:
+        owner.execute("UPDATE global.slots SET region = 'us-west', number = number + 1")
+    async with neighbours.databases.at_global("durable_reader").connect() as connection:
+        found = [violation.promise for violation in await violations(connection)]
+    assert found == ["S1: no region owns a slot against the global side"]
 
 
 # ── give up ─────────────────────────────────────────────────────────────────────────────────────
