@@ -1,18 +1,21 @@
 """The supervisor with its real servers, where the world is unkind."""
 
 import socket
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from durable.embedded import ports as ports_module
+from durable.embedded.child import Child
 from durable.embedded.errors import StackError
 from durable.embedded.events import Event
 from durable.embedded.ports import HOST, free_port
 from durable.embedded.postgres import EmbeddedPostgres
 from durable.embedded.process import is_alive
+from durable.embedded.state import StateDirectory
 from durable.embedded.stopping import StopRequest
 from durable.embedded.supervisor import Supervisor
 from durable.embedded.temporal import temporal_child
@@ -24,7 +27,7 @@ from .polling import DEADLINE_SECONDS, eventually
 class Run:
     """A supervisor in a thread of its own, until it is stopped."""
 
-    def __init__(self, directory: Path, start: Callable[[Supervisor], None]) -> None:
+    def __init__(self, directory: Path, start: Callable[[Supervisor], object]) -> None:
         self.events: list[Event] = []
         self.failure: StackError | None = None
         self._stop = StopRequest()
@@ -54,7 +57,7 @@ class Run:
     def _ended(self) -> bool:
         return not self._thread.is_alive()
 
-    def _run(self, start: Callable[[Supervisor], None]) -> None:
+    def _run(self, start: Callable[[Supervisor], object]) -> None:
         try:
             self._supervisor.run(start)
         except StackError as error:
@@ -81,6 +84,10 @@ def start_temporal(port: int) -> Callable[[Supervisor], None]:
     return start
 
 
+def looks_free(_: int) -> bool:
+    return True
+
+
 @pytest.mark.parametrize("starter", [start_postgres, start_temporal])
 def test_a_port_taken_between_choice_and_bind_is_given_up_for_another(
     state_dir: Path,
@@ -88,9 +95,6 @@ def test_a_port_taken_between_choice_and_bind_is_given_up_for_another(
     starter: Callable[[int], Callable[[Supervisor], None]],
 ) -> None:
     # Nothing real can hold a port and look free, so the look is what is deceived.
-    def looks_free(_: int) -> bool:
-        return True
-
     monkeypatch.setattr(ports_module, "is_free", looks_free)
     with socket.socket() as other:
         other.bind((HOST, 0))
@@ -104,6 +108,34 @@ def test_a_port_taken_between_choice_and_bind_is_given_up_for_another(
     assert record is not None
     assert record.parts[0].address != f"{HOST}:{taken}"
     assert any("found its port taken" in note for note in run.notes())
+
+
+def test_the_ports_of_the_last_start_are_preferred_to_the_usual_ones(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Anybody may take a port between two starts, so that it looks free is decreed.
+    monkeypatch.setattr(ports_module, "is_free", looks_free)
+    state = StateDirectory(state_dir)
+    state.prepare()
+    state.remember_ports({"worker": 7})
+    chosen: list[Mapping[str, int]] = []
+
+    def make(ports: Mapping[str, int]) -> Child:
+        chosen.append(ports)
+        return Child(
+            name="worker",
+            argv=(sys.executable, "-c", "import time; time.sleep(600)"),
+            environment={},
+            directory=state_dir / "worker",
+            ready=lambda _: True,
+        )
+
+    run = Run(state_dir, lambda supervisor: supervisor.launch({"worker": 8, "other": 9}, make))
+    run.until_running()
+    run.stop()
+
+    assert chosen == [{"worker": 7, "other": 9}]
+    assert state.remembered_ports() == {"worker": 7, "other": 9}
 
 
 def test_a_stop_leaves_no_process_and_no_record(state_dir: Path) -> None:

@@ -21,58 +21,19 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
-from temporalio.service import RPCError, RPCStatusCode, TLSConfig
+from temporalio.service import RPCError, RPCStatusCode
 
+from durable.embedded.connection import connect
 from durable.embedded.errors import StackError
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
 
 RETENTION = timedelta(days=30)
 RPC_TIMEOUT = timedelta(seconds=10)
-PROBE_TIMEOUT = timedelta(seconds=2)
 SETTLE_DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.05
 
 Answer = TypeVar("Answer")
-
-
-async def connect(settings: Settings, address: str) -> Client:
-    """A client for the settings' cluster, or a sentence why there is none."""
-    key = settings.temporal_api_key
-    try:
-        return await Client.connect(
-            address,
-            namespace=settings.temporal_namespace,
-            api_key=None if key is None else key.get_secret_value(),
-            tls=_tls(settings),
-            connect_timeout=RPC_TIMEOUT,
-        )
-    except RuntimeError as error:
-        # The SDK's own words are a dump of structures; they stay in the cause.
-        raise StackError(
-            f"Temporal at {address} does not answer: "
-            "check that it runs and that the TLS settings fit."
-        ) from error
-
-
-async def answers(address: str) -> bool:
-    """Whether a server without TLS serves requests there."""
-    try:
-        client = await Client.connect(address, connect_timeout=PROBE_TIMEOUT)
-        return await client.service_client.check_health(timeout=PROBE_TIMEOUT)
-    except (RPCError, RuntimeError):
-        return False
-
-
-async def healthy_namespace(settings: Settings, address: str) -> None:
-    """Return when the server serves our namespace, else say what is wrong."""
-    client = await connect(settings, address)
-    wanted = DescribeNamespaceRequest(namespace=client.namespace)
-    try:
-        await client.service_client.check_health(timeout=PROBE_TIMEOUT)
-        await client.workflow_service.describe_namespace(wanted, timeout=PROBE_TIMEOUT)
-    except RPCError as error:
-        raise StackError(f"it answered: {error.message}") from error
 
 
 async def register(settings: Settings, address: str) -> None:
@@ -86,14 +47,6 @@ async def register(settings: Settings, address: str) -> None:
         raise StackError(
             f"Temporal at {address} refused to set up namespace {client.namespace}: {error.message}"
         ) from error
-
-
-def _tls(settings: Settings) -> TLSConfig | bool:
-    if not settings.temporal_tls:
-        return False
-    files = (settings.temporal_tls_ca, settings.temporal_tls_cert, settings.temporal_tls_key)
-    ca, certificate, key = (None if file is None else file.read_bytes() for file in files)
-    return TLSConfig(server_root_ca_cert=ca, client_cert=certificate, client_private_key=key)
 
 
 async def _register_namespace(client: Client) -> None:

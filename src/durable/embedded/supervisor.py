@@ -39,7 +39,7 @@ class Supervisor:
     def directory(self) -> Path:
         return self._state.path
 
-    def run(self, start: Callable[[Supervisor], None]) -> None:
+    def run(self, start: Callable[[Supervisor], object]) -> None:
         """Start, then block until a stop request; a StackError tells why it could not go on."""
         self._state.prepare()
         with self._state.locked():

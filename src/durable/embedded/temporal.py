@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from durable.embedded.child import Child
+from durable.embedded.connection import answers
 from durable.embedded.errors import StackError
-from durable.embedded.namespace import answers
 from durable.embedded.ports import HOST, listens
 
 # The server's own defaults poll its queues 20 times a second, which alone costs a workflow
