@@ -25,8 +25,9 @@ from durable.authority.invariants import violations
 from durable.authority.nodes import register_nodes
 from durable.authority.observations import Observation, observe
 from durable.authority.regional_commit import commit_intents
-from durable.authority.regions import RegionStatus, fence_region, open_region, read_region
+from durable.authority.regions import fence_region, open_region, read_region
 from durable.authority.slots import SlotRegistry
+from durable.model.capacity import RegionStatus
 from durable.model.ids import NodeId, RegionId
 from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause, Reserve
 from durable.model.refusal import RefusalCode, RefusedError

@@ -75,7 +75,7 @@ def test_the_example_fleet_loads_and_is_shown(terminal: Terminal) -> None:
     for name in ("us-east", "us-west", "eu-central", "risk", "billing", "analytics"):
         assert name in terminal.stdout
     shown = terminal.json("fleet", "show")
-    regions = {region["region"]: region for region in shown["regions"]}
+    regions = {region["region"]["region"]: region for region in shown["regions"]}
     assert sum(pool["nodes"] for pool in regions["us-east"]["pools"]) == 33
     assert sum(pool["live"] for region in shown["regions"] for pool in region["pools"]) == 0
     assert terminal.json("promises")["holds"] is True
@@ -97,7 +97,7 @@ def test_a_changed_manifest_moves_what_differs(
     shown = terminal.json("fleet", "load", "-f", manifest(changed))
     (tenant,) = shown["tenants"]
     assert tenant["grants"][0]["granted"]["cpu_millis"] == 9000
-    assert tenant["granted"]["cpu_millis"] == 9000
+    assert tenant["quota"]["granted"]["cpu_millis"] == 9000
     assert shown["regions"][0]["pools"][0]["nodes"] == 4
     assert terminal.json("promises")["holds"] is True
 
@@ -151,6 +151,19 @@ def test_the_audit_is_verified_and_anchored(
 def test_a_wrong_anchor_is_a_usage_error(terminal: Terminal, anchor: str) -> None:
     assert terminal.run("audit", "verify", "--anchor", anchor) == 2
     assert "Traceback" not in terminal.stderr
+
+
+def test_the_audit_tells_who_did_what(terminal: Terminal, manifest: Callable[[str], str]) -> None:
+    assert terminal.run("audit", "log") == 0
+    assert "Nothing was recorded yet" in terminal.stdout
+    terminal.json("fleet", "load", "-f", manifest(SMALL))
+    events = terminal.json("audit", "log")["events"]
+    assert {"add region", "set quota", "publish policy"} <= {event["action"] for event in events}
+    assert all(event["actor"].startswith("person:") for event in events)
+    regional = terminal.json("audit", "log", "--chain", "us-east", "--last", "1")["events"]
+    assert [event["chain"] for event in regional] == ["us-east"]
+    assert terminal.run("audit", "log") == 0
+    assert "add region" in terminal.stdout
 
 
 def test_a_chain_that_vanished_since_it_was_anchored_is_found(terminal: Terminal) -> None:

@@ -98,3 +98,15 @@ def test_equal_content_is_equal_and_hashes_alike() -> None:
     assert Leaf(count=2) == Leaf(count=2)
     assert hash(Leaf(count=2)) == hash(Leaf(count=2))
     assert Leaf(count=2) != Leaf(count=3)
+
+
+def test_a_field_may_be_called_like_a_word_of_the_schema() -> None:
+    class Tricky(Value):
+        type: int
+        metadata: int
+        default: int
+
+    assert Tricky(type=1, metadata=2, default=3).metadata == 2
+    for name in ("type", "metadata", "default"):
+        with pytest.raises(ValidationError):
+            Tricky.model_validate({"type": 1, "metadata": 2, "default": 3, name: "4"})

@@ -1,27 +1,23 @@
 """What there is, for people: regions with their nodes, tenants with their quotas and grants."""
 
-from datetime import datetime
+from collections.abc import Iterable
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.connection import Databases, transact
-from durable.authority.quota import amounts_of
+from durable.authority.quota import amounts_of, quota_of
+from durable.model.capacity import Grant, Quota, RecoveryBudget, RegionStatus
+from durable.model.ids import BudgetId, IncidentId, PoolId, RegionId, TenantId, ZoneId
 from durable.model.resources import ZERO, Resources
+from durable.model.states import RegionState
 from durable.model.value import Value
 
 
-class BudgetCensus(Value):
-    budget: str
-    amount: Resources
-    used: Resources
-    expires_at: datetime
-    incident: str | None
-
-
 class PoolCensus(Value):
-    pool: str
-    zone: str
+    pool: PoolId
+    zone: ZoneId
     nodes: int
     live: int
     cordoned: int
@@ -30,30 +26,20 @@ class PoolCensus(Value):
 
 
 class RegionCensus(Value):
-    region: str
-    state: str
-    epoch: int
-    version: int
+    region: RegionStatus
     capacity: Resources
     used: Resources
     pools: tuple[PoolCensus, ...]
-    budgets: tuple[BudgetCensus, ...]
-
-
-class GrantCensus(Value):
-    region: str
-    granted: Resources
-    used: Resources
-    protected: Resources
+    budgets: tuple[RecoveryBudget, ...]
 
 
 class TenantCensus(Value):
-    tenant: str
-    hard: Resources
-    target: Resources
-    protected: Resources
-    granted: Resources
-    grants: tuple[GrantCensus, ...]
+    quota: Quota
+    grants: tuple[Grant, ...]
+
+    @property
+    def used(self) -> Resources:
+        return sum((grant.used for grant in self.grants), start=ZERO)
 
 
 class Census(Value):
@@ -86,81 +72,81 @@ _QUOTAS = text("SELECT * FROM global.quotas ORDER BY tenant")
 async def take_census(databases: Databases) -> Census:
     """Reads every database once; each is consistent in itself, not with the others."""
     regions: list[RegionCensus] = []
-    grants: dict[str, list[GrantCensus]] = {}
+    grants: list[Grant] = []
     for url in databases.urls:
-
-        async def regional(connection: AsyncConnection) -> None:
-            regions.extend(await _regions(connection))
-            for row in (await connection.execute(_GRANTS)).mappings():
-                granted, used, protected = (
-                    amounts_of(row, prefix) for prefix in ("granted_", "used_", "protected_")
-                )
-                grants.setdefault(row["tenant"], []).append(
-                    GrantCensus(
-                        region=row["region"], granted=granted, used=used, protected=protected
-                    )
-                )
-
-        await transact(databases.at(url, "durable_reader"), regional, doing="read the regions")
-
-    async def tenants(connection: AsyncConnection) -> tuple[TenantCensus, ...]:
-        return tuple(
-            TenantCensus(
-                tenant=row["tenant"],
-                hard=amounts_of(row, "hard_"),
-                target=amounts_of(row, "target_"),
-                protected=amounts_of(row, "protected_"),
-                granted=amounts_of(row, "granted_"),
-                grants=tuple(grants.get(row["tenant"], ())),
-            )
-            for row in (await connection.execute(_QUOTAS)).mappings()
-        )
-
+        engine = databases.at(url, "durable_reader")
+        regions += await transact(engine, _read_regions, doing="read the regions")
+        grants += await transact(engine, _read_grants, doing="read the grants")
     engine = databases.at_global("durable_reader")
-    return Census(
-        regions=tuple(regions), tenants=await transact(engine, tenants, doing="read the tenants")
+    quotas = await transact(engine, _read_quotas, doing="read the quotas")
+    tenants = (
+        TenantCensus(
+            quota=quota, grants=tuple(grant for grant in grants if grant.tenant == quota.tenant)
+        )
+        for quota in quotas
     )
+    return Census(regions=tuple(regions), tenants=tuple(tenants))
 
 
-async def _regions(connection: AsyncConnection) -> list[RegionCensus]:
-    pools: dict[str, list[PoolCensus]] = {}
-    for row in (await connection.execute(_POOLS)).mappings():
-        pools.setdefault(row["region"], []).append(
-            PoolCensus(
-                pool=row["pool"],
-                zone=row["zone"],
-                nodes=row["nodes"],
-                live=row["live"],
-                cordoned=row["cordoned"],
-                capacity=amounts_of(row, "capacity_"),
-                used=amounts_of(row, "used_"),
-            )
+async def _read_quotas(connection: AsyncConnection) -> list[Quota]:
+    return [quota_of(row) for row in (await connection.execute(_QUOTAS)).mappings()]
+
+
+async def _read_grants(connection: AsyncConnection) -> list[Grant]:
+    return [
+        Grant(
+            region=RegionId(row["region"]),
+            tenant=TenantId(row["tenant"]),
+            granted=amounts_of(row, "granted_"),
+            used=amounts_of(row, "used_"),
+            protected=amounts_of(row, "protected_"),
         )
-    budgets: dict[str, list[BudgetCensus]] = {}
-    for row in (await connection.execute(_BUDGETS)).mappings():
-        budgets.setdefault(row["region"], []).append(
-            BudgetCensus(
-                budget=row["budget"],
-                amount=amounts_of(row),
-                used=amounts_of(row, "used_"),
-                expires_at=row["expires_at"],
-                incident=row["incident"],
-            )
-        )
+        for row in (await connection.execute(_GRANTS)).mappings()
+    ]
+
+
+async def _read_regions(connection: AsyncConnection) -> list[RegionCensus]:
+    pools = (await connection.execute(_POOLS)).mappings().all()
+    budgets = (await connection.execute(_BUDGETS)).mappings().all()
     return [
         RegionCensus(
-            region=row["region"],
-            state=row["state"],
-            epoch=row["epoch"],
-            version=row["version"],
+            region=RegionStatus(
+                region=RegionId(row["region"]),
+                epoch=row["epoch"],
+                version=row["version"],
+                state=RegionState(row["state"]),
+            ),
             capacity=amounts_of(row, "capacity_"),
             used=amounts_of(row, "used_"),
-            pools=tuple(pools.get(row["region"], ())),
-            budgets=tuple(budgets.get(row["region"], ())),
+            pools=tuple(_pool(pool) for pool in _of(row["region"], pools)),
+            budgets=tuple(_budget(budget) for budget in _of(row["region"], budgets)),
         )
         for row in (await connection.execute(_REGIONS)).mappings()
     ]
 
 
-def used_by(tenant: TenantCensus) -> Resources:
-    return sum((grant.used for grant in tenant.grants), start=ZERO)
+def _of(region: str, rows: Iterable[Any]) -> Iterable[Any]:
+    return (row for row in rows if row["region"] == region)
+
+
+def _pool(row: Any) -> PoolCensus:
+    return PoolCensus(
+        pool=PoolId(row["pool"]),
+        zone=ZoneId(row["zone"]),
+        nodes=row["nodes"],
+        live=row["live"],
+        cordoned=row["cordoned"],
+        capacity=amounts_of(row, "capacity_"),
+        used=amounts_of(row, "used_"),
+    )
+
+
+def _budget(row: Any) -> RecoveryBudget:
+    return RecoveryBudget(
+        region=RegionId(row["region"]),
+        budget=BudgetId(row["budget"]),
+        amount=amounts_of(row),
+        used=amounts_of(row, "used_"),
+        expires_at=row["expires_at"],
+        incident=row["incident"] and IncidentId(row["incident"]),
+    )

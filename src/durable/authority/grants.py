@@ -14,14 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.connection import Databases, transact
 from durable.authority.quota import (
     LOCK_QUOTA,
-    QuotaStatus,
     amounts_of,
     named,
+    quota_of,
     read_quota,
-    status_of,
     unknown_tenant,
 )
 from durable.authority.regions import advance_region, lock_region, read_region
+from durable.model.capacity import Quota
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
@@ -135,7 +135,7 @@ async def _write_down(databases: Databases, transfer: GrantTransfer) -> str:
             )
         if row["state"] == "requested" and transfer.from_region is None:
             # In one transaction, so that a refusal leaves no amount behind for the next send.
-            _refuse_over_target(transfer, status_of(transfer.tenant, quota))
+            _refuse_over_target(transfer, quota_of(quota))
             return await _move(connection, transfer)
         return row["state"]
 
@@ -143,7 +143,7 @@ async def _write_down(databases: Databases, transfer: GrantTransfer) -> str:
     return await transact(engine, work, doing=f"begin transfer {transfer.id}")
 
 
-def _refuse_over_target(transfer: GrantTransfer, quota: QuotaStatus) -> None:
+def _refuse_over_target(transfer: GrantTransfer, quota: Quota) -> None:
     if not (quota.granted + transfer.amount).fits_in(quota.target):
         raise RefusedError(
             RefusalCode.OVER_HARD_QUOTA,

@@ -1,6 +1,5 @@
 """A tenant's hard quota, on the global side; `grants` hands it out to the regions."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import text
@@ -8,32 +7,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority import audit
 from durable.authority.connection import Databases, transact
+from durable.model.capacity import Quota
 from durable.model.ids import ActorId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
 
 ROLE = "durable_quota"
-
-
-@dataclass(frozen=True)
-class QuotaStatus:
-    """A tenant's quota as the global side sees it."""
-
-    tenant: TenantId
-    hard: Resources
-    target: Resources
-    protected: Resources
-    granted: Resources
-
-    @property
-    def reclaiming(self) -> str | None:
-        """What a lowered quota still waits for, as a sentence."""
-        if self.hard == self.target:
-            return None
-        return (
-            f"The quota of {self.tenant} was lowered to {self.target} while {self.granted} is "
-            f"granted; {self.hard} stays in force until the regions return what they do not use."
-        )
 
 
 def amounts_of(row: Any, prefix: str = "") -> Resources:
@@ -77,7 +56,7 @@ async def set_quota(
     hard: Resources,
     protected: Resources = ZERO,
     actor: ActorId,
-) -> QuotaStatus:
+) -> Quota:
     """Sets a tenant's hard quota; below what is granted it takes effect as grants come back."""
     if not protected.fits_in(hard):
         raise RefusedError(
@@ -85,7 +64,7 @@ async def set_quota(
             f"Protected {protected} of {tenant} is more than its hard quota {hard}; lower it.",
         )
 
-    async def work(connection: AsyncConnection) -> QuotaStatus:
+    async def work(connection: AsyncConnection) -> Quota:
         await connection.execute(_ADD_TENANT, {"tenant": tenant})
         await connection.execute(_ADD_QUOTA, {"tenant": tenant})
         before = (await connection.execute(LOCK_QUOTA, {"tenant": tenant})).mappings().one()
@@ -101,23 +80,28 @@ async def set_quota(
                 before={"hard": str(amounts_of(before, "target_"))},
                 after={"hard": str(hard), "protected": str(protected)},
             )
-        return status_of(tenant, after)
+        return quota_of(after)
 
     return await transact(databases.at_global(ROLE), work, doing=f"set the quota of {tenant}")
 
 
-def status_of(tenant: TenantId, row: Any) -> QuotaStatus:
-    parts = (amounts_of(row, f"{part}_") for part in ("hard", "target", "protected", "granted"))
-    return QuotaStatus(tenant, *parts)
+def quota_of(row: Any) -> Quota:
+    return Quota(
+        tenant=TenantId(row["tenant"]),
+        hard=amounts_of(row, "hard_"),
+        target=amounts_of(row, "target_"),
+        protected=amounts_of(row, "protected_"),
+        granted=amounts_of(row, "granted_"),
+    )
 
 
-async def read_quota(databases: Databases, tenant: TenantId) -> QuotaStatus:
-    async def work(connection: AsyncConnection) -> QuotaStatus:
+async def read_quota(databases: Databases, tenant: TenantId) -> Quota:
+    async def work(connection: AsyncConnection) -> Quota:
         query = text("SELECT * FROM global.quotas WHERE tenant = :tenant")
         row = (await connection.execute(query, {"tenant": tenant})).mappings().one_or_none()
         if row is None:
             raise unknown_tenant(tenant)
-        return status_of(tenant, row)
+        return quota_of(row)
 
     engine = databases.at_global("durable_reader")
     return await transact(engine, work, doing=f"read the quota of {tenant}")

@@ -1,13 +1,14 @@
 """Regions: add one, read one, fence it, open it again."""
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority import audit
 from durable.authority.connection import Databases, transact
+from durable.model.capacity import RegionStatus
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import REGION_MOVES, RegionState
@@ -22,16 +23,6 @@ _MOVE = text("""
 _ADVANCE = text("""
     UPDATE regional.regions SET version = version + 1 WHERE region = :region RETURNING version
 """)
-
-
-@dataclass(frozen=True)
-class RegionStatus:
-    """A region's coordination row."""
-
-    region: RegionId
-    epoch: int
-    version: int
-    state: RegionState
 
 
 async def add_region(databases: Databases, region: RegionId, actor: ActorId) -> None:
@@ -53,7 +44,7 @@ async def read_region(databases: Databases, region: RegionId) -> RegionStatus:
         row = (await connection.execute(_READ, {"region": region})).one_or_none()
         if row is None:
             raise unknown_region(region)
-        return RegionStatus(region, row.epoch, row.version, RegionState(row.state))
+        return _status(region, row)
 
     engine = databases.at_region(region, "durable_reader")
     return await transact(engine, work, doing=f"read region {region}")
@@ -64,7 +55,7 @@ async def lock_region(connection: AsyncConnection, region: RegionId) -> RegionSt
     row = (await connection.execute(_LOCK, {"region": region})).one_or_none()
     if row is None:
         raise unknown_region(region)
-    return RegionStatus(region, row.epoch, row.version, RegionState(row.state))
+    return _status(region, row)
 
 
 async def advance_region(connection: AsyncConnection, region: RegionId) -> int:
@@ -136,10 +127,15 @@ async def _move(
             after={"epoch": epoch, "state": state, "reason": reason},
             at=now,
         )
-        return RegionStatus(region, epoch, was.version + 1, state)
+        return RegionStatus(region=region, epoch=epoch, version=was.version + 1, state=state)
 
     engine = databases.at_region(region, "durable_recovery")
     return await transact(engine, work, doing=f"move {region} to {state}")
+
+
+def _status(region: RegionId, row: Any) -> RegionStatus:
+    state = RegionState(row.state)
+    return RegionStatus(region=region, epoch=row.epoch, version=row.version, state=state)
 
 
 def unknown_region(region: RegionId) -> RefusedError:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from durable.authority.audit import ChainHead, ChainReport, verify_all
+from durable.authority.inspection import read_events
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, results
@@ -50,6 +52,31 @@ def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     else:
         for one in heads:
             results.print(str(one))
+
+
+@app.command()
+def log(
+    chain: Annotated[str | None, typer.Option(help="Only this region's chain, or global.")] = None,
+    last: Annotated[int, typer.Option(min=1, max=10_000, help="How many events.")] = 50,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest events, oldest first: who did what, when, and under which role."""
+    events = with_authority(
+        state_dir, lambda databases: read_events(databases, chain=chain, last=last)
+    )
+    if as_json:
+        print_json({"events": [event.model_dump(mode="json") for event in events]})
+        return
+    if not events:
+        results.print("Nothing was recorded yet.")
+        return
+    table = Table("When", "Chain", "Who", "Did", "To", "Role", box=box.SIMPLE)
+    for event in events:
+        when = event.at.strftime("%Y-%m-%d %H:%M:%S")
+        did = (event.actor, event.action, event.object, event.database_role)
+        table.add_row(when, f"{event.chain} {event.sequence}", *map(escape, did))
+    results.print(table)
 
 
 def _verified(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:

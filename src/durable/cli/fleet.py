@@ -8,7 +8,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from durable.authority.census import Census, take_census, used_by
+from durable.authority.census import Census, take_census
 from durable.authority.fleet import apply_fleet
 from durable.cli.authority import person, with_authority
 from durable.cli.manifest import load_manifest
@@ -71,8 +71,8 @@ def _regions(census: Census) -> Table:
     table = Table(*columns, title="Regions", title_justify="left", box=box.SIMPLE)
     for region in census.regions:
         table.add_row(
-            region.region,
-            region.state,
+            region.region.region,
+            region.region.state,
             str(sum(pool.nodes for pool in region.pools)),
             str(sum(pool.live for pool in region.pools)),
             str(region.capacity),
@@ -83,18 +83,18 @@ def _regions(census: Census) -> Table:
 
 
 def _tenants(census: Census) -> Table:
-    regions = [region.region for region in census.regions]
+    regions = [region.region.region for region in census.regions]
     title = "Tenants: hard quota, its protected part, and the cpu granted to each region"
     columns = ("Tenant", "Hard quota", "Protected", *regions, "In use")
     table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
     for tenant in census.tenants:
         granted = {grant.region: grant.granted for grant in tenant.grants}
         table.add_row(
-            tenant.tenant,
-            str(tenant.hard),
-            _amount(tenant.protected),
+            tenant.quota.tenant,
+            str(tenant.quota.hard),
+            _amount(tenant.quota.protected),
             *(_amount(Resources.of(granted.get(name, ZERO).cpu_millis)) for name in regions),
-            _amount(used_by(tenant)),
+            _amount(tenant.used),
         )
     return table
 

@@ -30,6 +30,10 @@ def _exact(schema: Any) -> Any:
         return schema
     node = dict(cast(dict[str, Any], schema))
     kind = node.get("type")
+    if kind == "model-fields":
+        # Keyed by the fields' own names, which may be any word of the schema itself.
+        fields = {name: _exact(field) for name, field in node["fields"].items()}
+        return node | {"fields": fields}
     if kind == "model":
         return node
     if kind in _EXACT:

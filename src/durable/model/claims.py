@@ -1,0 +1,84 @@
+"""What is held: a reservation, which is a lease, and the binding that it may become."""
+
+from datetime import datetime
+from typing import Self
+
+from pydantic import AwareDatetime, model_validator
+
+from durable.model.ids import (
+    ActorId,
+    BudgetId,
+    DeviceId,
+    Generation,
+    NodeId,
+    PolicyRevision,
+    RegionId,
+    Slot,
+    TenantId,
+    Token,
+    WorkloadName,
+)
+from durable.model.resources import Resources
+from durable.model.states import BindingState, ReservationState
+from durable.model.value import Value
+
+
+class Reservation(Value):
+    """A lease on a node's resources for one attempt at one slot."""
+
+    region: RegionId
+    token: Token
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slot: Slot
+    attempt: int
+    node: NodeId
+    resources: Resources
+    devices: tuple[DeviceId, ...]
+    budget: BudgetId | None
+    policy_revision: PolicyRevision
+    state: ReservationState
+    reserved_at: AwareDatetime
+    expires_at: AwareDatetime
+    ended_at: AwareDatetime | None
+    # At these versions of the region the claim began and ended.
+    created_version: int
+    freed_version: int | None
+    actor: ActorId
+    evidence: str
+
+    @property
+    def claims(self) -> bool:
+        """Whether it still counts against node, grant, devices and slot."""
+        return self.freed_version is None
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.state is ReservationState.HELD and self.expires_at <= now
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        if self.expires_at <= self.reserved_at:
+            raise ValueError("expires_at: allowed: a moment after reserved_at")
+        if len(self.devices) != self.resources.gpus:
+            raise ValueError(f"devices: allowed: one for each of {self.resources.gpus} gpus")
+        if (self.state is ReservationState.HELD) != (self.ended_at is None):
+            raise ValueError("ended_at: allowed: a moment exactly when the reservation has ended")
+        return self
+
+
+class Binding(Value):
+    """A reservation that became permanent, as the authority and its last observer know it."""
+
+    region: RegionId
+    token: Token
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slot: Slot
+    attempt: int
+    node: NodeId
+    state: BindingState
+    observer: ActorId
+    evidence: str
+    since: AwareDatetime

@@ -1,0 +1,36 @@
+"""A wait with a reason and a deadline: the slots of one generation that want a place."""
+
+from typing import Annotated, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.states import RequestState
+from durable.model.value import Value
+
+
+class SchedulingRequest(Value):
+    """One region's share of one workload generation, on its way to a place."""
+
+    region: RegionId
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=10_000)]
+    priority: Annotated[int, Field(ge=0, le=1000)]
+    state: RequestState
+    pending_reason: str | None = None
+    attempts: Annotated[int, Field(ge=0)] = 0
+    enqueued_at: AwareDatetime
+    deadline: AwareDatetime
+    next_retry_at: AwareDatetime | None = None
+
+    @model_validator(mode="after")
+    def _wait_for_something_until_some_time(self) -> Self:
+        if self.state is RequestState.PENDING and not self.pending_reason:
+            raise ValueError("pending_reason: allowed: what it waits for, while it is pending")
+        if self.deadline <= self.enqueued_at:
+            raise ValueError("deadline: allowed: a moment after enqueued_at")
+        if len(set(self.slots)) != len(self.slots):
+            raise ValueError("slots: allowed: each slot once")
+        return self

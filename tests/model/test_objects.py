@@ -1,0 +1,136 @@
+"""The objects of the state model refuse what could not be true of them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from durable.model.capacity import Node, RecoveryBudget, RegionStatus
+from durable.model.claims import Reservation
+from durable.model.ids import IncidentId
+from durable.model.override import NEEDS_APPROVAL, Override, OverrideKind
+from durable.model.request import SchedulingRequest
+from durable.model.states import OverrideState, ReservationState
+from durable.model.workload import Workload
+
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+RESERVATION: dict[str, Any] = {
+    "region": "us-east", "token": 7, "tenant": "risk", "workload": "api", "generation": 1,
+    "slot": 0, "attempt": 1, "node": "n1", "resources": {"cpu": 1, "gpu": 1},
+    "devices": ["gpu-0"], "budget": None, "policy_revision": 1, "state": "held",
+    "reserved_at": T0, "expires_at": T0 + HOUR, "ended_at": None, "created_version": 3,
+    "freed_version": None, "actor": "placement", "evidence": "top score",
+}  # fmt: skip
+
+OVERRIDE: dict[str, Any] = {
+    "id": "o-1", "kind": "break_glass", "scope": {}, "effect": {}, "actor": "alice",
+    "reason": "region lost", "approver": "bob", "state": "active", "proposed_at": T0,
+    "expires_at": T0 + HOUR,
+}  # fmt: skip
+
+REQUEST: dict[str, Any] = {
+    "region": "us-east", "tenant": "risk", "workload": "api", "generation": 1, "slots": [0, 1],
+    "priority": 100, "state": "pending", "pending_reason": "capacity", "enqueued_at": T0,
+    "deadline": T0 + HOUR,
+}  # fmt: skip
+
+WORKLOAD: dict[str, Any] = {
+    "tenant": "risk", "workload": "api", "generation": 2,
+    "spec": {"replicas": 4, "resources": {"cpu": "500m", "memory": "1Gi"}},
+    "observed_generation": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "sound", "flaw", "tells"),
+    [
+        (Reservation, RESERVATION, {"expires_at": T0}, "expires_at"),
+        (Reservation, RESERVATION, {"devices": []}, "devices"),
+        (Reservation, RESERVATION, {"ended_at": T0}, "ended_at"),
+        (Reservation, RESERVATION, {"state": "bound"}, "ended_at"),
+        (Reservation, RESERVATION, {"state": "gone"}, "state"),
+        (Reservation, RESERVATION, {"reserved_at": datetime(2030, 1, 1)}, "reserved_at"),  # noqa: DTZ001
+        (Reservation, RESERVATION, {"token": 2**63}, "token"),
+        (Override, OVERRIDE, {"approver": "alice"}, "approver"),
+        (Override, OVERRIDE, {"approver": None}, "approver"),
+        (Override, OVERRIDE, {"reason": "  "}, "reason"),
+        (Override, OVERRIDE, {"expires_at": T0}, "expires_at"),
+        (Override, OVERRIDE, {"expires_at": T0 + timedelta(days=8)}, "expires_at"),
+        (SchedulingRequest, REQUEST, {"pending_reason": None}, "pending_reason"),
+        (SchedulingRequest, REQUEST, {"deadline": T0}, "deadline"),
+        (SchedulingRequest, REQUEST, {"slots": [1, 1]}, "slots"),
+        (SchedulingRequest, REQUEST, {"slots": []}, "slots"),
+        (Workload, WORKLOAD, {"observed_generation": 3}, "observed_generation"),
+        (Workload, WORKLOAD, {"spec": {"replicas": -1, "resources": {"cpu": 1}}}, "replicas"),
+        (Workload, WORKLOAD, {"surprise": 1}, "surprise"),
+    ],
+)
+def test_what_could_not_be_true_is_refused(
+    kind: type[Any], sound: dict[str, Any], flaw: dict[str, Any], tells: str
+) -> None:
+    assert kind(**sound) == kind(**sound)
+    with pytest.raises(ValidationError) as caught:
+        kind(**{**sound, **flaw})
+    assert tells in str(caught.value)
+
+
+def test_time_has_the_last_word_on_an_override() -> None:
+    override = Override(**OVERRIDE)
+    assert override.is_in_force(T0)
+    assert not override.is_in_force(T0 + HOUR)
+    revoked = override.model_copy(update={"state": OverrideState.REVOKED})
+    assert not revoked.is_in_force(T0)
+
+
+def test_an_override_that_needs_nobody_is_active_alone() -> None:
+    assert OverrideKind.AVOID_ZONE not in NEEDS_APPROVAL
+    Override.model_validate({**OVERRIDE, "kind": "avoid_zone", "approver": None})
+
+
+def test_a_reservation_expires_at_its_moment_and_only_while_held() -> None:
+    held = Reservation(**RESERVATION)
+    assert not held.is_expired(T0)
+    assert held.is_expired(T0 + HOUR)
+    bound = Reservation.model_validate(
+        {**RESERVATION, "state": ReservationState.BOUND, "ended_at": T0}
+    )
+    assert not bound.is_expired(T0 + HOUR)
+
+
+def test_a_budget_is_open_for_its_incident_until_it_expires() -> None:
+    budget = RecoveryBudget.model_validate(
+        {"region": "us-east", "budget": "b", "amount": {"cpu": 4}, "used": {"cpu": 0},
+         "expires_at": T0 + HOUR, "incident": "i-1"}
+    )  # fmt: skip
+    assert budget.is_open_for(IncidentId("i-1"), T0)
+    assert not budget.is_open_for(IncidentId("i-2"), T0)
+    assert not budget.is_open_for(IncidentId("i-1"), T0 + HOUR)
+
+
+@pytest.mark.parametrize(
+    ("change", "takes"),
+    [
+        ({}, True),
+        ({"state": "unknown"}, False),
+        ({"cordon_reason": "disk", "cordoned_by": "alice"}, False),
+        ({"lease_epoch": 1}, False),
+        ({"lease_epoch": None, "lease_expires_at": None}, False),
+        ({"lease_expires_at": T0}, False),
+    ],
+)
+def test_a_node_takes_work_when_it_is_ready_and_trusted(
+    change: dict[str, Any], takes: bool
+) -> None:
+    sound: dict[str, Any] = {
+        "region": "us-east", "node": "n1", "zone": "a", "pool": "general",
+        "capacity": {"cpu": 8}, "used": {"cpu": 0}, "devices": [], "labels": {}, "taints": [],
+        "dedicated_to": None, "state": "ready", "cordon_reason": None, "cordoned_by": None,
+        "lease_epoch": 2, "lease_expires_at": T0 + HOUR,
+    }  # fmt: skip
+    region = RegionStatus.model_validate(
+        {"region": "us-east", "epoch": 2, "version": 9, "state": "open"}
+    )
+    assert Node.model_validate({**sound, **change}).takes_work(region, T0) is takes
