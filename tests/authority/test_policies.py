@@ -117,17 +117,15 @@ async def test_what_is_unknown_is_not_moved(ready_world: World) -> None:
     assert await state_of(ready_world, 99) is None
 
 
-@pytest.mark.parametrize("state", PolicyState)
-async def test_a_state_says_whether_its_revision_places_work(
-    ready_world: World, state: PolicyState
-) -> None:
-    held = await ready_world.granted(ready_world.reserve(0))
-    force(ready_world, 1, state)
-    (reserve,) = await ready_world.send(ready_world.reserve(1))
-    (bind,) = await ready_world.send(ready_world.bind(held.token))
-    reserves = state in (PolicyState.CANARY, PolicyState.ACTIVE)
-    binds = reserves or state is PolicyState.SUPERSEDED
-    assert (reserve.kind, bind.kind) == (
-        "granted" if reserves else "refused",
-        "granted" if binds else "refused",
-    )
+async def test_a_state_says_whether_its_revision_places_work(ready_world: World) -> None:
+    for slot, state in enumerate(PolicyState):
+        force(ready_world, 1, PolicyState.ACTIVE)
+        held = await ready_world.granted(ready_world.reserve(slot))
+        force(ready_world, 1, state)
+        unowned = ready_world.reserve(slot + 10)  # what the policy lets pass is refused for that
+        (bind,) = await ready_world.send(ready_world.bind(held.token, slot))
+        reserves = state in (PolicyState.CANARY, PolicyState.ACTIVE)
+        binds = reserves or state is PolicyState.SUPERSEDED
+        assert bind.kind == ("granted" if binds else "refused"), state
+        code = await ready_world.refused(unowned)
+        assert (code is RefusalCode.POLICY_WITHDRAWN) != reserves, state
