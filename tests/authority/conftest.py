@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from durable.authority.connection import Databases
+from durable.authority.migrations import upgrade
 from durable.embedded.postgres import EmbeddedPostgres
 from tests.authority.world import WEST, World
 
@@ -61,6 +62,7 @@ def apart_templates(postgres: EmbeddedPostgres, template: str) -> Iterator[tuple
         copied(postgres, "apart_template", template) as url,
         copied(postgres, "apart_west_template", template) as west_url,
     ):
+        upgrade(west_url, serves_global=False)
         furnish(Databases(url, {WEST: west_url}), World.with_two_regions)
         yield "apart_template", "apart_west_template"
 

@@ -11,6 +11,7 @@ class Loses(Enum):
     NOTHING = "nothing"
     THE_COMMIT = "the commit"  # the server never hears of it and rolls back
     THE_ANSWER = "the answer"  # the server commits, and nobody is told
+    THE_WAY = "the way"  # nothing arrives any more, and nobody is told that either
 
 
 class LossyProxy:
@@ -82,6 +83,8 @@ class LossyProxy:
                     upstream[1].write(data)
                     await upstream[1].drain()
                     await upstream[0].read(65_536)  # it has committed: this is its word for it
+                while loses is Loses.THE_WAY and await reader.read(65_536):
+                    pass  # swallowed, until the client gives up
                 return
             upstream[1].write(data)
             await upstream[1].drain()

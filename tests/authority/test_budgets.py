@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from durable.authority.budgets import open_budget, set_budget
+from durable.authority.budgets import close_budget, open_budget, set_budget
 from durable.model.ids import BudgetId, IncidentId, RegionId
 from durable.model.intents import Draw, Reserve
 from durable.model.refusal import RefusalCode, RefusedError
@@ -28,7 +28,10 @@ async def keep(world: World, count: int, until: float = 600) -> None:
 
 
 async def open_for(world: World, incident: IncidentId | None) -> None:
-    await open_budget(world.databases, EAST, HEADROOM, incident=incident, actor=TEST)
+    if incident is None:
+        await close_budget(world.databases, EAST, HEADROOM, incident=FIRE, actor=TEST)
+    else:
+        await open_budget(world.databases, EAST, HEADROOM, incident=incident, actor=TEST)
 
 
 def drawing(

@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from durable.authority import grants
+from durable.authority import grants, rebalancing
 from durable.authority.connection import Databases
-from durable.authority.grants import (
-    GrantTransfer,
-    protect,
-    reclaim,
-    top_up,
-    transfer_grant,
-    unused_grant,
-)
+from durable.authority.grants import GrantTransfer, protect, transfer_grant, unused_grant
 from durable.authority.quota import read_quota, set_quota
+from durable.authority.rebalancing import reclaim, resume_transfers, top_up
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
@@ -382,7 +376,7 @@ async def test_a_source_that_was_emptied_in_between_gives_nothing_and_the_next_i
     neighbours: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     databases = await billing(neighbours, hard=10, east=5)
-    available = grants._available  # pyright: ignore[reportPrivateUsage]
+    available = rebalancing._available  # pyright: ignore[reportPrivateUsage]
 
     async def then_overtaken(
         databases: Databases, tenant: TenantId, source: RegionId | None
@@ -392,7 +386,7 @@ async def test_a_source_that_was_emptied_in_between_gives_nothing_and_the_next_i
             await transfer_grant(databases, moving(5, None, EAST, id="faster"))
         return found
 
-    monkeypatch.setattr(grants, "_available", then_overtaken)
+    monkeypatch.setattr(rebalancing, "_available", then_overtaken)
     assert await top_up_west(databases, 5) == 5
     assert await split(databases) == (0, 5, 5)
     await assert_promises_hold(databases)
@@ -436,4 +430,30 @@ async def test_two_who_send_the_same_request_at_once_move_it_once(
         same = moving(4, EAST, WEST)
         await asyncio.gather(transfer_grant(first, same), transfer_grant(second, same))
     assert await split(databases) == (3, 3, 4)
+    await assert_promises_hold(databases)
+
+
+async def test_a_refused_transfer_does_not_happen_later_by_itself(neighbours: World) -> None:
+    databases = await billing(neighbours, hard=10, east=5)
+    refused = transfer_grant(databases, moving(9, EAST, WEST, id="too-much"))
+    assert await code_of(refused) is RefusalCode.GRANT_IN_USE
+    await transfer_grant(databases, moving(5, None, EAST, id="more"))
+    await resume_transfers(databases, BILLING)
+    assert await split(databases) == (0, 10, 0)
+
+
+async def test_a_transfer_that_was_cut_off_is_finished_by_resuming(
+    neighbours: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    databases = await billing(neighbours, hard=10, east=5)
+
+    async def dies(*_: object) -> None:
+        raise ConnectionAbortedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(grants, "_move_books", dies)
+        with pytest.raises(ConnectionAbortedError):
+            await transfer_grant(databases, moving(2, EAST, WEST, id="cut"))
+    await resume_transfers(databases, BILLING)
+    assert await split(databases) == (5, 3, 2)
     await assert_promises_hold(databases)

@@ -89,6 +89,21 @@ async def test_a_batch_whose_answer_is_lost_happens_once(world: World, proxy: Lo
     await assert_clean(world)
 
 
+async def test_a_partition_that_swallows_everything_is_given_up_in_time(
+    world: World, proxy: LossyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither side hears of it: only a limit of one's own ends the wait."""
+    await world.ready()
+    async with Databases(proxy.url) as databases:
+        lossy = replace(world, databases=databases)
+        await lossy.granted(lossy.reserve(0))
+        monkeypatch.setattr(connection_module, "TRANSACTION_TIMEOUT_SECONDS", 1.0)
+        proxy.loses = Loses.THE_WAY
+        assert (await lossy.granted(lossy.reserve(1))).token == 2
+    assert proxy.lost == 1
+    await assert_clean(world)
+
+
 async def test_a_backend_that_is_terminated_in_the_middle_is_tried_again(
     world: World, database_url: str
 ) -> None:

@@ -7,7 +7,6 @@ from sqlalchemy import text
 from durable.authority.policies import publish_policy, set_policy_state
 from durable.authority.regions import read_region
 from durable.model.ids import RegionId
-from durable.model.moves import IllegalMove
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import POLICY_MOVES, PolicyState
 from tests.authority.world import EAST, TEST, WEST, World
@@ -29,6 +28,8 @@ async def move(world: World, revision: int, state: PolicyState, region: RegionId
 def force(world: World, revision: int, state: PolicyState) -> None:
     """Puts a revision into a state, whatever way leads there."""
     with psycopg.connect(world.databases.urls[0]) as owner:
+        owner.execute("SET session_replication_role = replica")
+        owner.execute("DELETE FROM regional.policy_states WHERE revision <> %s", [revision])
         owner.execute(
             """INSERT INTO regional.policy_states VALUES (%s, %s, %s, 'test', now())
                    ON CONFLICT (region, revision) DO UPDATE SET state = excluded.state""",
@@ -71,8 +72,9 @@ async def test_every_legal_move_is_made_and_every_other_is_refused(ready_world: 
                 await move(ready_world, 2, after)
                 assert await state_of(ready_world, 2) == after
             else:
-                with pytest.raises(IllegalMove, match=f"from {before} to {after}"):
+                with pytest.raises(RefusedError, match=f"cannot become {after}") as no:
                     await move(ready_world, 2, after)
+                assert no.value.refusal.code is RefusalCode.ILLEGAL_MOVE
                 assert await state_of(ready_world, 2) == before
 
 
@@ -129,3 +131,14 @@ async def test_a_state_says_whether_its_revision_places_work(ready_world: World)
         assert bind.kind == ("granted" if binds else "refused"), state
         code = await ready_world.refused(unowned)
         assert (code is RefusalCode.POLICY_WITHDRAWN) != reserves, state
+
+
+async def test_activating_a_revision_supersedes_the_one_before_in_the_same_commit(
+    ready_world: World,
+) -> None:
+    await publish_policy(ready_world.databases, 2, {}, TEST)
+    before = await version_of(ready_world, EAST)
+    await move(ready_world, 2, PolicyState.ACTIVE)
+    assert await state_of(ready_world, 1) == "superseded"
+    assert await state_of(ready_world, 2) == "active"
+    assert await version_of(ready_world, EAST) == before + 1

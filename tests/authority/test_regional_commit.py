@@ -1,12 +1,15 @@
 """The regional commit grants what is there, refuses the rest with a reason, and does so once."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from durable.authority import rules
-from durable.authority.nodes import cordon_node, register_nodes
+from durable.authority.ledger import NodeEntry
+from durable.authority.nodes import cordon_node, register_nodes, renew_leases
 from durable.authority.observations import Observation, observe
 from durable.authority.policies import set_policy_state
 from durable.authority.regional_commit import commit_intents
@@ -21,7 +24,7 @@ from durable.model.intents import (
     Requirements,
     Reserve,
 )
-from durable.model.refusal import RefusalCode
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import ObservedState, PolicyState
 from tests.authority.world import BILLING, EAST, TEST, WEST, World, labels, node, seconds
@@ -425,3 +428,114 @@ async def test_a_constraint_that_the_rules_missed_refuses_the_culprit_alone(
     assert isinstance(fits_too, Granted)
     assert isinstance(does_not, Refused)
     assert does_not.refusal.code is RefusalCode.BROKEN_CONSTRAINT
+
+
+async def test_a_batch_that_is_taken_apart_keeps_its_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.ready(node("n1"), node("n2"), node("n3"))
+
+    def blind(intent: Reserve, on: NodeEntry) -> Refused | None:
+        return None if intent.slot == 0 else sighted(intent, on)
+
+    sighted = rules._capacity_refuses  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(rules, "_capacity_refuses", blind)
+    whole = Resources.of(8000, 1024)
+    culprit, low, high = await world.send(
+        world.reserve(0, node="n2", resources=Resources.of(9000), priority=500),
+        world.reserve(1, resources=whole, priority=1),
+        world.reserve(2, resources=whole, priority=900),
+    )
+    assert isinstance(culprit, Refused)
+    assert culprit.refusal.code is RefusalCode.BROKEN_CONSTRAINT
+    assert isinstance(low, Refused)
+    assert isinstance(high, Granted)
+    again = world.reserve(0, node="n2", resources=Resources.of(9000), priority=500)
+    assert await world.refused(again) is RefusalCode.BROKEN_CONSTRAINT
+
+
+# ── what is given back is really free ───────────────────────────────────────────────────────────
+
+
+async def test_a_lapsed_lease_is_not_renewed_so_a_lost_node_comes_back_anew(world: World) -> None:
+    await world.ready()
+    token = await world.running()
+    world.now = seconds(600)
+    await world.granted(world.release(token, cause=ReleaseCause.NODE_LOST))
+    sessions = {NodeId("n1"): world.sessions["n1"]}
+    late = await renew_leases(
+        world.databases, EAST, sessions, lease_ttl_seconds=600, now=seconds(601)
+    )
+    assert late == frozenset()
+    world.now = seconds(602)
+    assert await world.refused(world.reserve(attempt=2)) is RefusalCode.NODE_STALE
+
+
+async def test_a_renewal_on_its_way_is_waited_for_before_a_node_counts_as_lost(
+    world: World, database_url: str
+) -> None:
+    await world.ready()
+    token = await world.running()
+    world.now = seconds(600)
+    async with await psycopg.AsyncConnection.connect(database_url) as agent:
+        await agent.execute(
+            "UPDATE regional.node_leases SET expires_at = expires_at + interval '1 hour'"
+        )
+        release = asyncio.create_task(
+            world.refused(world.release(token, cause=ReleaseCause.NODE_LOST))
+        )
+        done, _ = await asyncio.wait([release], timeout=0.2)
+        assert not done, "it waits for the lease"
+        await agent.commit()
+    assert await release is RefusalCode.STILL_RUNNING
+
+
+async def test_a_fenced_region_binds_and_starts_nothing(world: World) -> None:
+    await world.ready()
+    held, bound = [(await world.granted(world.reserve(slot))).token for slot in (0, 1)]
+    await world.granted(world.bind(bound, 1))
+    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    world.epoch = 2
+    await world.with_nodes()
+    assert await world.refused(world.bind(held, 0)) is RefusalCode.REGION_FENCED
+    assert await world.refused(world.start(bound, 1)) is RefusalCode.REGION_FENCED
+    await world.granted(world.release(held, 0))
+    await world.granted(world.release(bound, 1))
+
+
+async def test_a_node_that_came_back_answers_for_what_it_runs(world: World) -> None:
+    await world.ready()
+    token = await world.running()
+    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    world.epoch = 2
+    await world.with_nodes()
+    release = world.release(token, cause=ReleaseCause.REGION_FENCED)
+    assert await world.refused(release) is RefusalCode.STILL_RUNNING
+
+
+async def test_controllers_that_release_for_their_own_reasons_do_not_share_a_key(
+    world: World,
+) -> None:
+    await world.ready()
+    token = await world.running()
+    assert await world.refused(world.release(token)) is RefusalCode.STILL_RUNNING
+    world.now = seconds(600)
+    await world.granted(world.release(token, cause=ReleaseCause.NODE_LOST))
+
+
+async def test_a_node_does_not_change_under_work_that_could_not_be_placed_on_it(
+    world: World,
+) -> None:
+    await world.ready(node(labels=labels(disk="nvme")))
+    wants = Requirements(labels=labels(disk="nvme"), zones=(ZoneId("a"),))
+    await world.granted(world.reserve(requirements=wants))
+    changes: list[dict[str, Any]] = [
+        {"labels": {}},
+        {"labels": labels(disk="nvme"), "zone": ZoneId("b")},
+        {"labels": labels(disk="nvme"), "dedicated_to": BILLING},
+    ]
+    for change in changes:
+        with pytest.raises(RefusedError) as no:
+            await world.with_nodes(node("n1", **change))
+        assert no.value.refusal.code is RefusalCode.CAPACITY_IN_USE
+    await world.with_nodes(node(labels=labels(disk="nvme", rack="r1")))

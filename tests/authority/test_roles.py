@@ -5,6 +5,7 @@ from itertools import product
 import psycopg
 import pytest
 
+from durable.authority.migrations import upgrade
 from durable.authority.roles import ROLES
 from durable.authority.schema import metadata
 
@@ -93,7 +94,9 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "INSERT": {"tenant", *amounts("hard_"), *amounts("target_"), *amounts("protected_")},
             "UPDATE": {*amounts("hard_"), *amounts("target_"), *amounts("protected_")},
         },
-        "global.grants": {"INSERT": {"*"}, "UPDATE": amounts("granted_")},
+        "global.grants": {
+            "INSERT": {"tenant", "region", *amounts("granted_")}, "UPDATE": amounts("granted_"),
+        },
         "global.grant_transfers": {"INSERT": {"*"}, "UPDATE": {"state", "settled_at"}},
         "regional.grants": {
             "INSERT": {"region", "tenant", *amounts("granted_"), *amounts("protected_")},
@@ -143,11 +146,36 @@ def asked(connection: psycopg.Connection, kind: str, *arguments: str) -> bool:
     return bool(answer[0])
 
 
-@pytest.mark.parametrize("role", sorted(OWNS))
-def test_only_writers_may_append_to_the_audit(database_url: str, role: str) -> None:
-    signature = "audit.append(text, timestamptz, text, text, text, jsonb, jsonb)"
+READERS_CALL = {"regional.binding_status", "regional.may_run"}
+
+
+@pytest.mark.parametrize("role", [*sorted(OWNS), "public"])
+def test_a_role_may_call_exactly_what_it_needs(database_url: str, role: str) -> None:
+    """A trigger's function on a table of one's own would write what one may not."""
+    expected = set(READERS_CALL) if role in OWNS else set[str]()
+    if OWNS.get(role):
+        expected.add("audit.append")
+    if role == "durable_commit":
+        expected.add("regional.hold_leases")
     with psycopg.connect(database_url) as connection:
-        assert asked(connection, "function", role, signature, "EXECUTE") == bool(OWNS[role])
+        rows = connection.execute(
+            "SELECT pronamespace::regnamespace || '.' || proname FROM pg_proc"
+            " WHERE pronamespace::regnamespace::text IN ('global', 'regional', 'audit')"
+            "   AND has_function_privilege(%s, oid, 'EXECUTE')",
+            [role],
+        ).fetchall()
+    assert {name for (name,) in rows} == expected
+
+
+def test_no_role_can_make_anything_of_its_own(database_url: str) -> None:
+    upgrade(database_url)  # what a role may do to a database does not come with its template
+    with psycopg.connect(database_url) as connection:
+        name = connection.info.dbname
+        for role in OWNS:
+            assert not asked(connection, "database", role, name, "TEMPORARY")
+            assert not asked(connection, "database", role, name, "CREATE")
+            for schema in ("global", "regional", "audit", "public"):
+                assert not asked(connection, "schema", role, schema, "CREATE")
 
 
 def test_no_role_is_a_superuser_or_may_log_in_by_itself(database_url: str) -> None:

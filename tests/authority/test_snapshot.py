@@ -12,6 +12,8 @@ from durable.authority.snapshot import (
     GrantView,
     NodeView,
     RegionSnapshot,
+    read_changes,
+    read_grants_at,
     read_nodes_at,
     read_snapshot,
 )
@@ -156,6 +158,33 @@ async def test_every_earlier_version_is_rebuilt_exactly_as_it_was_shown(
     assert len(used) > 10, "work came and went"
     for version, views in shown.items():
         assert await read_nodes_at(databases, EAST, version) == views, version
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+async def test_a_cache_that_lays_changes_over_its_snapshot_keeps_up(
+    ready_world: World, seed: int
+) -> None:
+    databases = ready_world.databases
+    life = Life(ready_world, seed)
+    cache = await read_snapshot(databases, EAST)
+    nodes = {view.node: view for view in without_leases(cache)}
+    grants = {cache.version: cache.grants}
+    version = cache.version
+    for _ in range(30):
+        await life.go_on()
+        if life.random.random() < 0.5:
+            continue  # it need not hear of every commit
+        changes = await read_changes(databases, EAST, version)
+        nodes |= {view.node: view for view in without_leases(changes)}
+        version = changes.version
+        whole = await read_snapshot(databases, EAST)
+        assert whole.version == version
+        assert nodes == {view.node: view for view in without_leases(whole)}
+        grants[version] = whole.grants
+    newest = (await read_snapshot(databases, EAST)).version
+    assert (await read_changes(databases, EAST, newest)).nodes == ()
+    for earlier, views in grants.items():
+        assert await read_grants_at(databases, EAST, earlier) == views
 
 
 async def test_before_the_first_node_there_was_none(ready_world: World) -> None:

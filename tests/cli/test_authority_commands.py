@@ -102,6 +102,26 @@ def test_a_changed_manifest_moves_what_differs(
     assert terminal.json("promises")["holds"] is True
 
 
+def test_loading_again_leaves_the_active_policy_and_lost_nodes_alone(
+    terminal: Terminal, manifest: Callable[[str], str], database_url: str
+) -> None:
+    path = manifest(SMALL)
+    terminal.json("fleet", "load", "-f", path)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE regional.policy_states SET state = 'rolled_back'")
+        connection.execute("UPDATE regional.nodes SET state = 'lost', changed_version = 99")
+        connection.execute("UPDATE regional.nodes SET changed_version = 100")
+        connection.commit()
+        for _ in range(100):
+            connection.execute("UPDATE regional.regions SET version = version + 1")
+        connection.commit()
+    terminal.json("fleet", "load", "-f", path)
+    with psycopg.connect(database_url) as connection:
+        states = connection.execute("SELECT DISTINCT state FROM regional.nodes").fetchall()
+        policies = connection.execute("SELECT state FROM regional.policy_states").fetchall()
+    assert (states, policies) == ([("lost",)], [("rolled_back",)])
+
+
 @pytest.mark.parametrize(
     ("wrong", "tells"),
     [

@@ -76,10 +76,33 @@ async def open_budget(
     region: RegionId,
     budget: BudgetId,
     *,
+    incident: IncidentId,
+    actor: ActorId,
+) -> None:
+    """Lets one incident draw on a budget; again for the same one changes nothing."""
+    await _set_incident(databases, region, budget, (None, incident), incident, actor)
+
+
+async def close_budget(
+    databases: Databases,
+    region: RegionId,
+    budget: BudgetId,
+    *,
+    incident: IncidentId,
+    actor: ActorId,
+) -> None:
+    """Ends an incident's draws. It names the incident: a late close must not end another's."""
+    await _set_incident(databases, region, budget, (None, incident), None, actor)
+
+
+async def _set_incident(
+    databases: Databases,
+    region: RegionId,
+    budget: BudgetId,
+    expected: tuple[IncidentId | None, ...],
     incident: IncidentId | None,
     actor: ActorId,
 ) -> None:
-    """Lets an incident draw on a budget; None closes it again."""
     of = {"region": region, "budget": budget}
 
     async def work(connection: AsyncConnection) -> None:
@@ -90,12 +113,14 @@ async def open_budget(
                 RefusalCode.UNKNOWN_BUDGET,
                 f"{region} has no recovery budget {budget}; set it first.",
             )
-        if row["incident"] is not None and incident is not None and row["incident"] != incident:
+        if row["incident"] not in expected:
             raise RefusedError(
                 RefusalCode.BUDGET_CLOSED,
                 f"Recovery budget {budget} of {region} is open for incident {row['incident']}; "
                 "close that one first.",
             )
+        if row["incident"] == incident:
+            return
         await advance_region(connection, region)
         await connection.execute(_SET_INCIDENT, {**of, "incident": incident})
         await audit.append(

@@ -23,10 +23,17 @@ from durable.authority.roles import ROLES
 
 T = TypeVar("T")
 
-# Below any activity's timeout, so that a stuck statement ends before its retry begins.
+# The server's limits, and ours for a server that cannot tell us: a partition swallows both.
 STATEMENT_TIMEOUT_SECONDS = 10
 LOCK_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS = 5
+TRANSACTION_TIMEOUT_SECONDS = 20.0
+KEEPALIVE = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 ATTEMPTS = 8
 FIRST_BACKOFF_SECONDS = 0.02
 LONGEST_BACKOFF_SECONDS = 1.0
@@ -74,6 +81,7 @@ def engine_for(url: str, role: str, *, pool_size: int = 4) -> AsyncEngine:
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
             "connect_timeout": CONNECT_TIMEOUT_SECONDS,
             "application_name": role,
+            **KEEPALIVE,
         },
     )
 
@@ -118,7 +126,11 @@ class Databases:
 
 
 async def transact(
-    engine: AsyncEngine, work: Callable[[AsyncConnection], Awaitable[T]], *, doing: str
+    engine: AsyncEngine,
+    work: Callable[[AsyncConnection], Awaitable[T]],
+    *,
+    doing: str,
+    timeout_seconds: float | None = None,
 ) -> T:
     """Runs `work` in one transaction, again after faults that pass, a bounded number of times.
 
@@ -127,9 +139,10 @@ async def transact(
     lost transaction is still on its way.
     """
     jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
+    limit = TRANSACTION_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
     for attempt in range(ATTEMPTS):
         try:
-            async with engine.begin() as connection:
+            async with asyncio.timeout(limit), engine.begin() as connection:
                 return await work(connection)
         except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)

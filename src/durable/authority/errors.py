@@ -29,8 +29,13 @@ class AuthorityUnreachableError(AuthorityError):
     """No answer within the retries. What was sent may have happened: send the same keys again."""
 
 
-# Serialization failure, deadlock, lock timeout, statement timeout, too many connections.
-_AGAIN = frozenset({"40001", "40P01", "55P03", "57014", "53300"})
+# Rolled back for sure: serialization failure, deadlock, lock and statement timeout, our own limit
+# on idle transactions, a server short of connections, memory or disk, or one that only reads since
+# a failover.
+_AGAIN = frozenset(
+    {"40001", "40P01", "55P03", "57014", "25P03", "25P04", "53300", "53200", "53100", "53400",
+     "25006"}
+)  # fmt: skip
 
 
 LOGIN_REFUSED = (
@@ -67,10 +72,11 @@ def classify(error: BaseException) -> Fault:
     state = sqlstate_of(error)
     if state in _AGAIN or isinstance(error, PoolTimeoutError):
         return Fault.AGAIN
-    if state is not None and state.startswith("23"):
+    # A value that the database cannot hold is as much one row's fault as a broken constraint.
+    if state is not None and state.startswith(("22", "23")):
         return Fault.CONSTRAINT
     # Connection exceptions and server shutdowns, or no state at all because nobody answered.
-    if state is not None and state.startswith(("08", "57P")):
+    if state == "40003" or (state is not None and state.startswith(("08", "57P"))):
         return Fault.UNKNOWN
     silent = isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError)
     if state is None and (silent or isinstance(error, OSError | TimeoutError)):

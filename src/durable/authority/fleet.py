@@ -8,11 +8,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.budgets import set_budget
 from durable.authority.connection import Databases, transact
-from durable.authority.grants import GrantTransfer, above, protect, transfer_grant
+from durable.authority.grants import GrantTransfer, protect, transfer_grant
 from durable.authority.nodes import MAX_NODES_PER_CALL, declare_nodes
 from durable.authority.policies import publish_policy, set_policy_state
 from durable.authority.quota import amounts_of, set_quota
-from durable.authority.rebalancing import resume_transfers
+from durable.authority.rebalancing import above, resume_transfers
 from durable.authority.regions import add_region
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId, TenantId
@@ -29,6 +29,10 @@ _GRANTED = text("""
 """)
 
 _NOW = text("SELECT clock_timestamp()")
+
+_POLICY = text("""
+    SELECT EXISTS (SELECT FROM regional.policy_states WHERE region = :region)
+""")
 
 
 async def apply_fleet(
@@ -48,7 +52,9 @@ async def apply_fleet(
         await _apply_region(databases, region, actor)
     await publish_policy(databases, FIRST_POLICY, {}, actor)
     for region in fleet.regions:
-        await set_policy_state(databases, region.id, FIRST_POLICY, PolicyState.ACTIVE, actor)
+        # Only where none was ever chosen: which revision is active is the policy's business.
+        if not await _has_policy(databases, region.id):
+            await set_policy_state(databases, region.id, FIRST_POLICY, PolicyState.ACTIVE, actor)
     for tenant in fleet.tenants:
         report(f"Tenant {tenant.id}: {tenant.hard}")
         await _apply_tenant(databases, tenant, actor, request)
@@ -69,6 +75,14 @@ async def _apply_region(databases: Databases, region: Region, actor: ActorId) ->
             expires_at=await _clock(databases, region.id) + headroom.expires_in,
             actor=actor,
         )
+
+
+async def _has_policy(databases: Databases, region: RegionId) -> bool:
+    async def work(connection: AsyncConnection) -> bool:
+        return (await connection.execute(_POLICY, {"region": region})).scalar_one()
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"read the policies of {region}")
 
 
 async def _clock(databases: Databases, region: RegionId) -> datetime:

@@ -6,8 +6,6 @@ region gives, the first and the third are one. At every point in between a regio
 what the books say, and the books at most the hard quota.
 """
 
-from collections.abc import Sequence
-
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,7 +15,6 @@ from durable.authority.quota import (
     amounts_of,
     named,
     quota_of,
-    read_quota,
     unknown_tenant,
 )
 from durable.authority.regions import advance_region, lock_region, read_region
@@ -25,6 +22,7 @@ from durable.model.capacity import Quota
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
+from durable.model.text import PlainText
 from durable.model.value import Value
 
 ROLE = "durable_quota"
@@ -33,7 +31,7 @@ ROLE = "durable_quota"
 class GrantTransfer(Value):
     """Moves grant between regions; no region at one end means the tenant's ungranted rest."""
 
-    id: str
+    id: PlainText
     tenant: TenantId
     amount: Resources
     from_region: RegionId | None = None
@@ -44,7 +42,7 @@ class GrantTransfer(Value):
 async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
     """Carries a transfer to its end; sent again after a crash, it goes on where it stopped.
 
-    A refusal changes nothing, and the same transfer may be sent again later.
+    A refusal changes nothing, now or later: only sending the transfer again tries it again.
     """
     for region in (transfer.from_region, transfer.to_region):
         if region is not None:
@@ -214,8 +212,9 @@ _SHRINK = text("""
 
 _APPLY = text("""
     INSERT INTO regional.grant_changes
-           (region, transfer, tenant, cpu_millis, memory_mib, gpus, at)
-    VALUES (:region, :transfer, :tenant, :cpu_millis, :memory_mib, :gpus, clock_timestamp())
+           (region, transfer, tenant, cpu_millis, memory_mib, gpus, version, at)
+    VALUES (:region, :transfer, :tenant, :sign * :cpu_millis, :sign * :memory_mib, :sign * :gpus,
+            :version, clock_timestamp())
 """)
 
 _PROTECT = text("""
@@ -242,9 +241,10 @@ async def _take(databases: Databases, transfer: GrantTransfer, region: RegionId)
                 f"{region} has {unused} of {transfer.tenant}'s grant unused and "
                 f"{transfer.amount} was asked back; ask for less or wait for usage to fall.",
             )
-        await advance_region(connection, region)
-        await connection.execute(_SHRINK, {**of, **named(transfer.amount)})
-        await connection.execute(_APPLY, {**of, **named(transfer.amount)})
+        version = await advance_region(connection, region)
+        change = {**of, **named(transfer.amount), "version": version, "sign": -1}
+        await connection.execute(_SHRINK, change)
+        await connection.execute(_APPLY, change)
 
     engine = databases.at_region(region, ROLE)
     await transact(engine, work, doing=f"take grant from {region}")
@@ -257,9 +257,10 @@ async def _add(databases: Databases, transfer: GrantTransfer, region: RegionId) 
         await lock_region(connection, region)
         if (await connection.execute(_APPLIED, of)).one_or_none() is not None:
             return
-        await advance_region(connection, region)
-        await connection.execute(_GROW, {**of, **named(transfer.amount)})
-        await connection.execute(_APPLY, {**of, **named(transfer.amount)})
+        version = await advance_region(connection, region)
+        change = {**of, **named(transfer.amount), "version": version, "sign": 1}
+        await connection.execute(_GROW, change)
+        await connection.execute(_APPLY, change)
 
     engine = databases.at_region(region, ROLE)
     await transact(engine, work, doing=f"add grant to {region}")
@@ -293,108 +294,14 @@ async def unused_grant(databases: Databases, tenant: TenantId, region: RegionId)
     return await transact(engine, work, doing=f"read the grant of {tenant} in {region}")
 
 
-async def top_up(
-    databases: Databases,
-    tenant: TenantId,
-    region: RegionId,
-    amount: Resources,
-    *,
-    donors: Sequence[RegionId],
-    request: str,
-    actor: ActorId,
-) -> Resources:
-    """Brings up to `amount` more grant to a region: ungranted quota first, then unused elsewhere.
+async def is_taken(databases: Databases, transfer: GrantTransfer) -> bool:
+    """Whether the giving region's half of a transfer has happened."""
+    if transfer.from_region is None:
+        return True
+    of = {"region": transfer.from_region, "transfer": transfer.id}
 
-    Each source is a transfer of its own, named after the request. Sent again with the same donors,
-    the request first finishes the transfers it had begun and then brings what is still missing. A
-    source that somebody else emptied in between gives nothing. Answers what arrived.
-    """
-    arrived = ZERO
-    sources: list[RegionId | None] = [None, *(donor for donor in donors if donor != region)]
-    ids = {source: f"{request}/{source or '(ungranted)'}" for source in dict.fromkeys(sources)}
-    begun = await _begun(databases, list(ids.values()))
-    for source, id in sorted(ids.items(), key=lambda item: item[1] not in begun):
-        available = begun.get(id)
-        if available is None:
-            missing = above(amount, arrived)
-            available = least(missing, await _available(databases, tenant, source))
-        transfer = GrantTransfer(
-            id=id, tenant=tenant, amount=available,
-            from_region=source, to_region=region, actor=actor,
-        )  # fmt: skip
-        arrived = arrived + await _try(databases, transfer)
-    return arrived
+    async def work(connection: AsyncConnection) -> bool:
+        return (await connection.execute(_APPLIED, of)).one_or_none() is not None
 
-
-async def _available(databases: Databases, tenant: TenantId, source: RegionId | None) -> Resources:
-    if source is not None:
-        return await unused_grant(databases, tenant, source)
-    quota = await read_quota(databases, tenant)
-    return above(quota.target, quota.granted)
-
-
-async def reclaim(
-    databases: Databases,
-    tenant: TenantId,
-    regions: Sequence[RegionId],
-    *,
-    request: str,
-    actor: ActorId,
-) -> Resources:
-    """Brings back the unused part of what a lowered quota granted too much; answers the rest.
-
-    Each round is a request of its own: a request that is sent again brings nothing twice.
-    """
-    begun = await _begun(databases, [f"{request}/{region}" for region in regions])
-    for region in regions:
-        id = f"{request}/{region}"
-        amount = begun.get(id)
-        if amount is None:
-            quota = await read_quota(databases, tenant)
-            excess = above(quota.granted, quota.target)
-            amount = least(excess, await unused_grant(databases, tenant, region))
-        await _try(
-            databases,
-            GrantTransfer(id=id, tenant=tenant, amount=amount, from_region=region, actor=actor),
-        )
-    quota = await read_quota(databases, tenant)
-    return above(quota.granted, quota.target)
-
-
-_BEGUN = text("""
-    SELECT transfer, cpu_millis, memory_mib, gpus FROM global.grant_transfers
-     WHERE transfer = ANY(:transfers)
-""")
-
-
-async def _begun(databases: Databases, transfers: list[str]) -> dict[str, Resources]:
-    """The amounts that an earlier send of the same request wrote down."""
-
-    async def work(connection: AsyncConnection) -> dict[str, Resources]:
-        rows = await connection.execute(_BEGUN, {"transfers": transfers})
-        return {row["transfer"]: amounts_of(row) for row in rows.mappings()}
-
-    engine = databases.at_global("durable_reader")
-    return await transact(engine, work, doing="read the transfers of a request")
-
-
-async def _try(databases: Databases, transfer: GrantTransfer) -> Resources:
-    """What the transfer moved: nothing if what was available a moment ago is so no more."""
-    if transfer.amount.is_zero:
-        return ZERO
-    try:
-        await transfer_grant(databases, transfer)
-    except RefusedError as error:
-        if error.refusal.code in (RefusalCode.OVER_HARD_QUOTA, RefusalCode.GRANT_IN_USE):
-            return ZERO
-        raise
-    return transfer.amount
-
-
-def least(left: Resources, right: Resources) -> Resources:
-    return Resources.of(*map(min, left.amounts, right.amounts))
-
-
-def above(left: Resources, right: Resources) -> Resources:
-    """How much `left` exceeds `right`, in each dimension."""
-    return Resources.of(*(max(0, a - b) for a, b in zip(left.amounts, right.amounts, strict=True)))
+    engine = databases.at_region(transfer.from_region, "durable_reader")
+    return await transact(engine, work, doing=f"read transfer {transfer.id}")

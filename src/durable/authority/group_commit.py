@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from durable.authority.connection import Databases
@@ -59,6 +60,19 @@ class GroupCommit:
         return await waiting.answer
 
     async def _run(self) -> None:
+        try:
+            await self._commit_batches()
+        finally:
+            # Cancelled in the middle: nobody may wait for an answer that will not come.
+            self._closing = True
+            self._fail(
+                self._waiting,
+                AuthorityUnreachableError(
+                    f"The commit queue of {self._region} was stopped; send the same intent again."
+                ),
+            )
+
+    async def _commit_batches(self) -> None:
         while not (self._closing and not self._waiting):
             await self._arrived.wait()
             if len(self._waiting) < MAX_BATCH and not self._closing:
@@ -74,11 +88,17 @@ class GroupCommit:
         try:
             intents = [waiting.intent for waiting in batch]
             outcomes = await commit_intents(self._engine, self._region, intents)
+        except asyncio.CancelledError:
+            self._waiting.extendleft(reversed(batch))
+            raise
         except Exception as error:
-            for waiting in batch:
-                if not waiting.answer.done():
-                    waiting.answer.set_exception(error)
+            self._fail(batch, error)
             return
         for waiting, outcome in zip(batch, outcomes, strict=True):
             if not waiting.answer.done():
                 waiting.answer.set_result(outcome)
+
+    def _fail(self, waiting: Iterable[_Waiting], error: Exception) -> None:
+        for one in waiting:
+            if not one.answer.done():
+                one.answer.set_exception(error)

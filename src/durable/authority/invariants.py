@@ -74,7 +74,7 @@ PROMISES: dict[str, str] = {
     "S3: a region holds at most the grant it was given": """
         SELECT r.region, r.tenant FROM regional.grants AS r
           LEFT JOIN global.grants AS g USING (region, tenant)
-         WHERE EXISTS (SELECT FROM global.tenants)
+         WHERE (SELECT serves_global FROM regional.deployment)
            AND (r.granted_cpu_millis > coalesce(g.granted_cpu_millis, 0)
                 OR r.granted_memory_mib > coalesce(g.granted_memory_mib, 0)
                 OR r.granted_gpus > coalesce(g.granted_gpus, 0))
@@ -88,10 +88,12 @@ PROMISES: dict[str, str] = {
                <> (coalesce(g.cpu, 0), coalesce(g.memory, 0), coalesce(g.gpus, 0))
             OR g.cpu > q.hard_cpu_millis OR g.memory > q.hard_memory_mib OR g.gpus > q.hard_gpus
     """,
-    "S4: work stays off nodes that are kept for another tenant": """
+    "S4: work runs only where residency, tenancy and required labels allow": """
         SELECT r.region, r.token, r.node FROM regional.reservations AS r
           JOIN regional.nodes AS n USING (region, node)
-         WHERE r.freed_version IS NULL AND n.dedicated_to <> r.tenant
+         WHERE r.freed_version IS NULL
+           AND NOT regional.may_run(
+               r.tenant, r.requirements, r.region, n.zone, n.labels, n.dedicated_to)
     """,
     "S6: a reservation is bound exactly when it has a binding": """
         SELECT region, token, r.state, b.state
@@ -160,6 +162,7 @@ PROMISES: dict[str, str] = {
 }
 
 # Reads everything there is, so it may take longer than a controller's statement.
+LONGEST_SECONDS = 600.0
 _TAKE_YOUR_TIME = text("SET LOCAL statement_timeout = '10min'")
 
 # One statement, so that all of it is asked of one moment and in one round trip.
@@ -193,6 +196,9 @@ async def violations_everywhere(databases: Databases) -> list[Violation]:
         violation
         for url in databases.urls
         for violation in await transact(
-            databases.at(url, "durable_reader"), violations, doing="check the promises"
+            databases.at(url, "durable_reader"),
+            violations,
+            doing="check the promises",
+            timeout_seconds=LONGEST_SECONDS,
         )
     ]

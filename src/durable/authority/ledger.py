@@ -79,6 +79,7 @@ class ClaimEntry:
     binding_state: str | None
     stop_requested: bool
     observed: str | None
+    lease_epoch: int | None
     lease_expires_at: datetime | None
 
     @property

@@ -14,6 +14,7 @@ from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.regions import NodeSpec
 from durable.model.resources import Resources
+from durable.model.text import PLAIN_TEXT
 
 MAX_NODES_PER_CALL = 10_000
 AGENT = "durable_agent"
@@ -32,7 +33,8 @@ _ROWS = """jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
     node text, zone text, pool text, cpu_millis bigint, memory_mib bigint, gpus bigint,
     devices text[], labels jsonb, taints jsonb, dedicated_to text)"""
 
-# A node that comes back is ready again; its cordon is the operator's and stays.
+# A node that registers is ready again, one that is only declared stays what it was; its cordon is
+# the operator's and stays.
 _UPSERT_NODES = text(f"""
     INSERT INTO regional.nodes AS n
            (region, node, zone, pool, capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
@@ -44,7 +46,22 @@ _UPSERT_NODES = text(f"""
            capacity_cpu_millis = excluded.capacity_cpu_millis,
            capacity_memory_mib = excluded.capacity_memory_mib,
            capacity_gpus = excluded.capacity_gpus, taints = excluded.taints,
-           dedicated_to = excluded.dedicated_to, state = 'ready', changed_version = :version
+           dedicated_to = excluded.dedicated_to, changed_version = :version,
+           state = CASE WHEN :registers THEN 'ready' ELSE n.state END
+""")
+
+_STRANDED = text(f"""
+    SELECT r.node, r.tenant, r.workload
+      FROM {_ROWS} JOIN regional.reservations AS r ON r.node = row.node
+     WHERE r.region = :region AND r.freed_version IS NULL
+       AND NOT regional.may_run(
+           r.tenant, r.requirements, r.region, row.zone, row.labels, row.dedicated_to)
+     ORDER BY r.node LIMIT 1
+""")
+
+_GONE = text("""
+    SELECT node FROM regional.nodes
+     WHERE region = :region AND node = ANY(:nodes) AND state = 'removed' ORDER BY node LIMIT 1
 """)
 
 _ADD_DEVICES = text(f"""
@@ -65,23 +82,35 @@ _BEGIN_SESSIONS = text("""
     RETURNING node, session
 """)
 
-# No region lock: a heartbeat only meets its own row. A lease never gets shorter, so heartbeats
-# that arrive out of order do no harm; another session or epoch means that this agent was replaced.
+# No region lock: a heartbeat only meets its own row, in the order of the nodes' names. A lease
+# never gets shorter, so heartbeats out of order do no harm. One that has lapsed is not renewed:
+# what ran there may have been given up, so its agent begins anew, as after a fence.
+_MINE = text("""
+    SELECT FROM regional.node_leases WHERE region = :region AND node = ANY(:nodes)
+     ORDER BY node FOR UPDATE
+""")
+
+# A statement of its own, so that its clock is read after the wait for the rows.
 _RENEW = text("""
     UPDATE regional.node_leases AS l
-       SET renewed_at = greatest(l.renewed_at, :now),
-           expires_at = greatest(l.expires_at, :expires_at)
+       SET renewed_at = greatest(l.renewed_at, moment.now),
+           expires_at = greatest(l.expires_at, moment.now + make_interval(secs => :ttl))
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(node text, session bigint),
+           (SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS now) AS moment,
            regional.regions AS r
      WHERE r.region = :region AND l.region = :region AND l.node = row.node
-       AND l.session = row.session AND l.epoch = r.epoch
+       AND l.session = row.session AND l.epoch = r.epoch AND l.expires_at > moment.now
     RETURNING l.node
+""")
+
+_CORDON = text("""
+    SELECT cordon_reason FROM regional.nodes WHERE region = :region AND node = :node
 """)
 
 _SET_CORDON = text("""
     UPDATE regional.nodes
        SET cordon_reason = :reason, cordoned_by = :actor, changed_version = :version
-     WHERE region = :region AND node = :node RETURNING node
+     WHERE region = :region AND node = :node
 """)
 
 
@@ -108,7 +137,7 @@ async def register_nodes(
                 f"{region} is at epoch {known.epoch}, not {epoch}; "
                 "stop what moved elsewhere, then register at the new epoch.",
             )
-        await _write_nodes(connection, region, nodes)
+        await _write_nodes(connection, region, nodes, registers=True)
         at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
         lease = {
             "region": region,
@@ -130,20 +159,28 @@ async def declare_nodes(databases: Databases, region: RegionId, nodes: Sequence[
 
     async def work(connection: AsyncConnection) -> None:
         await lock_region(connection, region)
-        await _write_nodes(connection, region, nodes)
+        await _write_nodes(connection, region, nodes, registers=False)
 
     engine = databases.at_region(region, AGENT)
     await transact(engine, work, doing=f"declare nodes of {region}")
 
 
 async def _write_nodes(
-    connection: AsyncConnection, region: RegionId, nodes: Sequence[NodeSpec]
+    connection: AsyncConnection, region: RegionId, nodes: Sequence[NodeSpec], *, registers: bool
 ) -> None:
     assert len({node.id for node in nodes}) == len(nodes), "each node is named once"
+    gone = {"region": region, "nodes": [str(node.id) for node in nodes]}
+    removed = (await connection.execute(_GONE, gone)).scalar_one_or_none()
+    if removed is not None and registers:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_NODE,
+            f"Node {removed} was removed from {region} for good; register it under another name.",
+        )
     await _refuse_shrinking_below_use(connection, region, nodes)
+    await _refuse_stranding(connection, region, nodes)
     named = {"region": region, "rows": json.dumps([_row(node) for node in nodes])}
     version = await advance_region(connection, region)
-    await connection.execute(_UPSERT_NODES, {**named, "version": version})
+    await connection.execute(_UPSERT_NODES, {**named, "version": version, "registers": registers})
     await connection.execute(_DROP_DEVICES, named)
     await connection.execute(_ADD_DEVICES, named)
 
@@ -185,6 +222,20 @@ async def _refuse_shrinking_below_use(
             )
 
 
+async def _refuse_stranding(
+    connection: AsyncConnection, region: RegionId, nodes: Sequence[NodeSpec]
+) -> None:
+    rows = json.dumps([_row(node) for node in nodes])
+    found = await connection.execute(_STRANDED, {"region": region, "rows": rows})
+    row = found.one_or_none()
+    if row is not None:
+        raise RefusedError(
+            RefusalCode.CAPACITY_IN_USE,
+            f"Node {row.node} runs {row.tenant}/{row.workload}, which may not run on what the "
+            "node now says of its zone, labels or tenant; drain it before it changes.",
+        )
+
+
 async def renew_leases(
     databases: Databases,
     region: RegionId,
@@ -193,14 +244,17 @@ async def renew_leases(
     lease_ttl_seconds: int,
     now: datetime | None = None,
 ) -> frozenset[NodeId]:
-    """Extends the leases of these sessions; a node that is missing from the answer was replaced."""
+    """Extends the leases of these sessions.
+
+    A node that is missing from the answer was replaced, fenced, or silent for too long: its agent
+    stops what must not run without a lease, and registers again.
+    """
     rows = json.dumps([{"node": node, "session": session} for node, session in sessions.items()])
 
     async def work(connection: AsyncConnection) -> frozenset[NodeId]:
-        at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
-        expires_at = at + timedelta(seconds=lease_ttl_seconds)
+        await connection.execute(_MINE, {"region": region, "nodes": list(map(str, sessions))})
         renewed = await connection.execute(
-            _RENEW, {"region": region, "rows": rows, "now": at, "expires_at": expires_at}
+            _RENEW, {"region": region, "rows": rows, "now": now, "ttl": lease_ttl_seconds}
         )
         return frozenset(NodeId(row.node) for row in renewed)
 
@@ -212,7 +266,7 @@ async def cordon_node(
     databases: Databases, region: RegionId, node: NodeId, *, actor: ActorId, reason: str
 ) -> None:
     """Keeps new work off a node; what runs there stays."""
-    await _cordon(databases, region, node, actor, reason)
+    await _cordon(databases, region, node, actor, PLAIN_TEXT.validate_python(reason))
 
 
 async def uncordon_node(
@@ -224,20 +278,20 @@ async def uncordon_node(
 async def _cordon(
     databases: Databases, region: RegionId, node: NodeId, actor: ActorId, reason: str | None
 ) -> None:
+    of = {"region": region, "node": node, "reason": reason}
+
     async def work(connection: AsyncConnection) -> None:
         await lock_region(connection, region)
-        version = await advance_region(connection, region)
-        row = {
-            "region": region,
-            "node": node,
-            "reason": reason,
-            "actor": None if reason is None else actor,
-            "version": version,
-        }
-        if (await connection.execute(_SET_CORDON, row)).one_or_none() is None:
+        found = (await connection.execute(_CORDON, of)).one_or_none()
+        if found is None:
             raise RefusedError(
                 RefusalCode.UNKNOWN_NODE, f"{region} has no node {node}; see `durable fleet show`."
             )
+        if found.cordon_reason == reason:
+            return
+        version = await advance_region(connection, region)
+        who = {"actor": None if reason is None else actor, "version": version}
+        await connection.execute(_SET_CORDON, {**of, **who})
         await audit.append(
             connection,
             region,

@@ -37,13 +37,16 @@ class Observation(Value):
     evidence: Evidence
 
 
-# A report counts only from the session that holds the binding's node: a replaced agent is fenced.
+# A report counts only from the session that holds the binding's node, at the region's epoch: an
+# agent that was replaced, or has not come back since a fence, changes nothing.
 _KNOWN = text("""
-    SELECT row.token, row.node, row.session, l.session = row.session AS current
+    SELECT row.token, row.node, row.session,
+           l.session = row.session AND l.epoch = g.epoch AS current
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(token bigint, node text, session bigint)
       JOIN regional.bindings AS b ON b.region = :region AND b.token = row.token
       JOIN regional.reservations AS r
         ON r.region = :region AND r.token = row.token AND r.node = row.node
+      JOIN regional.regions AS g ON g.region = :region
       LEFT JOIN regional.node_leases AS l ON l.region = :region AND l.node = row.node
 """)
 
@@ -64,8 +67,6 @@ _MERGE = text("""
      WHERE (excluded.state IN ('failed', 'stopped'), excluded.session, excluded.sequence)
          > (o.state IN ('failed', 'stopped'), o.session, o.sequence)
 """)
-
-_ANNOUNCE = text("SELECT pg_notify('durable_observations', :region)")
 
 
 async def observe(
@@ -94,7 +95,6 @@ async def observe(
             await connection.execute(
                 _MERGE, {"region": region, "rows": rows, "observer": observer, "now": now}
             )
-            await connection.execute(_ANNOUNCE, {"region": region})
         return answers
 
     engine = databases.at_region(region, "durable_agent")
@@ -113,6 +113,7 @@ def _judge(
     if not current:
         return Refusal(
             code=RefusalCode.FENCED_AGENT,
-            sentence=f"Session {report.session} of {report.node} was replaced; register again.",
+            sentence=f"Session {report.session} of {report.node} was replaced or fenced; "
+            "register again.",
         )
     return None

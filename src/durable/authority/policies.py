@@ -41,6 +41,13 @@ _SET_STATE = text("""
 """)
 
 
+_SUPERSEDE = text("""
+    UPDATE regional.policy_states
+       SET state = 'superseded', changed_by = :actor, changed_at = clock_timestamp()
+     WHERE region = :region AND revision <> :revision AND state = 'active'
+""")
+
+
 async def publish_policy(
     databases: Databases, revision: PolicyRevision, spec: Mapping[str, Any], actor: ActorId
 ) -> None:
@@ -84,9 +91,16 @@ async def set_policy_state(
         before = PolicyState(found) if found is not None else POLICY_MOVES.start
         if found == state:
             return
-        if before is not state:
-            POLICY_MOVES.check(before, state)
+        if before is not state and not POLICY_MOVES.allows(before, state):
+            raise RefusedError(
+                RefusalCode.ILLEGAL_MOVE,
+                f"Policy revision {revision} is {before} in {region} and cannot become {state}; "
+                "publish another revision.",
+            )
         await advance_region(connection, region)
+        if state is PolicyState.ACTIVE:
+            # One revision is active at any moment, and there is none without one.
+            await connection.execute(_SUPERSEDE, {**of, "actor": actor})
         await connection.execute(_SET_STATE, {**of, "state": state.value, "actor": actor})
         await audit.append(
             connection,

@@ -12,7 +12,7 @@ change; the schema's constraints would refuse a wrong one, and the batch is then
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -23,7 +23,15 @@ from durable.authority.errors import Fault, classify
 from durable.authority.ledger import BudgetEntry, ClaimEntry, GrantEntry, Ledger, NodeEntry
 from durable.authority.rules import decide, refused
 from durable.model.ids import RegionId
-from durable.model.intents import OUTCOME, AnyIntent, Granted, Refused, Reserve
+from durable.model.intents import (
+    OUTCOME,
+    AnyIntent,
+    Granted,
+    Refused,
+    Release,
+    ReleaseCause,
+    Reserve,
+)
 from durable.model.refusal import RefusalCode
 from durable.model.states import PolicyState, RegionState
 
@@ -52,17 +60,36 @@ async def commit_intents(
     except DBAPIError as error:
         if classify(error) is not Fault.CONSTRAINT:
             raise
-        if len(intents) > 1:
-            # One of them broke a constraint that the rules should have seen: find it by itself.
-            alone = [await commit_intents(engine, region, [one], now=now) for one in intents]
-            return [outcome for outcomes in alone for outcome in outcomes]
-        return [
-            refused(
-                RefusalCode.BROKEN_CONSTRAINT,
-                f"A constraint of the authority refused {intents[0].key}; nothing changed. "
-                "This is a defect: report it with this key.",
-            )
-        ]
+    if len(intents) == 1:
+        return [await _record_broken(engine, region, intents[0])]
+    # One of them broke a constraint that the rules should have seen: find it by itself, in the
+    # order in which the batch would have been decided.
+    alone: dict[int, Granted | Refused] = {}
+    for place, intent in sorted(enumerate(intents), key=lambda item: _turn(item[1])):
+        (alone[place],) = await commit_intents(engine, region, [intent], now=now)
+    return [alone[place] for place in range(len(intents))]
+
+
+async def _record_broken(
+    engine: AsyncEngine, region: RegionId, intent: AnyIntent
+) -> Granted | Refused:
+    """Keeps the refusal under its key: a resend does not take its neighbours apart again."""
+    broken = refused(
+        RefusalCode.BROKEN_CONSTRAINT,
+        f"A constraint of the authority refused {intent.key}; nothing changed. "
+        "This is a defect: report it with this key.",
+    )
+
+    async def work(connection: AsyncConnection) -> Granted | Refused:
+        ledger = await _lock(connection, region, None)
+        assert ledger is not None, "a region is never deleted"
+        outcomes, fresh = await _recall(connection, ledger, [intent])
+        if not fresh:
+            return _answer(intent, *outcomes[intent.key])
+        await _write(connection, ledger, [_record(intent, broken)])
+        return broken
+
+    return await transact(engine, work, doing=f"commit to {region}")
 
 
 async def _commit_once(
@@ -86,15 +113,17 @@ async def _commit_once(
         outcome = decide(ledger, intent)
         outcomes[intent.key] = (intent.payload_sha256, outcome)
         if isinstance(outcome, Granted) or outcome.refusal.code not in _UNRECORDED:
-            recorded.append(
-                {
-                    "key": intent.key,
-                    "payload_sha256": intent.payload_sha256.hex(),
-                    "outcome": outcome.model_dump(mode="json"),
-                }
-            )
+            recorded.append(_record(intent, outcome))
     await _write(connection, ledger, recorded)
     return [_answer(intent, *outcomes[intent.key]) for intent in intents]
+
+
+def _record(intent: AnyIntent, outcome: Granted | Refused) -> dict[str, Any]:
+    return {
+        "key": intent.key,
+        "payload_sha256": intent.payload_sha256.hex(),
+        "outcome": outcome.model_dump(mode="json"),
+    }
 
 
 def _turn(intent: AnyIntent) -> int:
@@ -107,7 +136,7 @@ def _answer(intent: AnyIntent, digest: bytes, outcome: Granted | Refused) -> Gra
         return outcome
     return refused(
         RefusalCode.KEY_CONFLICT,
-        f"{intent.key} was used before for something else; a new attempt needs a new number.",
+        f"{intent.key} was used before for something else; ask again under the next ordinal.",
     )
 
 
@@ -170,12 +199,17 @@ _CLAIMS = text("""
     SELECT r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
            r.cpu_millis, r.memory_mib, r.gpus, r.budget, r.policy_revision, r.state, r.expires_at,
            b.state AS binding_state, b.stop_requested_at IS NOT NULL AS stop_requested,
-           o.state AS observed, l.expires_at AS lease_expires_at
+           o.state AS observed, l.epoch AS lease_epoch, l.expires_at AS lease_expires_at
       FROM regional.reservations AS r
       LEFT JOIN regional.bindings AS b USING (region, token)
       LEFT JOIN regional.observations AS o USING (region, token)
       LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
      WHERE r.region = :region AND r.token = ANY(:tokens)
+""")
+
+_HOLD_LEASES = text("""
+    SELECT regional.hold_leases(:region, array_agg(node)) FROM regional.reservations
+     WHERE region = :region AND token = ANY(:tokens)
 """)
 
 _NODES = text("""
@@ -228,8 +262,9 @@ _POLICIES = text("SELECT revision, state FROM regional.policy_states WHERE regio
 async def _read(connection: AsyncConnection, ledger: Ledger, intents: Sequence[AnyIntent]) -> None:
     """Fills the ledger. Nothing here needs a lock of its own: the region's row covers it.
 
-    Leases and observations are the exception, written without that lock: whichever is seen here
-    was true at this moment, and either order of the two is a correct history.
+    Leases and observations are written without that lock. What is seen of them here was true at
+    this moment, which is all that placing needs; releasing from a lost node needs the lease to stay
+    lapsed, so those leases are locked first.
     """
     if not intents:
         return
@@ -244,11 +279,18 @@ async def _read(connection: AsyncConnection, ledger: Ledger, intents: Sequence[A
     for row in await connection.execute(_POLICIES, of):
         ledger.policies[row.revision] = PolicyState(row.state)
     tokens = [intent.token for intent in intents if not isinstance(intent, Reserve)]
+    lost = [intent.token for intent in intents if _says_lost(intent)]
+    if lost:
+        await connection.execute(_HOLD_LEASES, {**of, "tokens": lost})
     if tokens:
         await _read_claims(connection, ledger, tokens)
     reserves = [intent for intent in intents if isinstance(intent, Reserve)]
     if reserves:
         await _read_candidates(connection, ledger, reserves)
+
+
+def _says_lost(intent: AnyIntent) -> TypeGuard[Release]:
+    return isinstance(intent, Release) and intent.cause is ReleaseCause.NODE_LOST
 
 
 async def _read_claims(connection: AsyncConnection, ledger: Ledger, tokens: list[int]) -> None:
@@ -269,6 +311,7 @@ async def _read_claims(connection: AsyncConnection, ledger: Ledger, tokens: list
             binding_state=row.binding_state,
             stop_requested=bool(row.stop_requested),
             observed=row.observed,
+            lease_epoch=row.lease_epoch,
             lease_expires_at=row.lease_expires_at,
         )
 
@@ -374,15 +417,17 @@ _WRITES = {
         text("""
             INSERT INTO regional.reservations
                    (region, token, tenant, workload, generation, slot, attempt, node, cpu_millis,
-                    memory_mib, gpus, devices, budget, priority, policy_revision, epoch,
-                    reserved_at, expires_at, created_version, changed_version, actor, evidence)
+                    memory_mib, gpus, devices, budget, requirements, priority, policy_revision,
+                    epoch, reserved_at, expires_at, created_version, changed_version, actor,
+                    evidence)
             SELECT :region, token, tenant, workload, generation, slot, attempt, node, cpu_millis,
-                   memory_mib, gpus, devices, budget, priority, policy_revision, :epoch,
-                   :now, expires_at, :version, :version, actor, evidence
+                   memory_mib, gpus, devices, budget, requirements, priority, policy_revision,
+                   :epoch, :now, expires_at, :version, :version, actor, evidence
               FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS taken(
                    token bigint, tenant text, workload text, generation bigint, slot integer,
                    attempt integer, node text, cpu_millis bigint, memory_mib bigint, gpus bigint,
-                   devices text[], budget text, priority integer, policy_revision integer,
+                   devices text[], budget text, requirements jsonb, priority integer,
+                   policy_revision integer,
                    expires_at timestamptz, actor text, evidence text)
         """)
     ],
@@ -411,6 +456,9 @@ async def _write(
         "version": version,
         "now": ledger.now,
     }
+    if ledger.writes:
+        # First: a reservation may only carry a token that its region has issued.
+        await connection.execute(_ADVANCE, {**common, "tokens_issued": ledger.tokens_issued})
     for kind, statements in _WRITES.items():
         rows = ledger.writes.get(kind)
         if rows:
@@ -418,5 +466,3 @@ async def _write(
                 await connection.execute(statement, {**common, "rows": json.dumps(rows)})
     if recorded:
         await connection.execute(_RECORD, {**common, "rows": json.dumps(recorded)})
-    if ledger.writes:
-        await connection.execute(_ADVANCE, {**common, "tokens_issued": ledger.tokens_issued})

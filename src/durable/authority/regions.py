@@ -27,6 +27,11 @@ _ADVANCE = text("""
 
 async def add_region(databases: Databases, region: RegionId, actor: ActorId) -> None:
     """Adds a region; adding it again changes nothing."""
+    if region == audit.GLOBAL_CHAIN:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_REGION,
+            f"A region cannot be called {region}, which is the global side's name; choose another.",
+        )
 
     async def work(connection: AsyncConnection) -> None:
         if (await connection.execute(_ADD, {"region": region})).rowcount:

@@ -145,7 +145,9 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ("tenant", *_each("hard_"), *_each("target_"), *_each("protected_")),
                 "UPDATE": (*_each("hard_"), *_each("target_"), *_each("protected_")),
             },
-            "global.grants": {"INSERT": ALL, "UPDATE": _each("granted_")},
+            "global.grants": {
+                "INSERT": ("tenant", "region", *_each("granted_")), "UPDATE": _each("granted_"),
+            },
             "global.grant_transfers": {"INSERT": ALL, "UPDATE": ("state", "settled_at")},
             "regional.grants": {
                 "INSERT": ("region", "tenant", *_each("granted_"), *_each("protected_")),
@@ -169,13 +171,23 @@ ROLES: tuple[Role, ...] = (
 
 _SCHEMAS = ("global", "regional", "audit")
 
+# Everything else is for triggers: whoever could attach one of those to a table of their own could
+# write through it what they may not.
+_FOR_READERS = ("regional.binding_status", "regional.may_run")
+_FOR_WRITERS = ("audit.append",)
+_FOR_COMMITS = ("regional.hold_leases",)
+
 
 def grant_statements() -> list[str]:
     """Statements that make the database's privileges equal to the table, whatever they were.
 
     Names come from the constants above alone; nothing here is a value from outside.
     """
-    statements: list[str] = []
+    statements: list[str] = [
+        *(f"REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC" for schema in _SCHEMAS),
+        "DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC',"
+        " current_database()); END $$",
+    ]
     for role in ROLES:
         statements.append(
             f"DO $$ BEGIN CREATE ROLE {role.name} NOLOGIN;"
@@ -196,6 +208,16 @@ def grant_statements() -> list[str]:
             for verb, columns in verbs.items():
                 listed = "" if columns == ALL else f" ({', '.join(columns)})"
                 statements.append(f"GRANT {verb}{listed} ON {table} TO {role.name}")
-        if role.writes:
-            statements.append(f"GRANT EXECUTE ON FUNCTION audit.append TO {role.name}")
+        statements += [
+            f"GRANT EXECUTE ON FUNCTION {function} TO {role.name}" for function in callable_by(role)
+        ]
     return statements
+
+
+def callable_by(role: Role) -> tuple[str, ...]:
+    """The functions that a role may call."""
+    return (
+        *_FOR_READERS,
+        *(_FOR_WRITERS if role.writes else ()),
+        *(_FOR_COMMITS if "regional.reservations" in role.writes else ()),
+    )

@@ -287,6 +287,7 @@ def _grant_reservation(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Gran
         binding_state=None,
         stop_requested=False,
         observed=None,
+        lease_epoch=node.lease_epoch,
         lease_expires_at=node.lease_expires_at,
     )
     ledger.claim(entry)
@@ -298,6 +299,7 @@ def _grant_reservation(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Gran
             "generation": entry.generation, "slot": entry.slot, "attempt": entry.attempt,
             "node": entry.node, "cpu_millis": cpu_millis, "memory_mib": memory_mib, "gpus": gpus,
             "devices": devices, "budget": entry.budget, "priority": intent.priority,
+            "requirements": intent.requirements.model_dump(mode="json"),
             "policy_revision": entry.policy_revision, "expires_at": expires_at.isoformat(),
             "actor": str(intent.actor), "evidence": intent.evidence,
         },
@@ -330,6 +332,9 @@ def _bind(ledger: Ledger, claim: ClaimEntry, intent: Bind) -> Granted | Refused:
             f"Policy revision {claim.policy_revision} is {policy} in {ledger.region}; "
             "release the reservation and decide again under the active revision.",
         )
+    no = _region_refuses(ledger)
+    if no is not None:
+        return no
     claim.state, claim.binding_state = "bound", "bound"
     return _taken(ledger, "bind", claim, intent)
 
@@ -342,6 +347,9 @@ def _start(ledger: Ledger, claim: ClaimEntry, intent: Start) -> Granted | Refuse
             RefusalCode.STOP_REQUESTED,
             f"Binding {claim.token} was asked to stop; release it and place the slot again.",
         )
+    no = _region_refuses(ledger)
+    if no is not None:
+        return no
     claim.binding_state = "starting"
     return _taken(ledger, "start", claim, intent)
 
@@ -384,7 +392,8 @@ def _safe_to_release(ledger: Ledger, claim: ClaimEntry, cause: ReleaseCause) -> 
         case ReleaseCause.NODE_LOST:
             return claim.lease_expires_at is None or claim.lease_expires_at <= ledger.now
         case ReleaseCause.REGION_FENCED:
-            return ledger.state is RegionState.FENCED
+            # A node that came back at the new epoch answers for what it runs: ask it to stop.
+            return ledger.state is RegionState.FENCED and claim.lease_epoch != ledger.epoch
     assert_never(cause)
 
 

@@ -108,7 +108,8 @@ grants_by_region = Table(
     Column("tenant", Text, ForeignKey("global.quotas.tenant"), nullable=False),
     _text("region"),
     *_amounts("granted_"),
-    _bounded("granted_whole", "granted_"),
+    *_amounts("held_"),
+    _bounded("held_within_granted", "held_", "granted_"),
     PrimaryKeyConstraint("tenant", "region"),
     schema="global",
 )
@@ -129,6 +130,7 @@ grant_transfers = Table(
     _one_of("state", "requested", "moved", "settled"),
     CheckConstraint("(state = 'settled') = (settled_at IS NOT NULL)", name="settled_at"),
     CheckConstraint("from_region IS DISTINCT FROM to_region", name="ends_differ"),
+    Index("grant_transfers_open", "tenant", postgresql_where=text("state <> 'settled'")),
     schema="global",
 )
 
@@ -209,6 +211,16 @@ overrides = Table(
 
 # ── regional side ───────────────────────────────────────────────────────────────────────────────
 
+# One row, written by the migration: whether this database serves the global side too.
+deployment = Table(
+    "deployment",
+    metadata,
+    Column("singleton", Boolean, primary_key=True, server_default=text("true")),
+    Column("serves_global", Boolean, nullable=False),
+    CheckConstraint("singleton", name="one_row"),
+    schema="regional",
+)
+
 # The coordination boundary: every regional transaction begins by locking this row.
 regions = Table(
     "regions",
@@ -222,6 +234,7 @@ regions = Table(
     *_amounts("used_"),
     _one_of("state", "open", "fenced"),
     CheckConstraint("epoch >= 1 AND version >= 0 AND tokens_issued >= 0", name="counters"),
+    CheckConstraint("region <> 'global'", name="name_free"),
     _bounded("used_whole", "used_"),
     schema="regional",
 )
@@ -325,7 +338,8 @@ grants = Table(
     postgresql_with={"fillfactor": 50},
 )
 
-# One row per half of a transfer that reached this region: sent again, it changes nothing.
+# One row per half of a transfer that reached this region, less than zero where it was taken: sent
+# again it changes nothing, and their sum up to a version is the grant at that version.
 grant_changes = Table(
     "grant_changes",
     metadata,
@@ -333,6 +347,7 @@ grant_changes = Table(
     _text("transfer"),
     _text("tenant"),
     *_amounts(),
+    _integer("version"),
     _time("at"),
     PrimaryKeyConstraint("region", "transfer"),
     schema="regional",
@@ -377,8 +392,12 @@ policy_states = Table(
     _time("changed_at"),
     _one_of("state", "published", "shadow", "canary", "active", "superseded", "rolled_back"),
     PrimaryKeyConstraint("region", "revision"),
+    Index(
+        "policy_states_one_active", "region", unique=True,
+        postgresql_where=text("state = 'active'"),
+    ),
     schema="regional",
-)
+)  # fmt: skip
 
 requests = Table(
     "requests",
@@ -418,6 +437,7 @@ reservations = Table(
     *_amounts(),
     Column("devices", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     _text("budget", nullable=True),
+    _json("requirements", default="'{}'"),
     Column("priority", Integer, nullable=False),
     Column("policy_revision", Integer, nullable=False),
     _integer("epoch"),
@@ -464,6 +484,7 @@ reservations = Table(
         "reservations_claims_by_node", "region", "node",
         postgresql_where=text("freed_version IS NULL"),
     ),
+    Index("reservations_changes", "region", "changed_version"),
     Index(
         "reservations_leases", "region", "expires_at", postgresql_where=text("state = 'held'")
     ),

@@ -58,11 +58,18 @@ _SNAPSHOT = text("""
                        'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at)
                        ORDER BY n.node), '[]')
               FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
-             WHERE n.region = r.region AND n.state <> 'removed') AS nodes,
+             WHERE n.region = r.region
+               AND (:since < 0 AND n.state <> 'removed'
+                    OR n.changed_version > :since
+                    OR n.node IN (SELECT node FROM regional.reservations
+                                   WHERE region = :region AND changed_version > :since))
+           ) AS nodes,
            (SELECT coalesce(jsonb_agg(to_jsonb(g) ORDER BY g.tenant), '[]')
               FROM regional.grants AS g WHERE g.region = r.region) AS grants
       FROM regional.regions AS r WHERE r.region = :region
 """)
+
+_EVERYTHING = -1
 
 # What a node held at a version is what was claimed there by then and not yet freed.
 _NODES_AT = text("""
@@ -88,11 +95,47 @@ _NODES_AT = text("""
 """)
 
 
+_GRANTS_AT = text("""
+    SELECT tenant, granted_cpu_millis, granted_memory_mib, granted_gpus,
+           coalesce(used_cpu_millis, 0) AS used_cpu_millis,
+           coalesce(used_memory_mib, 0) AS used_memory_mib, coalesce(used_gpus, 0) AS used_gpus
+      FROM (SELECT tenant, sum(cpu_millis)::bigint AS granted_cpu_millis,
+                   sum(memory_mib)::bigint AS granted_memory_mib,
+                   sum(gpus)::bigint AS granted_gpus
+              FROM regional.grant_changes WHERE region = :region AND version <= :version
+             GROUP BY tenant) AS given
+      LEFT JOIN (SELECT tenant, sum(cpu_millis)::bigint AS used_cpu_millis,
+                        sum(memory_mib)::bigint AS used_memory_mib,
+                        sum(gpus)::bigint AS used_gpus
+                   FROM regional.reservations
+                  WHERE region = :region AND created_version <= :version
+                    AND (freed_version IS NULL OR freed_version > :version)
+                  GROUP BY tenant) AS spent USING (tenant)
+     ORDER BY tenant
+""")
+
+_VERSION = text("SELECT version FROM regional.regions WHERE region = :region")
+
+
 async def read_snapshot(databases: Databases, region: RegionId) -> RegionSnapshot:
     """The region now."""
+    return await _read(databases, region, _EVERYTHING)
 
+
+async def read_changes(databases: Databases, region: RegionId, since: int) -> RegionSnapshot:
+    """The region now, with only those nodes that changed or were claimed after a version.
+
+    Laid over a snapshot of that version it gives a snapshot of this one, but for leases, which
+    have no version.
+    """
+    assert since >= 0, "a version is never negative"
+    return await _read(databases, region, since)
+
+
+async def _read(databases: Databases, region: RegionId, since: int) -> RegionSnapshot:
     async def work(connection: AsyncConnection) -> RegionSnapshot:
-        row = (await connection.execute(_SNAPSHOT, {"region": region})).one_or_none()
+        of = {"region": region, "since": since}
+        row = (await connection.execute(_SNAPSHOT, of)).one_or_none()
         if row is None:
             raise unknown_region(region)
         return RegionSnapshot(
@@ -118,15 +161,7 @@ async def read_nodes_at(
     """The nodes as they were when the region had this version."""
 
     async def work(connection: AsyncConnection) -> tuple[NodeView, ...]:
-        query = text("SELECT version FROM regional.regions WHERE region = :region")
-        newest = (await connection.execute(query, {"region": region})).scalar_one_or_none()
-        if newest is None:
-            raise unknown_region(region)
-        if not 0 <= version <= newest:
-            raise RefusedError(
-                RefusalCode.UNKNOWN_REGION,
-                f"{region} has versions 0 to {newest}, not {version}; name one of those.",
-            )
+        await _refuse_unknown_version(connection, region, version)
         rows = await connection.execute(_NODES_AT, {"region": region, "version": version})
         return tuple(_node(row.node) for row in rows)
 
@@ -134,7 +169,38 @@ async def read_nodes_at(
     return await transact(engine, work, doing=f"rebuild {region} at version {version}")
 
 
-def _amounts(entry: dict[str, Any], prefix: str) -> Amounts:
+async def read_grants_at(
+    databases: Databases, region: RegionId, version: int
+) -> tuple[GrantView, ...]:
+    """The grants as they were when the region had this version, and what was in use of them."""
+
+    async def work(connection: AsyncConnection) -> tuple[GrantView, ...]:
+        await _refuse_unknown_version(connection, region, version)
+        of = {"region": region, "version": version}
+        rows = (await connection.execute(_GRANTS_AT, of)).mappings()
+        return tuple(
+            GrantView(row["tenant"], _amounts(row, "granted_"), _amounts(row, "used_"))
+            for row in rows
+        )
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"rebuild {region} at version {version}")
+
+
+async def _refuse_unknown_version(
+    connection: AsyncConnection, region: RegionId, version: int
+) -> None:
+    newest = (await connection.execute(_VERSION, {"region": region})).scalar_one_or_none()
+    if newest is None:
+        raise unknown_region(region)
+    if not 0 <= version <= newest:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_VERSION,
+            f"{region} has versions 0 to {newest}, not {version}; name one of those.",
+        )
+
+
+def _amounts(entry: Any, prefix: str) -> Amounts:
     return (
         entry[f"{prefix}cpu_millis"],
         entry[f"{prefix}memory_mib"],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from durable.authority.connection import CONNECT_TIMEOUT_SECONDS, driver_url
+from durable.authority.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, driver_url
 from durable.authority.errors import explained
 from durable.model.ids import RegionId
 
@@ -26,7 +26,7 @@ class Change:
 async def watch(
     url: str, regions: frozenset[RegionId], *, resync_seconds: float
 ) -> AsyncGenerator[Change, None]:
-    """Yields every change of these regions that was heard of, and a resync when none was for long.
+    """Yields every change of these regions that was heard of, and a resync every period.
 
     The first thing it yields is a resync of each region, after LISTEN has begun: what commits
     before is in the full read that follows, what commits after is heard. A lost connection ends
@@ -38,6 +38,10 @@ async def watch(
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             application_name="durable_watch",
+            keepalives_idle=KEEPALIVE["keepalives_idle"],
+            keepalives_interval=KEEPALIVE["keepalives_interval"],
+            keepalives_count=KEEPALIVE["keepalives_count"],
+            tcp_user_timeout=KEEPALIVE["tcp_user_timeout"],
         )
         async with connection:
             await connection.execute("SET ROLE durable_reader")

@@ -8,11 +8,10 @@ from durable.cli.output import print_json, results
 def migrate(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Migrate every database of the settings; again changes nothing."""
     settings = load_settings(state_dir)
-    urls = dict.fromkeys(
-        [settings.require_database_url(), *settings.regional_database_urls.values()]
-    )
+    home = settings.require_database_url()
+    urls = dict.fromkeys([home, *settings.regional_database_urls.values()])
     for url in urls:
-        upgrade(url)
+        upgrade(url, serves_global=url == home)
     if as_json:
         print_json({"revision": head_revision(), "databases": len(urls)})
     else:

@@ -5,12 +5,13 @@ outcome that was recorded; the same key with another payload is a conflict.
 """
 
 import hashlib
+import json
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, field_validator
 
 from durable.model.ids import (
     ActorId,
@@ -30,10 +31,11 @@ from durable.model.ids import (
 from durable.model.labels import Labels
 from durable.model.refusal import Refusal
 from durable.model.resources import Resources
+from durable.model.text import PlainText
 from durable.model.value import Value
 
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-Evidence = Annotated[str, Field(min_length=1, max_length=500)]
+Evidence = PlainText
 
 
 class Intent(Value):
@@ -61,13 +63,20 @@ class Intent(Value):
         again = f".{self.ordinal}" if self.ordinal > 1 else ""
         return (
             f"{self.tenant}/{self.workload}/g{self.generation}/s{self.slot}"
-            f"/a{self.attempt}/{self.step}{again}"
+            f"/a{self.attempt}/{self.full_step}{again}"
         )
+
+    @property
+    def full_step(self) -> str:
+        return self.step
 
     @cached_property
     def payload_sha256(self) -> bytes:
-        payload = self.model_dump_json(exclude=set(self.circumstances))
-        return hashlib.sha256(payload.encode()).digest()
+        # Defaults are left out, so that a field added later changes no hash in flight.
+        payload = self.model_dump(
+            mode="json", exclude=set(self.circumstances), exclude_defaults=True
+        )
+        return hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).digest()
 
 
 class Requirements(Value):
@@ -77,6 +86,12 @@ class Requirements(Value):
     zones: tuple[ZoneId, ...] = ()
     labels: Labels = Field(default={})
     dedicated: bool = False
+
+    @field_validator("regions", "zones")
+    @classmethod
+    def _in_one_order(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The same wish is the same value, however it was written."""
+        return tuple(sorted(set(names)))
 
 
 class Draw(Value):
@@ -132,6 +147,11 @@ class Release(Intent):
 
     token: Token
     cause: ReleaseCause
+
+    @property
+    def full_step(self) -> str:
+        """With its cause: who releases for one reason does not use up another's key."""
+        return f"release-{self.cause}"
 
 
 class Expire(Intent):

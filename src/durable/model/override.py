@@ -2,12 +2,13 @@
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import AwareDatetime, Field, JsonValue, model_validator
+from pydantic import AwareDatetime, JsonValue, model_validator
 
 from durable.model.ids import ActorId, OverrideId
 from durable.model.states import OverrideState
+from durable.model.text import PlainText
 from durable.model.value import Value
 
 
@@ -40,7 +41,7 @@ class Override(Value):
     scope: dict[str, JsonValue]
     effect: dict[str, JsonValue]
     actor: ActorId
-    reason: Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S")]
+    reason: PlainText
     approver: ActorId | None = None
     state: OverrideState = OverrideState.PROPOSED
     proposed_at: AwareDatetime

@@ -17,6 +17,7 @@ class RefusalCode(StrEnum):
     UNKNOWN_TOKEN = "unknown_token"  # noqa: S105
     UNKNOWN_POLICY = "unknown_policy"
     UNKNOWN_BUDGET = "unknown_budget"
+    UNKNOWN_VERSION = "unknown_version"
     KEY_CONFLICT = "key_conflict"
     FENCED_WRITER = "fenced_writer"
     REGION_FENCED = "region_fenced"
@@ -43,6 +44,7 @@ class RefusalCode(StrEnum):
     STILL_RUNNING = "still_running"
     FENCED_AGENT = "fenced_agent"
     CAPACITY_IN_USE = "capacity_in_use"
+    ILLEGAL_MOVE = "illegal_move"
     GRANT_IN_USE = "grant_in_use"
     OVER_HARD_QUOTA = "over_hard_quota"
     TRANSFER_CONFLICT = "transfer_conflict"

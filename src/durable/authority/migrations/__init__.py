@@ -27,8 +27,18 @@ def head_revision() -> str:
     return head
 
 
-def upgrade(url: str) -> None:
-    """Migrates to the newest revision and re-applies every role's grants, in one transaction."""
+_SERVES = text("""
+    INSERT INTO regional.deployment (serves_global) VALUES (:serves_global)
+        ON CONFLICT (singleton) DO UPDATE SET serves_global = excluded.serves_global
+""")
+
+
+def upgrade(url: str, *, serves_global: bool = True) -> None:
+    """Migrates to the newest revision and re-applies every role's grants, in one transaction.
+
+    A database that serves regions alone is told so: there, nothing can be checked against the
+    global side's books.
+    """
     with explained("migrate the database"):
         engine = create_engine(
             driver_url(url), connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS}
@@ -39,6 +49,7 @@ def upgrade(url: str) -> None:
                 config = _config()
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
+                connection.execute(_SERVES, {"serves_global": serves_global})
                 for statement in grant_statements():
                     connection.execute(text(statement))
         finally:

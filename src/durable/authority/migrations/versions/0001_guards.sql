@@ -5,7 +5,8 @@
 --   adds to its region, node, grant and budget, freeing it subtracts, and CHECKs bound the sums.
 --   Nothing else can move a counter: no role may, and a guard refuses even the owner.
 -- * Rules that need only OLD and NEW are WHEN clauses, so a legal change never calls a function.
--- * Functions that write what the caller may not write are SECURITY DEFINER with a fixed path.
+-- * Functions that write what the caller may not write are SECURITY DEFINER with a fixed path, and
+--   nobody may attach them to a table of their own: roles.py takes EXECUTE from the public.
 
 CREATE FUNCTION regional.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -45,10 +46,12 @@ EXECUTE FUNCTION regional.refuse_unless_released();
 CREATE TRIGGER claim_is_fixed BEFORE UPDATE ON regional.reservations FOR EACH ROW
 WHEN ((OLD.region, OLD.token, OLD.tenant, OLD.workload, OLD.generation, OLD.slot, OLD.attempt,
        OLD.node, OLD.cpu_millis, OLD.memory_mib, OLD.gpus, OLD.devices, OLD.budget, OLD.epoch,
+       OLD.requirements,
        OLD.reserved_at, OLD.expires_at, OLD.created_version, OLD.policy_revision)
       IS DISTINCT FROM
       (NEW.region, NEW.token, NEW.tenant, NEW.workload, NEW.generation, NEW.slot, NEW.attempt,
        NEW.node, NEW.cpu_millis, NEW.memory_mib, NEW.gpus, NEW.devices, NEW.budget, NEW.epoch,
+       NEW.requirements,
        NEW.reserved_at, NEW.expires_at, NEW.created_version, NEW.policy_revision))
 EXECUTE FUNCTION regional.refuse('what a reservation claims is fixed when it is made');
 
@@ -107,6 +110,11 @@ BEGIN
      WHERE r.region = c.region;
     IF NOT FOUND THEN
         RETURN NULL;
+    END IF;
+    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM changed JOIN regional.regions AS r USING (region)
+                                     WHERE changed.token > r.tokens_issued) THEN
+        RAISE EXCEPTION 'a reservation has a token that its region has not issued'
+            USING ERRCODE = 'integrity_constraint_violation';
     END IF;
 
     UPDATE regional.nodes AS n
@@ -181,43 +189,101 @@ CREATE TRIGGER a_frees AFTER UPDATE ON regional.reservations
 REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
 EXECUTE FUNCTION regional.account_claims();
 
--- A region's capacity is the sum of its nodes that are not lost or removed. Placements update
--- node counters from inside a trigger; those statements change no capacity and are skipped.
+-- A region's capacity is the sum of its nodes that are not lost or removed. What changed is told by
+-- the rows: a placement moves a node's counters, which changes neither capacity nor history.
 CREATE FUNCTION regional.account_capacity() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF pg_trigger_depth() > 1 THEN
+    IF TG_OP = 'INSERT' THEN
+        UPDATE regional.regions AS r
+           SET capacity_cpu_millis = r.capacity_cpu_millis + c.cpu_millis,
+               capacity_memory_mib = r.capacity_memory_mib + c.memory_mib,
+               capacity_gpus = r.capacity_gpus + c.gpus
+          FROM (SELECT region, sum(capacity_cpu_millis)::bigint AS cpu_millis,
+                       sum(capacity_memory_mib)::bigint AS memory_mib,
+                       sum(capacity_gpus)::bigint AS gpus
+                  FROM changed WHERE state IN ('ready', 'unknown') GROUP BY region) AS c
+         WHERE r.region = c.region;
+        INSERT INTO regional.node_history (region, node, version, attributes)
+        SELECT region, node, changed_version, regional.attributes(to_jsonb(c)) FROM changed AS c;
         RETURN NULL;
     END IF;
     UPDATE regional.regions AS r
-       SET capacity_cpu_millis = n.cpu_millis, capacity_memory_mib = n.memory_mib,
-           capacity_gpus = n.gpus
-      FROM (SELECT region, sum(capacity_cpu_millis)::bigint AS cpu_millis,
-                   sum(capacity_memory_mib)::bigint AS memory_mib,
-                   sum(capacity_gpus)::bigint AS gpus
-              FROM (SELECT region, capacity_cpu_millis, capacity_memory_mib, capacity_gpus
-                      FROM regional.nodes
-                     WHERE state IN ('ready', 'unknown')
-                       AND region IN (SELECT region FROM changed)
-                     UNION ALL
-                    SELECT DISTINCT region, 0::bigint, 0::bigint, 0::bigint FROM changed) AS counted
-             GROUP BY region) AS n
-     WHERE r.region = n.region;
+       SET capacity_cpu_millis = r.capacity_cpu_millis + c.cpu_millis,
+           capacity_memory_mib = r.capacity_memory_mib + c.memory_mib,
+           capacity_gpus = r.capacity_gpus + c.gpus
+      FROM (SELECT region, sum(sign * capacity_cpu_millis)::bigint AS cpu_millis,
+                   sum(sign * capacity_memory_mib)::bigint AS memory_mib,
+                   sum(sign * capacity_gpus)::bigint AS gpus
+              FROM (SELECT 1 AS sign, * FROM changed UNION ALL SELECT -1, * FROM before) AS moved
+             WHERE state IN ('ready', 'unknown') GROUP BY region) AS c
+     WHERE r.region = c.region
+       AND (c.cpu_millis, c.memory_mib, c.gpus) <> (0, 0, 0);
     INSERT INTO regional.node_history (region, node, version, attributes)
-    SELECT region, node, changed_version,
-           to_jsonb(c) - ARRAY['used_cpu_millis', 'used_memory_mib', 'used_gpus', 'region', 'node']
-      FROM changed AS c
-        ON CONFLICT (region, node, version) DO UPDATE SET attributes = excluded.attributes;
+    SELECT region, node, n.changed_version, regional.attributes(to_jsonb(n))
+      FROM changed AS n JOIN before AS o USING (region, node)
+     WHERE n.changed_version <> o.changed_version
+       AND (n.zone, n.pool, n.capacity_cpu_millis, n.capacity_memory_mib, n.capacity_gpus,
+            n.labels, n.taints, n.dedicated_to, n.state, n.cordon_reason, n.cordoned_by)
+           IS DISTINCT FROM
+           (o.zone, o.pool, o.capacity_cpu_millis, o.capacity_memory_mib, o.capacity_gpus,
+            o.labels, o.taints, o.dedicated_to, o.state, o.cordon_reason, o.cordoned_by);
     RETURN NULL;
 END $$;
+
+CREATE FUNCTION regional.attributes(node jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT node - ARRAY['region', 'node', 'used_cpu_millis', 'used_memory_mib', 'used_gpus']
+$$;
 
 CREATE TRIGGER a_added AFTER INSERT ON regional.nodes
 REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
 EXECUTE FUNCTION regional.account_capacity();
 
 CREATE TRIGGER a_changed AFTER UPDATE ON regional.nodes
-REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
+REFERENCING OLD TABLE AS before NEW TABLE AS changed FOR EACH STATEMENT
 EXECUTE FUNCTION regional.account_capacity();
+
+CREATE TRIGGER history_is_not_rewritten BEFORE UPDATE ON regional.nodes FOR EACH ROW
+WHEN (NEW.changed_version < OLD.changed_version
+      OR (NEW.changed_version = OLD.changed_version
+          AND (NEW.zone, NEW.pool, NEW.capacity_cpu_millis, NEW.capacity_memory_mib,
+               NEW.capacity_gpus, NEW.labels, NEW.taints, NEW.dedicated_to, NEW.state,
+               NEW.cordon_reason, NEW.cordoned_by)
+              IS DISTINCT FROM
+              (OLD.zone, OLD.pool, OLD.capacity_cpu_millis, OLD.capacity_memory_mib,
+               OLD.capacity_gpus, OLD.labels, OLD.taints, OLD.dedicated_to, OLD.state,
+               OLD.cordon_reason, OLD.cordoned_by)))
+EXECUTE FUNCTION regional.refuse('a node changes under a version of its own');
+
+-- S4 for what is there already: a node does not change under work that could not be placed on it.
+CREATE FUNCTION regional.refuse_to_strand() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM regional.reservations AS r
+                WHERE r.region = NEW.region AND r.node = NEW.node AND r.freed_version IS NULL
+                  AND NOT regional.may_run(r.tenant, r.requirements, r.region, NEW.zone,
+                                           NEW.labels, NEW.dedicated_to)) THEN
+        RAISE EXCEPTION 'a node holds work that may not run on what it would become'
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- Residency, required labels and tenancy: the same rule as in rules.py, for rows.
+CREATE FUNCTION regional.may_run(
+    tenant text, requirements jsonb, region text, zone text, labels jsonb, dedicated_to text
+) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT (coalesce(requirements -> 'regions', '[]') = '[]' OR requirements -> 'regions' ? region)
+       AND (coalesce(requirements -> 'zones', '[]') = '[]' OR requirements -> 'zones' ? zone)
+       AND labels @> coalesce(requirements -> 'labels', '{}')
+       AND (dedicated_to IS NULL OR dedicated_to = tenant)
+       AND (dedicated_to IS NOT NULL OR NOT coalesce((requirements ->> 'dedicated')::boolean, false))
+$$;
+
+CREATE TRIGGER keeps_its_work BEFORE UPDATE ON regional.nodes FOR EACH ROW
+WHEN ((NEW.zone, NEW.labels, NEW.dedicated_to) IS DISTINCT FROM
+      (OLD.zone, OLD.labels, OLD.dedicated_to))
+EXECUTE FUNCTION regional.refuse_to_strand();
 
 -- ── nobody moves a counter by hand ──────────────────────────────────────────────────────────────
 
@@ -278,9 +344,12 @@ WHEN (pg_trigger_depth() = 0
            NEW.capacity_cpu_millis, NEW.capacity_memory_mib, NEW.capacity_gpus))
 EXECUTE FUNCTION regional.refuse('what a region holds changes only with its nodes and reservations');
 
+-- By one, so that no writer can use up what cannot be given back.
 CREATE TRIGGER clocks_only_advance BEFORE UPDATE ON regional.regions FOR EACH ROW
-WHEN (NEW.epoch < OLD.epoch OR NEW.version < OLD.version OR NEW.tokens_issued < OLD.tokens_issued)
-EXECUTE FUNCTION regional.refuse('epoch, version and tokens of a region only advance');
+WHEN (NEW.epoch NOT IN (OLD.epoch, OLD.epoch + 1)
+      OR NEW.version NOT IN (OLD.version, OLD.version + 1)
+      OR NEW.tokens_issued NOT BETWEEN OLD.tokens_issued AND OLD.tokens_issued + 512)
+EXECUTE FUNCTION regional.refuse('epoch, version and tokens of a region advance step by step');
 
 CREATE TRIGGER regions_are_not_deleted BEFORE DELETE ON regional.regions FOR EACH ROW
 EXECUTE FUNCTION regional.refuse('a region is fenced, never deleted');
@@ -325,50 +394,40 @@ WHEN (pg_trigger_depth() = 0
           (NEW.tenant, NEW.granted_cpu_millis, NEW.granted_memory_mib, NEW.granted_gpus))
 EXECUTE FUNCTION regional.refuse('the granted sum changes only with the grants');
 
--- A region never holds more grant than the global side gave it: credit comes after the global
--- debit, return before the global credit. Checked here where both sides share a database (a
--- regional database has no tenants, and there the order of the two halves is the protocol's).
-CREATE FUNCTION regional.grant_was_given() RETURNS trigger LANGUAGE plpgsql
+-- A region never holds more grant than the global side gave it. Where the database serves both
+-- sides, what the region holds is written beside what it was given, in one row: credit comes after
+-- the global debit, return before the global credit, and two writers meet at that row whatever
+-- their isolation. In a database of its own a region follows the protocol's order alone.
+CREATE FUNCTION regional.hold_grant() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM FROM global.grants AS g
-      WHERE g.tenant = NEW.tenant AND g.region = NEW.region
-        AND g.granted_cpu_millis >= NEW.granted_cpu_millis
-        AND g.granted_memory_mib >= NEW.granted_memory_mib
-        AND g.granted_gpus >= NEW.granted_gpus
-        FOR SHARE;
-    IF NOT FOUND AND EXISTS (SELECT FROM global.tenants) THEN
-        RAISE EXCEPTION 'a region holds no more grant than the global side gave it'
+    UPDATE global.grants
+       SET held_cpu_millis = NEW.granted_cpu_millis, held_memory_mib = NEW.granted_memory_mib,
+           held_gpus = NEW.granted_gpus
+     WHERE tenant = NEW.tenant AND region = NEW.region;
+    IF NOT FOUND AND (SELECT serves_global FROM regional.deployment) THEN
+        RAISE EXCEPTION 'a region holds no grant that the global side did not give'
             USING ERRCODE = 'integrity_constraint_violation';
     END IF;
     RETURN NULL;
 END $$;
 
-CREATE TRIGGER was_given AFTER INSERT OR UPDATE OF granted_cpu_millis, granted_memory_mib, granted_gpus
-ON regional.grants FOR EACH ROW EXECUTE FUNCTION regional.grant_was_given();
+CREATE TRIGGER a_held AFTER INSERT OR UPDATE OF granted_cpu_millis, granted_memory_mib, granted_gpus
+ON regional.grants FOR EACH ROW EXECUTE FUNCTION regional.hold_grant();
 
-CREATE FUNCTION global.grant_was_returned() RETURNS trigger LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    kept global.grants;
-BEGIN
-    -- A deleted or renamed grant keeps nothing for its old tenant and region.
-    IF TG_OP = 'UPDATE' AND (OLD.tenant, OLD.region) = (NEW.tenant, NEW.region) THEN
-        kept := NEW;
-    END IF;
-    IF EXISTS (SELECT FROM regional.grants AS r
-                WHERE r.tenant = OLD.tenant AND r.region = OLD.region
-                  AND (r.granted_cpu_millis > coalesce(kept.granted_cpu_millis, 0)
-                       OR r.granted_memory_mib > coalesce(kept.granted_memory_mib, 0)
-                       OR r.granted_gpus > coalesce(kept.granted_gpus, 0))) THEN
-        RAISE EXCEPTION 'a grant is returned by its region before the global side takes it back'
-            USING ERRCODE = 'integrity_constraint_violation';
-    END IF;
-    RETURN NULL;
-END $$;
+CREATE TRIGGER held_begins_at_zero BEFORE INSERT ON global.grants FOR EACH ROW
+WHEN ((NEW.held_cpu_millis, NEW.held_memory_mib, NEW.held_gpus) <> (0, 0, 0))
+EXECUTE FUNCTION regional.refuse('a new grant is held by nobody');
 
-CREATE TRIGGER was_returned AFTER UPDATE OR DELETE ON global.grants FOR EACH ROW
-EXECUTE FUNCTION global.grant_was_returned();
+CREATE TRIGGER held_follows_the_region BEFORE UPDATE ON global.grants FOR EACH ROW
+WHEN (pg_trigger_depth() = 0
+      AND (OLD.tenant, OLD.region, OLD.held_cpu_millis, OLD.held_memory_mib, OLD.held_gpus)
+          IS DISTINCT FROM
+          (NEW.tenant, NEW.region, NEW.held_cpu_millis, NEW.held_memory_mib, NEW.held_gpus))
+EXECUTE FUNCTION regional.refuse('what a region holds changes only with its own grant');
+
+CREATE TRIGGER books_are_not_deleted BEFORE DELETE ON global.grants FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a grant is lowered to zero, never deleted');
 
 -- ── every transition leaves a record ────────────────────────────────────────────────────────────
 
@@ -455,7 +514,8 @@ BEGIN
     FOREACH record_table IN ARRAY ARRAY[
         'regional.regions', 'regional.nodes', 'regional.grants', 'regional.slots',
         'regional.reservations', 'regional.bindings', 'regional.device_holds', 'regional.devices',
-        'regional.recovery_budgets', 'regional.node_history', 'global.quotas', 'global.grants',
+        'regional.recovery_budgets', 'regional.node_history', 'regional.deployment',
+        'global.quotas', 'global.grants',
         'global.slots', 'audit.heads'
     ] LOOP
         EXECUTE format(
@@ -488,7 +548,6 @@ BEGIN
     UPDATE audit.heads SET sequence = head.sequence, hash = head.hash WHERE chain = in_chain;
     RETURN head.sequence;
 END $$;
-REVOKE ALL ON FUNCTION audit.append FROM PUBLIC;
 
 -- ── slots change hands by number ────────────────────────────────────────────────────────────────
 
@@ -504,6 +563,24 @@ WHEN (NEW.number < OLD.number
           AND NEW.region IS DISTINCT FROM OLD.region))
 EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a higher number');
 
+-- ── what is final stays so ──────────────────────────────────────────────────────────────────────
+
+CREATE TRIGGER final_state BEFORE UPDATE ON global.overrides FOR EACH ROW
+WHEN (OLD.state IN ('expired', 'revoked', 'rejected'))
+EXECUTE FUNCTION regional.refuse('an override that ended never changes again');
+
+CREATE TRIGGER final_state BEFORE UPDATE ON regional.policy_states FOR EACH ROW
+WHEN (OLD.state = 'rolled_back' AND NEW.state <> OLD.state)
+EXECUTE FUNCTION regional.refuse('a revision that was rolled back is not used again');
+
+CREATE TRIGGER final_state BEFORE UPDATE ON regional.nodes FOR EACH ROW
+WHEN (OLD.state = 'removed' AND NEW.state <> OLD.state)
+EXECUTE FUNCTION regional.refuse('a removed node does not come back under its name');
+
+CREATE TRIGGER final_state BEFORE UPDATE ON regional.requests FOR EACH ROW
+WHEN (OLD.state IN ('placed', 'withdrawn', 'timed_out') AND NEW.state <> OLD.state)
+EXECUTE FUNCTION regional.refuse('a request that ended is not asked again');
+
 -- ── watch ───────────────────────────────────────────────────────────────────────────────────────
 
 CREATE FUNCTION regional.announce() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -516,8 +593,16 @@ CREATE TRIGGER announced AFTER UPDATE ON regional.regions FOR EACH ROW
 WHEN (NEW.version <> OLD.version OR NEW.epoch <> OLD.epoch)
 EXECUTE FUNCTION regional.announce();
 
+-- Locks the leases of nodes that are said to be lost: a renewal on its way is waited for, and one
+-- that comes later finds the lease lapsed. The commit may not write leases, so this locks for it.
+CREATE FUNCTION regional.hold_leases(in_region text, in_nodes text[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT FROM regional.node_leases WHERE region = in_region AND node = ANY(in_nodes)
+     ORDER BY node FOR UPDATE
+$$;
+
 -- What a binding is, as far as the authority and the last observation know at a given time.
-CREATE FUNCTION regional.binding_status(at_time timestamptz DEFAULT clock_timestamp())
+CREATE FUNCTION regional.binding_status(at_time timestamptz)
 RETURNS TABLE (
     region text, token bigint, tenant text, workload text, generation bigint, slot integer,
     attempt integer, node text, state text, observer text, evidence text, since timestamptz

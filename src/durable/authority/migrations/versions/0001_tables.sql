@@ -78,6 +78,13 @@ CREATE TABLE regional.decisions (
     CONSTRAINT decisions_key PRIMARY KEY (region, tenant, workload, generation, attempt)
 );
 
+CREATE TABLE regional.deployment (
+    singleton BOOLEAN DEFAULT true NOT NULL,
+    serves_global BOOLEAN NOT NULL,
+    CONSTRAINT deployment_key PRIMARY KEY (singleton),
+    CONSTRAINT deployment_one_row CHECK (singleton)
+);
+
 CREATE TABLE regional.grant_changes (
     region TEXT NOT NULL,
     transfer TEXT NOT NULL,
@@ -85,6 +92,7 @@ CREATE TABLE regional.grant_changes (
     cpu_millis BIGINT DEFAULT 0 NOT NULL,
     memory_mib BIGINT DEFAULT 0 NOT NULL,
     gpus BIGINT DEFAULT 0 NOT NULL,
+    version BIGINT NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT grant_changes_key PRIMARY KEY (region, transfer)
 );
@@ -122,6 +130,7 @@ CREATE TABLE regional.regions (
     CONSTRAINT regions_key PRIMARY KEY (region),
     CONSTRAINT regions_state_known CHECK (state IN ('open', 'fenced')),
     CONSTRAINT regions_counters CHECK (epoch >= 1 AND version >= 0 AND tokens_issued >= 0),
+    CONSTRAINT regions_name_free CHECK (region <> 'global'),
     CONSTRAINT regions_used_whole CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0)
 );
 
@@ -254,6 +263,7 @@ CREATE TABLE regional.policy_states (
     CONSTRAINT policy_states_state_known CHECK (state IN ('published', 'shadow', 'canary', 'active', 'superseded', 'rolled_back')),
     CONSTRAINT policy_states_region_reference FOREIGN KEY(region) REFERENCES regional.regions (region)
 );
+CREATE UNIQUE INDEX policy_states_one_active ON regional.policy_states (region) WHERE state = 'active';
 
 CREATE TABLE regional.recovery_budgets (
     region TEXT NOT NULL,
@@ -305,6 +315,7 @@ CREATE TABLE regional.reservations (
     gpus BIGINT DEFAULT 0 NOT NULL,
     devices TEXT[] DEFAULT '{}' NOT NULL,
     budget TEXT,
+    requirements JSONB DEFAULT '{}' NOT NULL,
     priority INTEGER NOT NULL,
     policy_revision INTEGER NOT NULL,
     epoch BIGINT NOT NULL,
@@ -332,6 +343,7 @@ CREATE TABLE regional.reservations (
     CONSTRAINT reservations_region_reference FOREIGN KEY(region) REFERENCES regional.regions (region)
 )
  WITH (fillfactor = 70);
+CREATE INDEX reservations_changes ON regional.reservations (region, changed_version);
 CREATE INDEX reservations_claims_by_node ON regional.reservations (region, node) WHERE freed_version IS NULL;
 CREATE INDEX reservations_leases ON regional.reservations (region, expires_at) WHERE state = 'held';
 CREATE UNIQUE INDEX reservations_one_claim_per_slot ON regional.reservations (tenant, workload, slot) WHERE freed_version IS NULL;
@@ -355,6 +367,7 @@ CREATE TABLE global.grant_transfers (
     CONSTRAINT grant_transfers_ends_differ CHECK (from_region IS DISTINCT FROM to_region),
     CONSTRAINT grant_transfers_tenant_reference FOREIGN KEY(tenant) REFERENCES global.quotas (tenant)
 );
+CREATE INDEX grant_transfers_open ON global.grant_transfers (tenant) WHERE state <> 'settled';
 
 CREATE TABLE global.grants (
     tenant TEXT NOT NULL,
@@ -362,8 +375,11 @@ CREATE TABLE global.grants (
     granted_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     granted_memory_mib BIGINT DEFAULT 0 NOT NULL,
     granted_gpus BIGINT DEFAULT 0 NOT NULL,
+    held_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    held_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    held_gpus BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT grants_key PRIMARY KEY (tenant, region),
-    CONSTRAINT grants_granted_whole CHECK (granted_cpu_millis >= 0 AND granted_memory_mib >= 0 AND granted_gpus >= 0),
+    CONSTRAINT grants_held_within_granted CHECK (held_cpu_millis >= 0 AND held_memory_mib >= 0 AND held_gpus >= 0 AND held_cpu_millis <= granted_cpu_millis AND held_memory_mib <= granted_memory_mib AND held_gpus <= granted_gpus),
     CONSTRAINT grants_tenant_reference FOREIGN KEY(tenant) REFERENCES global.quotas (tenant)
 );
 
