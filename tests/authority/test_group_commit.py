@@ -180,3 +180,30 @@ async def test_a_lost_connection_is_survived_in_silence(world: World) -> None:
         assert ended == [(True,)]
         assert await queue.submit(world.reserve(0)) == first
         assert isinstance(await queue.submit(world.reserve(1)), Granted)
+
+
+async def test_whoever_waits_hears_when_the_queue_itself_is_cancelled(
+    ready_world: World,
+) -> None:
+    commits = GroupCommit(ready_world.databases, EAST)
+    waiting: list[asyncio.Task[Granted | Refused]] = []
+
+    async def own() -> None:
+        async with commits:
+            waiting.append(asyncio.create_task(commits.submit(ready_world.reserve(0))))
+            await asyncio.Event().wait()
+
+    url = ready_world.databases.urls[0]
+    async with await psycopg.AsyncConnection.connect(url) as gate:
+        await gate.execute("SELECT FROM regional.regions FOR UPDATE")
+        owner = asyncio.create_task(own())
+        while not waiting:
+            await asyncio.sleep(0)
+        owner.cancel()
+        runner = commits._runner  # pyright: ignore[reportPrivateUsage]
+        assert runner is not None
+        runner.cancel()
+        with pytest.raises(AuthorityUnreachableError, match="send the same intent again"):
+            await waiting[0]
+    with pytest.raises(asyncio.CancelledError):
+        await owner
