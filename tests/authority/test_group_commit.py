@@ -182,28 +182,32 @@ async def test_a_lost_connection_is_survived_in_silence(world: World) -> None:
         assert isinstance(await queue.submit(world.reserve(1)), Granted)
 
 
+@pytest.mark.parametrize("started", [False, True])
 async def test_whoever_waits_hears_when_the_queue_itself_is_cancelled(
-    ready_world: World,
+    ready_world: World, started: bool
 ) -> None:
-    commits = GroupCommit(ready_world.databases, EAST)
-    waiting: list[asyncio.Task[Granted | Refused]] = []
-
-    async def own() -> None:
-        async with commits:
-            waiting.append(asyncio.create_task(commits.submit(ready_world.reserve(0))))
-            await asyncio.Event().wait()
-
-    url = ready_world.databases.urls[0]
-    async with await psycopg.AsyncConnection.connect(url) as gate:
+    commits = queue_of(ready_world)
+    async with await psycopg.AsyncConnection.connect(ready_world.databases.urls[0]) as gate:
         await gate.execute("SELECT FROM regional.regions FOR UPDATE")
-        owner = asyncio.create_task(own())
-        while not waiting:
-            await asyncio.sleep(0)
-        owner.cancel()
+        await commits.__aenter__()
+        caller = asyncio.create_task(commits.submit(ready_world.reserve(0)))
+        if started:
+            await until_one_waits(gate)
         runner = commits._runner  # pyright: ignore[reportPrivateUsage]
         assert runner is not None
         runner.cancel()
         with pytest.raises(AuthorityUnreachableError, match="send the same intent again"):
-            await waiting[0]
-    with pytest.raises(asyncio.CancelledError):
-        await owner
+            await caller
+
+
+async def until_one_waits(gate: psycopg.AsyncConnection) -> None:
+    for _ in range(2_000):
+        await gate.execute("SELECT pg_stat_clear_snapshot()")
+        row = await gate.execute(
+            "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database()"
+        )
+        if await row.fetchone() is not None:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("nobody came to wait for the region")

@@ -38,6 +38,7 @@ class GroupCommit:
 
     async def __aenter__(self) -> "GroupCommit":
         self._runner = asyncio.create_task(self._run(), name=f"group commit of {self._region}")
+        self._runner.add_done_callback(self._ended)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -59,20 +60,13 @@ class GroupCommit:
         self._arrived.set()
         return await waiting.answer
 
-    async def _run(self) -> None:
-        try:
-            await self._commit_batches()
-        finally:
-            # Cancelled in the middle: nobody may wait for an answer that will not come.
-            self._closing = True
-            self._fail(
-                self._waiting,
-                AuthorityUnreachableError(
-                    f"The commit queue of {self._region} was stopped; send the same intent again."
-                ),
-            )
+    def _ended(self, _: "asyncio.Task[None]") -> None:
+        """Also when it was cancelled: nobody may wait for an answer that will not come."""
+        self._closing = True
+        stopped = f"The commit queue of {self._region} was stopped; send the same intent again."
+        self._fail(self._waiting, AuthorityUnreachableError(stopped))
 
-    async def _commit_batches(self) -> None:
+    async def _run(self) -> None:
         while not (self._closing and not self._waiting):
             await self._arrived.wait()
             if len(self._waiting) < MAX_BATCH and not self._closing:
