@@ -4,6 +4,7 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+from durable.authority.errors import BrokenConstraintError
 from durable.authority.policies import publish_policy, set_policy_state
 from durable.authority.regions import read_region
 from durable.model.ids import RegionId
@@ -142,3 +143,9 @@ async def test_activating_a_revision_supersedes_the_one_before_in_the_same_commi
     assert await state_of(ready_world, 1) == "superseded"
     assert await state_of(ready_world, 2) == "active"
     assert await version_of(ready_world, EAST) == before + 1
+
+
+async def test_what_only_the_schema_refuses_is_a_sentence_too(ready_world: World) -> None:
+    with pytest.raises(BrokenConstraintError, match="nothing changed") as no:
+        await publish_policy(ready_world.databases, 0, {}, TEST)
+    assert "policies_revision" not in str(no.value), "the driver's text stays in the cause"

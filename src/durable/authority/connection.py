@@ -14,6 +14,7 @@ from durable.authority.errors import (
     LOGIN_REFUSED,
     AuthorityError,
     AuthorityUnreachableError,
+    BrokenConstraintError,
     Fault,
     classify,
     explained,
@@ -147,7 +148,10 @@ async def transact(
         except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)
             if fault is Fault.CONSTRAINT:
-                raise
+                raise BrokenConstraintError(
+                    f"Could not {doing}: a constraint of the authority refused it and nothing "
+                    "changed; check the values, and report it if they are right."
+                ) from error
             if fault is Fault.FINAL:
                 with explained(doing):
                     raise

@@ -29,6 +29,10 @@ class AuthorityUnreachableError(AuthorityError):
     """No answer within the retries. What was sent may have happened: send the same keys again."""
 
 
+class BrokenConstraintError(AuthorityError):
+    """The schema refused what the code thought it might write; nothing changed."""
+
+
 # Rolled back for sure: serialization failure, deadlock, lock and statement timeout, our own limit
 # on idle transactions, a server short of connections, memory or disk, or one that only reads since
 # a failover.

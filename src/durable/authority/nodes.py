@@ -17,6 +17,7 @@ from durable.model.resources import Resources
 from durable.model.text import PLAIN_TEXT
 
 MAX_NODES_PER_CALL = 10_000
+MAX_LEASE_SECONDS = 86_400
 AGENT = "durable_agent"
 OPERATOR = "durable_operator"
 
@@ -74,11 +75,13 @@ _DROP_DEVICES = text(f"""
      WHERE d.region = :region AND d.node = row.node AND NOT d.device = ANY(row.devices)
 """)
 
+# Never shorter than the lease before it: an older agent may still live by that one.
 _BEGIN_SESSIONS = text("""
     INSERT INTO regional.node_leases AS l (region, node, session, epoch, renewed_at, expires_at)
     SELECT :region, unnest(CAST(:nodes AS text[])), 1, :epoch, :now, :expires_at
         ON CONFLICT (region, node) DO UPDATE
-       SET session = l.session + 1, epoch = :epoch, renewed_at = :now, expires_at = :expires_at
+       SET session = l.session + 1, epoch = :epoch, renewed_at = :now,
+           expires_at = greatest(l.expires_at, :expires_at)
     RETURNING node, session
 """)
 
@@ -128,6 +131,7 @@ async def register_nodes(
     An agent that comes back after a fence calls this only once it has stopped what moved away.
     """
     assert len(nodes) <= MAX_NODES_PER_CALL, f"at most {MAX_NODES_PER_CALL} nodes per call"
+    assert 1 <= lease_ttl_seconds <= MAX_LEASE_SECONDS, f"a lease lasts 1 to {MAX_LEASE_SECONDS} s"
 
     async def work(connection: AsyncConnection) -> dict[NodeId, int]:
         known = await lock_region(connection, region)

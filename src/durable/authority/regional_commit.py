@@ -15,11 +15,10 @@ from datetime import datetime
 from typing import Any, Final, TypeGuard
 
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from durable.authority.connection import transact
-from durable.authority.errors import Fault, classify
+from durable.authority.errors import BrokenConstraintError
 from durable.authority.ledger import BudgetEntry, ClaimEntry, GrantEntry, Ledger, NodeEntry
 from durable.authority.rules import decide, refused
 from durable.model.ids import RegionId
@@ -57,11 +56,9 @@ async def commit_intents(
 
     try:
         return await transact(engine, once, doing=f"commit to {region}")
-    except DBAPIError as error:
-        if classify(error) is not Fault.CONSTRAINT:
-            raise
-    if len(intents) == 1:
-        return [await _record_broken(engine, region, intents[0])]
+    except BrokenConstraintError:
+        if len(intents) == 1:
+            return [await _record_broken(engine, region, intents[0])]
     # One of them broke a constraint that the rules should have seen: find it by itself, in the
     # order in which the batch would have been decided.
     alone: dict[int, Granted | Refused] = {}
