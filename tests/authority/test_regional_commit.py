@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from durable.authority import rules
+from durable.authority import reserve_rules
 from durable.authority.ledger import NodeEntry
 from durable.authority.nodes import cordon_node, register_nodes, renew_leases
 from durable.authority.observations import Observation, observe
@@ -420,7 +420,7 @@ async def test_a_constraint_that_the_rules_missed_refuses_the_culprit_alone(
     def blind(*_: object) -> None:
         return None
 
-    monkeypatch.setattr(rules, "_capacity_refuses", blind)
+    monkeypatch.setattr(reserve_rules, "_capacity_refuses", blind)
     fits, does_not, fits_too = await world.send(
         world.reserve(0), world.reserve(1, resources=Resources.of(9000)), world.reserve(2)
     )
@@ -438,8 +438,8 @@ async def test_a_batch_that_is_taken_apart_keeps_its_order(
     def blind(intent: Reserve, on: NodeEntry) -> Refused | None:
         return None if intent.slot == 0 else sighted(intent, on)
 
-    sighted = rules._capacity_refuses  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(rules, "_capacity_refuses", blind)
+    sighted = reserve_rules._capacity_refuses  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(reserve_rules, "_capacity_refuses", blind)
     whole = Resources.of(8000, 1024)
     culprit, low, high = await world.send(
         world.reserve(0, node="n2", resources=Resources.of(9000), priority=500),

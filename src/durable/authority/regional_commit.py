@@ -20,7 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from durable.authority.connection import transact
 from durable.authority.errors import BrokenConstraintError
 from durable.authority.ledger import BudgetEntry, ClaimEntry, GrantEntry, Ledger, NodeEntry
-from durable.authority.rules import decide, refused
+from durable.authority.reserve_rules import refused
+from durable.authority.rules import decide
 from durable.model.ids import RegionId
 from durable.model.intents import (
     OUTCOME,

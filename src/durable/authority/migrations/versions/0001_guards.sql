@@ -269,7 +269,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Residency, required labels and tenancy: the same rule as in rules.py, for rows.
+-- Residency, required labels and tenancy: the same rule as in reserve_rules.py, for rows.
 CREATE FUNCTION regional.may_run(
     tenant text, requirements jsonb, region text, zone text, labels jsonb, dedicated_to text
 ) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$

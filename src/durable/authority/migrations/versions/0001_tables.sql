@@ -1,4 +1,4 @@
--- The tables of revision 0001. `schema.py` is their definition in Python; a test holds the two equal.
+-- The tables of revision 0001. `schema/` is their definition in Python; a test holds the two equal.
 
 CREATE SCHEMA global;
 CREATE SCHEMA regional;

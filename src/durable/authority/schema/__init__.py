@@ -1,0 +1,11 @@
+"""The tables of the authority: what is true, and the shapes that untruth cannot take.
+
+Two sides that never meet in one transaction: `global` (tenants, quotas, policies, overrides) and
+`regional` (nodes, grants, reservations, bindings). They may live in one database or in several.
+Counters (`used_*`, `granted_*` sums) are written by the triggers of `guards.sql` alone.
+"""
+
+from durable.authority.schema import global_side, records, regional_side
+from durable.authority.schema.columns import metadata
+
+__all__ = ["global_side", "metadata", "records", "regional_side"]

@@ -1,0 +1,154 @@
+"""Tenants, quotas, books, slots, workloads, policies, overrides: facts that no region owns."""
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from durable.authority.schema.columns import (
+    amount_columns,
+    bounded,
+    integer_column,
+    json_column,
+    metadata,
+    one_of,
+    text_column,
+    time_column,
+)
+
+tenants = Table(
+    "tenants", metadata, Column("tenant", Text, primary_key=True), time_column("created_at"),
+    schema="global",
+)  # fmt: skip
+
+# `hard` is the limit in force; `target` is what was asked. They differ while a lowered quota waits
+# for usage to fall, and the difference is the sentence that says so.
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("tenant", Text, ForeignKey("global.tenants.tenant"), primary_key=True),
+    *amount_columns("hard_"),
+    *amount_columns("target_"),
+    *amount_columns("protected_"),
+    *amount_columns("granted_"),
+    bounded("granted_within_hard", "granted_", "hard_"),
+    bounded("target_within_hard", "target_", "hard_"),
+    bounded("protected_within_target", "protected_", "target_"),
+    schema="global",
+)
+
+grants_by_region = Table(
+    "grants",
+    metadata,
+    Column("tenant", Text, ForeignKey("global.quotas.tenant"), nullable=False),
+    text_column("region"),
+    *amount_columns("granted_"),
+    *amount_columns("held_"),
+    bounded("held_within_granted", "held_", "granted_"),
+    PrimaryKeyConstraint("tenant", "region"),
+    schema="global",
+)
+
+grant_transfers = Table(
+    "grant_transfers",
+    metadata,
+    Column("transfer", Text, primary_key=True),
+    Column("tenant", Text, ForeignKey("global.quotas.tenant"), nullable=False),
+    text_column("from_region", nullable=True),
+    text_column("to_region", nullable=True),
+    *amount_columns(),
+    text_column("state"),
+    text_column("actor"),
+    time_column("requested_at"),
+    time_column("settled_at", nullable=True),
+    bounded("amount_whole", ""),
+    one_of("state", "requested", "moved", "settled"),
+    CheckConstraint("(state = 'settled') = (settled_at IS NOT NULL)", name="settled_at"),
+    CheckConstraint("from_region IS DISTINCT FROM to_region", name="ends_differ"),
+    Index("grant_transfers_open", "tenant", postgresql_where=text("state <> 'settled'")),
+    schema="global",
+)
+
+workloads = Table(
+    "workloads",
+    metadata,
+    Column("tenant", Text, ForeignKey("global.tenants.tenant"), nullable=False),
+    text_column("workload"),
+    integer_column("generation"),
+    json_column("spec"),
+    Column("finalizers", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    time_column("delete_requested_at", nullable=True),
+    json_column("status", default="'{}'"),
+    integer_column("observed_generation", default="0"),
+    CheckConstraint("generation >= 1 AND observed_generation <= generation", name="generation"),
+    PrimaryKeyConstraint("tenant", "workload"),
+    schema="global",
+)
+
+# Which region may bind a slot is one fact with one row; a transfer is the only way to change it.
+# `number` counts the owners so far: a hand-over that arrives late is known by its old number. The
+# row stays when nobody owns the slot, so that numbers never start again.
+slot_owners = Table(
+    "slots",
+    metadata,
+    Column("tenant", Text, ForeignKey("global.tenants.tenant"), nullable=False),
+    text_column("workload"),
+    Column("slot", Integer, nullable=False),
+    text_column("region", nullable=True),
+    integer_column("number"),
+    text_column("transfer"),
+    time_column("since"),
+    CheckConstraint("slot >= 0 AND number >= 1", name="slot_whole"),
+    PrimaryKeyConstraint("tenant", "workload", "slot"),
+    schema="global",
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    json_column("spec"),
+    text_column("published_by"),
+    time_column("published_at"),
+    CheckConstraint("revision >= 1", name="revision_positive"),
+    schema="global",
+)
+
+overrides = Table(
+    "overrides",
+    metadata,
+    Column("override", Text, primary_key=True),
+    text_column("kind"),
+    json_column("scope"),
+    json_column("effect"),
+    text_column("actor"),
+    text_column("reason"),
+    Column("needs_approval", Boolean, nullable=False),
+    text_column("approver", nullable=True),
+    text_column("state"),
+    time_column("proposed_at"),
+    time_column("activated_at", nullable=True),
+    time_column("expires_at"),
+    time_column("latest_expiry"),
+    time_column("ended_at", nullable=True),
+    one_of("state", "proposed", "active", "expired", "revoked", "rejected"),
+    CheckConstraint("length(btrim(reason)) > 0", name="reason_given"),
+    CheckConstraint("approver IS NULL OR approver <> actor", name="second_person"),
+    CheckConstraint(
+        "state <> 'active' OR NOT needs_approval OR approver IS NOT NULL", name="approved"
+    ),
+    CheckConstraint(
+        "proposed_at < expires_at AND expires_at <= latest_expiry", name="time_limited"
+    ),
+    CheckConstraint("(ended_at IS NULL) = (state IN ('proposed', 'active'))", name="ended"),
+    schema="global",
+)

@@ -1,0 +1,97 @@
+"""What is only ever appended: outcomes, transitions, decisions and the audit."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
+
+from durable.authority.schema.columns import (
+    integer_column,
+    json_column,
+    metadata,
+    text_column,
+    time_column,
+)
+
+intents = Table(
+    "intents",
+    metadata,
+    text_column("region"),
+    text_column("key"),
+    Column("payload_sha256", LargeBinary, nullable=False),
+    json_column("outcome"),
+    integer_column("version"),
+    time_column("recorded_at"),
+    PrimaryKeyConstraint("region", "key"),
+    schema="regional",
+)
+
+transitions = Table(
+    "transitions",
+    metadata,
+    text_column("region"),
+    integer_column("version"),
+    Column("ordinal", BigInteger, Identity(always=True), nullable=False),
+    text_column("object"),
+    text_column("from_state", nullable=True),
+    text_column("to_state"),
+    text_column("actor"),
+    text_column("evidence"),
+    text_column("database_role"),
+    time_column("at"),
+    PrimaryKeyConstraint("region", "version", "ordinal"),
+    Index(None, "region", "object"),
+    schema="regional",
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    text_column("region"),
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("generation"),
+    Column("attempt", Integer, nullable=False),
+    Column("policy_revision", Integer, nullable=False),
+    integer_column("cache_version"),
+    json_column("evidence"),
+    time_column("decided_at"),
+    PrimaryKeyConstraint("region", "tenant", "workload", "generation", "attempt"),
+    schema="regional",
+)
+
+# One chain per region and one for the global side; each event's hash covers the one before it.
+audit_events = Table(
+    "events",
+    metadata,
+    text_column("chain"),
+    integer_column("sequence"),
+    time_column("at"),
+    text_column("actor"),
+    text_column("database_role"),
+    text_column("action"),
+    text_column("object"),
+    json_column("before", nullable=True),
+    json_column("after", nullable=True),
+    Column("hash", LargeBinary, nullable=False),
+    CheckConstraint("sequence >= 1", name="sequence_positive"),
+    PrimaryKeyConstraint("chain", "sequence"),
+    schema="audit",
+)
+
+audit_heads = Table(
+    "heads",
+    metadata,
+    Column("chain", Text, primary_key=True),
+    integer_column("sequence"),
+    Column("hash", LargeBinary, nullable=False),
+    schema="audit",
+)

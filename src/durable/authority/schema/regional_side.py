@@ -1,0 +1,361 @@
+"""Nodes, grants, claims and what is observed of them: everything one region decides alone."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from durable.authority.schema.columns import (
+    amount_columns,
+    bounded,
+    derived_column,
+    integer_column,
+    json_column,
+    metadata,
+    one_of,
+    text_column,
+    time_column,
+)
+
+# One row, written by the migration: whether this database serves the global side too.
+deployment = Table(
+    "deployment",
+    metadata,
+    Column("singleton", Boolean, primary_key=True, server_default=text("true")),
+    Column("serves_global", Boolean, nullable=False),
+    CheckConstraint("singleton", name="one_row"),
+    schema="regional",
+)
+
+# The coordination boundary: every regional transaction begins by locking this row.
+regions = Table(
+    "regions",
+    metadata,
+    Column("region", Text, primary_key=True),
+    integer_column("epoch", default="1"),
+    integer_column("version", default="0"),
+    integer_column("tokens_issued", default="0"),
+    Column("state", Text, nullable=False, server_default=text("'open'")),
+    *amount_columns("capacity_"),
+    *amount_columns("used_"),
+    one_of("state", "open", "fenced"),
+    CheckConstraint("epoch >= 1 AND version >= 0 AND tokens_issued >= 0", name="counters"),
+    CheckConstraint("region <> 'global'", name="name_free"),
+    bounded("used_whole", "used_"),
+    schema="regional",
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("node"),
+    text_column("zone"),
+    text_column("pool"),
+    *amount_columns("capacity_"),
+    *amount_columns("used_"),
+    json_column("labels", default="'{}'"),
+    json_column("taints", default="'[]'"),
+    text_column("dedicated_to", nullable=True),
+    Column("state", Text, nullable=False, server_default=text("'ready'")),
+    text_column("cordon_reason", nullable=True),
+    text_column("cordoned_by", nullable=True),
+    integer_column("changed_version"),
+    bounded("used_within_capacity", "used_", "capacity_"),
+    one_of("state", "ready", "unknown", "lost", "removed"),
+    CheckConstraint("(cordon_reason IS NULL) = (cordoned_by IS NULL)", name="cordon_owned"),
+    CheckConstraint("state <> 'removed' OR used_cpu_millis + used_memory_mib + used_gpus = 0",
+                    name="removed_empty"),
+    PrimaryKeyConstraint("region", "node"),
+    schema="regional",
+    # Counters change at every placement: room on the page keeps those updates off the indexes.
+    postgresql_with={"fillfactor": 70},
+)  # fmt: skip
+
+# What a node looked like at each version, so that an old snapshot can be rebuilt.
+node_history = Table(
+    "node_history",
+    metadata,
+    text_column("region"),
+    text_column("node"),
+    integer_column("version"),
+    json_column("attributes"),
+    PrimaryKeyConstraint("region", "node", "version"),
+    schema="regional",
+)
+
+# Apart from `nodes`: heartbeats take no region lock and must not queue behind placements.
+node_leases = Table(
+    "node_leases",
+    metadata,
+    text_column("region"),
+    text_column("node"),
+    integer_column("session"),
+    integer_column("epoch"),
+    time_column("renewed_at"),
+    time_column("expires_at"),
+    CheckConstraint("session >= 1 AND epoch >= 1", name="counters"),
+    ForeignKeyConstraint(["region", "node"], ["regional.nodes.region", "regional.nodes.node"]),
+    PrimaryKeyConstraint("region", "node"),
+    schema="regional",
+    postgresql_with={"fillfactor": 70},
+)
+
+devices = Table(
+    "devices",
+    metadata,
+    text_column("region"),
+    text_column("node"),
+    text_column("device"),
+    Column("healthy", Boolean, nullable=False, server_default=text("true")),
+    ForeignKeyConstraint(["region", "node"], ["regional.nodes.region", "regional.nodes.node"]),
+    PrimaryKeyConstraint("region", "node", "device"),
+    schema="regional",
+)
+
+device_holds = Table(
+    "device_holds",
+    metadata,
+    text_column("region"),
+    text_column("node"),
+    text_column("device"),
+    integer_column("token"),
+    ForeignKeyConstraint(
+        ["region", "node", "device"],
+        ["regional.devices.region", "regional.devices.node", "regional.devices.device"],
+    ),
+    PrimaryKeyConstraint("region", "node", "device"),
+    Index(None, "region", "token"),
+    schema="regional",
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("tenant"),
+    *amount_columns("granted_"),
+    *amount_columns("used_"),
+    *amount_columns("protected_"),
+    bounded("used_within_granted", "used_", "granted_"),
+    bounded("protected_within_granted", "protected_", "granted_"),
+    PrimaryKeyConstraint("region", "tenant"),
+    schema="regional",
+    postgresql_with={"fillfactor": 50},
+)
+
+# One row per half of a transfer that reached this region, less than zero where it was taken: sent
+# again it changes nothing, and their sum up to a version is the grant at that version.
+grant_changes = Table(
+    "grant_changes",
+    metadata,
+    text_column("region"),
+    text_column("transfer"),
+    text_column("tenant"),
+    *amount_columns(),
+    integer_column("version"),
+    time_column("at"),
+    PrimaryKeyConstraint("region", "transfer"),
+    schema="regional",
+)
+
+# A region's copy of the slots it owns. One row per slot, whatever the region: two regions that
+# share a database can never both own it. A slot that was taken away keeps its row and number.
+slots = Table(
+    "slots",
+    metadata,
+    text_column("tenant"),
+    text_column("workload"),
+    Column("slot", Integer, nullable=False),
+    text_column("region", nullable=True),
+    integer_column("number"),
+    PrimaryKeyConstraint("tenant", "workload", "slot"),
+    UniqueConstraint("region", "tenant", "workload", "slot"),
+    schema="regional",
+)
+
+recovery_budgets = Table(
+    "recovery_budgets",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("budget"),
+    *amount_columns(),
+    *amount_columns("used_"),
+    time_column("expires_at"),
+    text_column("incident", nullable=True),
+    bounded("used_within_budget", "used_", ""),
+    PrimaryKeyConstraint("region", "budget"),
+    schema="regional",
+)
+
+policy_states = Table(
+    "policy_states",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    Column("revision", Integer, nullable=False),
+    text_column("state"),
+    text_column("changed_by"),
+    time_column("changed_at"),
+    one_of("state", "published", "shadow", "canary", "active", "superseded", "rolled_back"),
+    PrimaryKeyConstraint("region", "revision"),
+    Index(
+        "policy_states_one_active", "region", unique=True,
+        postgresql_where=text("state = 'active'"),
+    ),
+    schema="regional",
+)  # fmt: skip
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("generation"),
+    Column("slots", ARRAY(Integer), nullable=False),
+    Column("priority", Integer, nullable=False),
+    text_column("state"),
+    text_column("pending_reason", nullable=True),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    time_column("enqueued_at"),
+    time_column("deadline"),
+    time_column("next_retry_at", nullable=True),
+    one_of("state", "pending", "reserved", "bound", "placed", "withdrawn", "timed_out"),
+    CheckConstraint("state <> 'pending' OR pending_reason IS NOT NULL", name="waits_with_reason"),
+    CheckConstraint("enqueued_at < deadline", name="waits_with_deadline"),
+    PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
+    schema="regional",
+)
+
+# `freed_version` is the version at which the claim on capacity, quota, devices and slot ended;
+# while it is null the claim counts, whether the reservation is held or has become a binding.
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    integer_column("token"),
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("generation"),
+    Column("slot", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    text_column("node"),
+    *amount_columns(),
+    Column("devices", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    text_column("budget", nullable=True),
+    json_column("requirements", default="'{}'"),
+    Column("priority", Integer, nullable=False),
+    Column("policy_revision", Integer, nullable=False),
+    integer_column("epoch"),
+    Column("state", Text, nullable=False, server_default=text("'held'")),
+    time_column("reserved_at"),
+    time_column("expires_at"),
+    time_column("ended_at", nullable=True),
+    integer_column("created_version"),
+    integer_column("changed_version"),
+    integer_column("freed_version", nullable=True),
+    text_column("actor"),
+    text_column("evidence"),
+    derived_column("claimed_slot", Integer, "CASE WHEN freed_version IS NULL THEN slot END"),
+    derived_column("bound_token", BigInteger, "CASE WHEN state = 'bound' THEN token END"),
+    one_of("state", "held", "bound", "released", "expired"),
+    bounded("amount_whole", ""),
+    CheckConstraint("cardinality(devices) = gpus", name="devices_match_gpus"),
+    CheckConstraint("reserved_at < expires_at", name="lease_has_length"),
+    CheckConstraint("(state = 'held') = (ended_at IS NULL)", name="ended_when_not_held"),
+    CheckConstraint("state <> 'held' OR freed_version IS NULL", name="held_claims"),
+    CheckConstraint(
+        "state NOT IN ('released', 'expired') OR freed_version IS NOT NULL", name="ended_frees"
+    ),
+    PrimaryKeyConstraint("region", "token"),
+    UniqueConstraint("region", "token", "state"),
+    ForeignKeyConstraint(
+        ["region", "tenant", "workload", "claimed_slot"],
+        [f"regional.slots.{column}" for column in ("region", "tenant", "workload", "slot")],
+    ),
+    # A bound reservation has a binding. Both rows arrive in one transaction, so it is checked at
+    # its end; the other direction is the binding's own reference.
+    ForeignKeyConstraint(
+        ["region", "bound_token"],
+        ["regional.bindings.region", "regional.bindings.token"],
+        deferrable=True,
+        initially="DEFERRED",
+        use_alter=True,
+    ),
+    Index(
+        "reservations_one_claim_per_slot", "tenant", "workload", "slot",
+        unique=True, postgresql_where=text("freed_version IS NULL"),
+    ),
+    Index(
+        "reservations_claims_by_node", "region", "node",
+        postgresql_where=text("freed_version IS NULL"),
+    ),
+    Index("reservations_changes", "region", "changed_version"),
+    Index(
+        "reservations_leases", "region", "expires_at", postgresql_where=text("state = 'held'")
+    ),
+    schema="regional",
+    postgresql_with={"fillfactor": 70},
+)  # fmt: skip
+
+# One row per reservation that became bound. It has the authority's part of the state only: what
+# runs, is ready or serves is observed, and `binding_status` merges the two.
+bindings = Table(
+    "bindings",
+    metadata,
+    text_column("region"),
+    integer_column("token"),
+    derived_column("reservation_state", Text, "'bound'::text"),
+    Column("state", Text, nullable=False, server_default=text("'bound'")),
+    time_column("bound_at"),
+    time_column("started_at", nullable=True),
+    time_column("stop_requested_at", nullable=True),
+    text_column("stop_reason", nullable=True),
+    time_column("released_at", nullable=True),
+    integer_column("changed_version"),
+    text_column("actor"),
+    text_column("evidence"),
+    one_of("state", "bound", "starting", "released"),
+    CheckConstraint("(state = 'released') = (released_at IS NOT NULL)", name="released_at"),
+    CheckConstraint("state <> 'starting' OR started_at IS NOT NULL", name="started_at"),
+    CheckConstraint("(stop_requested_at IS NULL) = (stop_reason IS NULL)", name="stop_reason"),
+    ForeignKeyConstraint(
+        ["region", "token", "reservation_state"],
+        [f"regional.reservations.{column}" for column in ("region", "token", "state")],
+    ),
+    PrimaryKeyConstraint("region", "token"),
+    schema="regional",
+    postgresql_with={"fillfactor": 70},
+)
+
+observations = Table(
+    "observations",
+    metadata,
+    text_column("region"),
+    integer_column("token"),
+    integer_column("session"),
+    integer_column("sequence"),
+    text_column("state"),
+    text_column("evidence"),
+    text_column("observer"),
+    time_column("received_at"),
+    one_of("state", "starting", "running", "ready", "serving", "failed", "stopped"),
+    ForeignKeyConstraint(
+        ["region", "token"], ["regional.bindings.region", "regional.bindings.token"]
+    ),
+    PrimaryKeyConstraint("region", "token"),
+    schema="regional",
+    postgresql_with={"fillfactor": 70},
+)
