@@ -53,5 +53,5 @@ lock: $(STAMP) ## Pin the newest allowed packages again
 
 .PHONY: clean
 clean: ## Remove what the targets made (a running stack must be stopped first)
-	@test ! -e .durable/stack.json || { echo "A stack may be running: run '$(BIN)/durable down' first."; exit 1; }
+	@for stack in $$(find .durable -maxdepth 2 -name stack.json 2>/dev/null); do echo "A stack may be running: run '$(BIN)/durable down --state-dir $$(dirname $$stack)' first."; exit 1; done
 	@rm -rf .venv .durable .pytest_cache .ruff_cache .hypothesis

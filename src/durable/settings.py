@@ -76,7 +76,7 @@ class Settings(BaseModel):
         given = {
             name.removeprefix(PREFIX).lower(): value
             for name, value in environment.items()
-            if name.startswith(PREFIX) and value
+            if name.startswith(PREFIX) and value.strip()
         }
         _refuse_unknown(given)
         if state_dir is not None:

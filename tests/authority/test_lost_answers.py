@@ -13,10 +13,10 @@ from durable.authority import connection as connection_module
 from durable.authority.connection import Databases, engine_for, transact
 from durable.authority.errors import AuthorityUnreachableError
 from durable.authority.invariants import violations
-from durable.authority.regions import read_region
+from durable.authority.regions import add_region, read_region
 from durable.model.intents import AnyIntent, Granted
 from tests.authority.lossy_proxy import Loses, LossyProxy
-from tests.authority.world import EAST, World, seconds
+from tests.authority.world import EAST, TEST, World, seconds
 
 
 async def _to_reserve(world: World) -> AnyIntent:
@@ -210,7 +210,10 @@ async def test_a_server_that_never_answers_ends_in_one_sentence(
     async with Databases(nobody) as databases:
         with pytest.raises(AuthorityUnreachableError) as caught:
             await read_region(databases, EAST)
-    assert "send the same request again" in str(caught.value)
+        assert "127.0.0.1:1" in str(caught.value)
+        assert "may have happened" not in str(caught.value), "it was only read"
+        with pytest.raises(AuthorityUnreachableError, match="send the same request again"):
+            await add_region(databases, EAST, TEST)
     assert "secret" not in str(caught.value)
 
 

@@ -87,6 +87,37 @@ def test_loading_again_changes_nothing(terminal: Terminal, manifest: Callable[[s
     second = terminal.json("fleet", "load", "-f", path)
     assert first["tenants"] == second["tenants"]
     assert first["regions"][0]["pools"] == second["regions"][0]["pools"]
+    assert first["regions"][0]["budgets"] == second["regions"][0]["budgets"]
+
+
+def test_loading_again_is_no_event(terminal: Terminal, manifest: Callable[[str], str]) -> None:
+    path = manifest(SMALL)
+    terminal.json("fleet", "load", "-f", path)
+    heads = terminal.json("audit", "head")
+    terminal.json("fleet", "load", "-f", path)
+    assert terminal.json("audit", "head") == heads
+
+
+def test_what_a_manifest_no_longer_names_is_left_and_told(
+    terminal: Terminal, manifest: Callable[[str], str]
+) -> None:
+    terminal.json("fleet", "load", "-f", manifest(SMALL))
+    less = SMALL[: SMALL.index("tenants:")].replace("count: 3", "count: 1")
+    shown = terminal.json("fleet", "load", "-f", manifest(less))
+    assert "2 nodes of us-east" in terminal.stderr
+    assert "tenants that it does not name: risk" in terminal.stderr
+    assert shown["regions"][0]["pools"][0]["nodes"] == 3
+
+
+def test_an_empty_state_dir_is_not_the_folder_one_is_in(terminal: Terminal) -> None:
+    assert terminal.run("status", "--state-dir", "") == 2
+    assert "empty" in terminal.stderr
+
+
+def test_the_hundredth_line_is_no_emoji(terminal: Terminal, manifest: Callable[[str], str]) -> None:
+    path = manifest("#\n" * 98 + "regions: 1\nsurprise: 1\n")
+    assert terminal.run("fleet", "load", "-f", path) == 2
+    assert ":100: document 1" in terminal.stderr
 
 
 def test_a_changed_manifest_moves_what_differs(
@@ -178,7 +209,8 @@ def test_the_audit_tells_who_did_what(terminal: Terminal, manifest: Callable[[st
     assert "Nothing was recorded yet" in terminal.stdout
     terminal.json("fleet", "load", "-f", manifest(SMALL))
     events = terminal.json("audit", "log")["events"]
-    assert {"add region", "set quota", "publish policy"} <= {event["action"] for event in events}
+    told = {event["action"] for event in events}
+    assert {"add region", "declare nodes", "set quota", "transfer grant"} <= told
     assert all(event["actor"].startswith("person:") for event in events)
     regional = terminal.json("audit", "log", "--chain", "us-east", "--last", "1")["events"]
     assert [event["chain"] for event in regional] == ["us-east"]

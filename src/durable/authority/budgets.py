@@ -16,7 +16,8 @@ from durable.model.resources import Resources
 ROLE = "durable_recovery"
 
 _READ = text("""
-    SELECT used_cpu_millis, used_memory_mib, used_gpus, incident
+    SELECT cpu_millis, memory_mib, gpus, used_cpu_millis, used_memory_mib, used_gpus, incident,
+           expires_at
       FROM regional.recovery_budgets WHERE region = :region AND budget = :budget
 """)
 
@@ -64,11 +65,30 @@ async def set_budget(
             actor=actor,
             action="set recovery budget",
             target=f"budget/{budget}",
-            after={"amount": str(amount), "expires_at": expires_at.isoformat()},
+            before=None if row is None else _told(amounts_of(row), row["expires_at"]),
+            after=_told(amount, expires_at),
         )
 
     engine = databases.at_region(region, ROLE)
     await transact(engine, work, doing=f"set recovery budget {budget}")
+
+
+def _told(amount: Resources, expires_at: datetime) -> dict[str, str]:
+    return {"amount": str(amount), "expires_at": expires_at.isoformat()}
+
+
+async def read_budget(
+    databases: Databases, region: RegionId, budget: BudgetId
+) -> tuple[Resources, datetime] | None:
+    """How much a budget keeps, and until when; None if there is none."""
+
+    async def work(connection: AsyncConnection) -> tuple[Resources, datetime] | None:
+        found = await connection.execute(_READ, {"region": region, "budget": budget})
+        row = found.mappings().one_or_none()
+        return None if row is None else (amounts_of(row), row["expires_at"])
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"read recovery budget {budget}")
 
 
 async def open_budget(

@@ -78,6 +78,7 @@ def engine_for(url: str, role: str, *, pool_size: int = 4) -> AsyncEngine:
         driver_url(url),
         pool_size=pool_size,
         max_overflow=0,
+        execution_options={"durable_role": role},
         connect_args={
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
             "connect_timeout": CONNECT_TIMEOUT_SECONDS,
@@ -156,16 +157,21 @@ async def transact(
                 with explained(doing):
                     raise
             if attempt + 1 == ATTEMPTS:
-                raise await _unreachable(doing, error) from error
+                raise await _unreachable(engine, doing, error) from error
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
         await asyncio.sleep(backoff * (0.5 + jitter.random() / 2))
     raise AssertionError("the loop returns or raises")
 
 
-async def _unreachable(doing: str, error: BaseException) -> AuthorityUnreachableError:
+async def _unreachable(
+    engine: AsyncEngine, doing: str, error: BaseException
+) -> AuthorityUnreachableError:
     refused = await asyncio.to_thread(is_refused_login, error)
-    cause = LOGIN_REFUSED if refused else f"PostgreSQL did not answer after {ATTEMPTS} tries"
+    place = f"{engine.url.host}:{engine.url.port or 5432}"
+    silent = f"PostgreSQL at {place} did not answer in {ATTEMPTS} tries; check that it runs there"
+    only_read = engine.get_execution_options().get("durable_role") == "durable_reader"
+    unknown = "; what was sent may have happened, so send the same request again"
     return AuthorityUnreachableError(
-        f"Could not {doing}: {cause}; it may or may not have happened, so send the same request "
-        "again."
+        f"Could not {doing}: {LOGIN_REFUSED if refused else silent}"
+        f"{'' if only_read or refused else unknown}."
     )

@@ -6,7 +6,8 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.budgets import set_budget
+from durable.authority.budgets import read_budget, set_budget
+from durable.authority.census import take_census
 from durable.authority.connection import Databases, transact
 from durable.authority.grants import GrantTransfer, protect, transfer_grant
 from durable.authority.nodes import MAX_NODES_PER_CALL, declare_nodes
@@ -58,23 +59,48 @@ async def apply_fleet(
     for tenant in fleet.tenants:
         report(f"Tenant {tenant.id}: {tenant.hard}")
         await _apply_tenant(databases, tenant, actor, request)
+    for line in await _left_alone(databases, fleet):
+        report(line)
 
 
 async def _apply_region(databases: Databases, region: Region, actor: ActorId) -> None:
     await add_region(databases, region.id, actor)
     nodes: Sequence[NodeSpec] = tuple(region.nodes())
     for first in range(0, len(nodes), MAX_NODES_PER_CALL):
-        await declare_nodes(databases, region.id, nodes[first : first + MAX_NODES_PER_CALL])
+        part = nodes[first : first + MAX_NODES_PER_CALL]
+        await declare_nodes(databases, region.id, part, actor=actor)
     headroom = region.recovery_headroom
-    if headroom is not None:
+    if headroom is None:
+        return
+    now = await _clock(databases, region.id)
+    kept = await read_budget(databases, region.id, headroom.id)
+    # Loading again does not put its end off: that is for somebody to decide when it has come.
+    if kept is None or kept[0] != headroom.resources or kept[1] <= now:
         await set_budget(
             databases,
             region.id,
             headroom.id,
             headroom.resources,
-            expires_at=await _clock(databases, region.id) + headroom.expires_in,
+            expires_at=now + headroom.expires_in,
             actor=actor,
         )
+
+
+async def _left_alone(databases: Databases, fleet: Fleet) -> list[str]:
+    """What is there and not in the manifest: it may be in use, so it is told, not removed."""
+    census = await take_census(databases)
+    declared = {region.id: sum(pool.count for pool in region.pools) for region in fleet.regions}
+    lines: list[str] = []
+    for region in census.regions:
+        extra = sum(pool.nodes for pool in region.pools) - declared.get(region.region.region, 0)
+        if extra > 0:
+            name = region.region.region
+            lines.append(f"Left as it is: {extra} nodes of {name} that the manifest does not name")
+    named = {tenant.id for tenant in fleet.tenants}
+    strangers = [c.quota.tenant for c in census.tenants if c.quota.tenant not in named]
+    if strangers:
+        lines.append(f"Left as it is: tenants that it does not name: {', '.join(strangers)}")
+    return lines
 
 
 async def _has_policy(databases: Databases, region: RegionId) -> bool:

@@ -9,6 +9,7 @@ what the books say, and the books at most the hard quota.
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority import audit
 from durable.authority.connection import Databases, transact
 from durable.authority.quota import (
     LOCK_QUOTA,
@@ -123,7 +124,16 @@ async def _write_down(databases: Databases, transfer: GrantTransfer) -> str:
         quota = locked.mappings().one_or_none()
         if quota is None:
             raise unknown_tenant(transfer.tenant)
-        await connection.execute(_WRITE_DOWN, {**asked, "actor": transfer.actor})
+        if (await connection.execute(_WRITE_DOWN, {**asked, "actor": transfer.actor})).rowcount:
+            await audit.append(
+                connection,
+                audit.GLOBAL_CHAIN,
+                actor=transfer.actor,
+                action="transfer grant",
+                target=f"tenant/{transfer.tenant}",
+                before={"region": transfer.from_region},
+                after={"region": transfer.to_region, "amount": str(transfer.amount)},
+            )
         found = await connection.execute(_LOCK_TRANSFER, {"transfer": transfer.id})
         row = found.mappings().one()
         if any(row[name] != value for name, value in asked.items()):

@@ -39,6 +39,8 @@ def _counter_is_the_sum(table: str, by: str) -> str:
     """
 
 
+AUDIT_PROMISE = "the audit's chains hold"
+
 PROMISES: dict[str, str] = {
     "S1: a slot has at most one active claim, in all regions together": """
         SELECT tenant, workload, slot, array_agg(region || '/' || token)
@@ -183,7 +185,7 @@ async def violations(connection: AsyncConnection) -> list[Violation]:
     return [
         *(Violation(names[number], shown) for number, shown in broken),
         *(
-            Violation("the audit's chains hold", report.sentence)
+            Violation(AUDIT_PROMISE, report.sentence)
             for report in await audit.verify(connection)
             if report.broken_at is not None
         ),

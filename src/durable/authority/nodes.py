@@ -49,6 +49,13 @@ _UPSERT_NODES = text(f"""
            capacity_gpus = excluded.capacity_gpus, taints = excluded.taints,
            dedicated_to = excluded.dedicated_to, changed_version = :version,
            state = CASE WHEN :registers THEN 'ready' ELSE n.state END
+     WHERE (n.zone, n.pool, n.labels, n.capacity_cpu_millis, n.capacity_memory_mib,
+            n.capacity_gpus, n.taints, n.dedicated_to)
+           IS DISTINCT FROM
+           (excluded.zone, excluded.pool, excluded.labels, excluded.capacity_cpu_millis,
+            excluded.capacity_memory_mib, excluded.capacity_gpus, excluded.taints,
+            excluded.dedicated_to)
+        OR (:registers AND n.state <> 'ready')
 """)
 
 _STRANDED = text(f"""
@@ -157,13 +164,23 @@ async def register_nodes(
     return await transact(engine, work, doing=f"register nodes of {region}")
 
 
-async def declare_nodes(databases: Databases, region: RegionId, nodes: Sequence[NodeSpec]) -> None:
+async def declare_nodes(
+    databases: Databases, region: RegionId, nodes: Sequence[NodeSpec], *, actor: ActorId
+) -> None:
     """Writes down what nodes there are; none takes work before its agent has registered it."""
     assert len(nodes) <= MAX_NODES_PER_CALL, f"at most {MAX_NODES_PER_CALL} nodes per call"
 
     async def work(connection: AsyncConnection) -> None:
         await lock_region(connection, region)
-        await _write_nodes(connection, region, nodes, registers=False)
+        if await _write_nodes(connection, region, nodes, registers=False):
+            await audit.append(
+                connection,
+                region,
+                actor=actor,
+                action="declare nodes",
+                target=f"region/{region}",
+                after={"nodes": len(nodes)},
+            )
 
     engine = databases.at_region(region, AGENT)
     await transact(engine, work, doing=f"declare nodes of {region}")
@@ -171,7 +188,8 @@ async def declare_nodes(databases: Databases, region: RegionId, nodes: Sequence[
 
 async def _write_nodes(
     connection: AsyncConnection, region: RegionId, nodes: Sequence[NodeSpec], *, registers: bool
-) -> None:
+) -> bool:
+    """Whether any of them is new or not what it was."""
     assert len({node.id for node in nodes}) == len(nodes), "each node is named once"
     gone = {"region": region, "nodes": [str(node.id) for node in nodes]}
     removed = (await connection.execute(_GONE, gone)).scalar_one_or_none()
@@ -184,9 +202,11 @@ async def _write_nodes(
     await _refuse_stranding(connection, region, nodes)
     named = {"region": region, "rows": json.dumps([_row(node) for node in nodes])}
     version = await advance_region(connection, region)
-    await connection.execute(_UPSERT_NODES, {**named, "version": version, "registers": registers})
+    how = {"version": version, "registers": registers}
+    changed = (await connection.execute(_UPSERT_NODES, {**named, **how})).rowcount
     await connection.execute(_DROP_DEVICES, named)
     await connection.execute(_ADD_DEVICES, named)
+    return changed > 0
 
 
 def _row(node: NodeSpec) -> dict[str, object]:

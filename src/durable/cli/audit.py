@@ -69,7 +69,8 @@ def log(
         print_json({"events": [event.model_dump(mode="json") for event in events]})
         return
     if not events:
-        results.print("Nothing was recorded yet.")
+        under = f" under {escape(chain)}; durable audit head lists the chains" if chain else " yet"
+        results.print(f"Nothing was recorded{under}.")
         return
     table = Table("When", "Chain", "Who", "Did", "To", "Role", box=box.SIMPLE)
     for event in events:

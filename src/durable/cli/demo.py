@@ -47,14 +47,12 @@ def _show(fleets: list[Fleet], place: Path, as_json: bool) -> None:
     if as_json:
         print_json({"fleet": census.model_dump(mode="json"), "promises_hold": not broken})
     else:
-        ui = load_settings(place).require_temporal_ui_url()
-        results.print(f"\nTemporal UI while it runs: {ui}\n")
         print_census(census)
         results.print(
             "Every promise of the authority holds."
             if not broken
             else f"[red]{len(broken)} promises do not hold: see durable promises.[/]"
         )
-        results.print("\nTo keep a stack running: durable up --detach, then durable status.\n")
+        results.print("\nTo keep a stack with Temporal's UI: .venv/bin/durable up --detach\n")
     if broken:
         raise typer.Exit(1)

@@ -24,7 +24,7 @@ File = Annotated[Path, typer.Option("--file", "-f", help="A fleet manifest (YAML
 
 @app.command()
 def load(file: File, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Bring the authority to what a manifest declares; loading it again changes nothing."""
+    """Add and change what a manifest declares; what it does not name is left and told."""
     fleets = load_manifest(file, Fleet)
     load_fleets(fleets, state_dir)
     _show(state_dir, as_json)

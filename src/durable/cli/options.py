@@ -8,10 +8,20 @@ import typer
 
 from durable.settings import Settings
 
+
+def _directory(text: str) -> Path:
+    # What an unset variable leaves behind must not mean the folder one happens to be in.
+    if not text.strip():
+        raise typer.BadParameter("it is empty; give a directory, or leave the option away")
+    return Path(text)
+
+
 StateDir = Annotated[
     Path | None,
     typer.Option(
         "--state-dir",
+        parser=_directory,
+        metavar="DIRECTORY",
         help="Where the stack keeps everything (or DURABLE_STATE_DIR; default .durable).",
         show_default=False,
     ),

@@ -1,6 +1,7 @@
 """What people and programs read: results on stdout, progress and errors on stderr."""
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -12,9 +13,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-# Not highlighted and not wrapped: a sentence or an address stays one line in a pipe.
-results = Console(highlight=False, soft_wrap=True)
-progress = Console(stderr=True, highlight=False, soft_wrap=True)
+PIPE_COLUMNS = 200
+
+
+def _width() -> int | None:
+    """A pipe has no edge to fit: tables in it are cut only where people asked for that."""
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return PIPE_COLUMNS if piped else None
+
+
+# Not highlighted and not wrapped: a sentence or an address stays one line in a pipe. No emoji: the
+# `:100:` of a file's hundredth line is not one.
+results = Console(highlight=False, soft_wrap=True, emoji=False, width=_width())
+progress = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def print_json(value: BaseModel | Mapping[str, Any]) -> None:

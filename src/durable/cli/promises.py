@@ -1,10 +1,16 @@
 """`durable promises`: asks the authority whether each of its promises holds right now."""
 
 import typer
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from durable.authority.invariants import PROMISES, Violation, violations_everywhere
+from durable.authority.invariants import (
+    AUDIT_PROMISE,
+    PROMISES,
+    Violation,
+    violations_everywhere,
+)
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, results
@@ -15,7 +21,9 @@ def promises(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     broken = with_authority(state_dir, violations_everywhere)
     if as_json:
         shown = [{"promise": found.promise, "row": found.row} for found in broken]
-        print_json({"holds": not broken, "promises": list(PROMISES), "violations": shown})
+        print_json(
+            {"holds": not broken, "promises": [*PROMISES, AUDIT_PROMISE], "violations": shown}
+        )
     else:
         _print_promises(broken)
     if broken:
@@ -23,11 +31,11 @@ def promises(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 
 def _print_promises(broken: list[Violation]) -> None:
-    rows = {found.promise: found.row for found in broken}
-    table = Table("Promise", "Holds")
-    for promise in dict.fromkeys([*PROMISES, *rows]):
-        row = rows.get(promise)
-        table.add_row(
-            escape(promise), "[green]yes[/]" if row is None else f"[red]no: {escape(row)}[/]"
-        )
+    table = Table("Promise", "Holds", box=box.SIMPLE)
+    for promise in (*PROMISES, AUDIT_PROMISE):
+        rows = [found.row for found in broken if found.promise == promise]
+        said = "[green]yes[/]" if not rows else f"[red]no: {escape(rows[0])}[/]"
+        table.add_row(escape(promise), said)
     results.print(table)
+    for found in broken:
+        results.print(f"{escape(found.promise)}: {escape(found.row)}")
