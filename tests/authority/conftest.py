@@ -60,7 +60,7 @@ def apart_templates(postgres: EmbeddedPostgres, template: str) -> Iterator[tuple
     """The global side with us-east, and us-west in a database of its own."""
     with (
         copied(postgres, "apart_template", template) as url,
-        copied(postgres, "apart_west_template", template) as west_url,
+        copied(postgres, "apart_west_template", "template1") as west_url,
     ):
         upgrade(west_url, serves_global=False)
         furnish(Databases(url, {WEST: west_url}), World.with_two_regions)

@@ -457,3 +457,23 @@ async def test_a_transfer_that_was_cut_off_is_finished_by_resuming(
     await resume_transfers(databases, BILLING)
     assert await split(databases) == (5, 3, 2)
     await assert_promises_hold(databases)
+
+
+async def test_transfers_that_cross_do_not_deadlock(neighbours: World) -> None:
+    databases = await billing(neighbours, hard=20, east=10, west=10)
+    before = await deadlocks(databases)
+    pairs = ((EAST, WEST), (WEST, EAST), (EAST, None), (None, WEST))
+    for turn in range(4):
+        crossing = [
+            transfer_grant(databases, moving(1, *ends, id=f"{turn}-{number}"))
+            for number, ends in enumerate(pairs)
+        ]
+        await asyncio.gather(*crossing, return_exceptions=True)
+    assert await deadlocks(databases) == before
+    await assert_promises_hold(databases)
+
+
+async def deadlocks(databases: Databases) -> int:
+    async with databases.at_global("durable_reader").connect() as connection:
+        query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        return (await connection.execute(query)).scalar_one()

@@ -67,6 +67,12 @@ ATTACKS = {
         VALUES ('us-east', 3, now(), 1, 'x', 'x')
     """,
     # S2: a node holds at most its capacity, a device has at most one holder
+    "S1 bind again what was released": """
+        DELETE FROM regional.bindings WHERE token = 4;
+        INSERT INTO regional.bindings (region, token, bound_at, changed_version, actor, evidence)
+        VALUES ('us-east', 4, now(), 1, 'x', 'x')
+    """,
+    "S1 forget the number of a slot": "DELETE FROM regional.slots WHERE slot = 5",
     "S2 reserve more cpu than the node has": reservation(cpu="7001"),
     "S2 reserve more memory than the node has": reservation(memory="40000"),
     "S2 reserve less than nothing": reservation(cpu="-1"),
@@ -152,8 +158,7 @@ ATTACKS = {
         DELETE FROM evil
     """,
     "S4 keep a node in use for somebody else": """
-        UPDATE regional.nodes SET dedicated_to = 'billing', changed_version = 1000
-         WHERE node = 'n1'
+        UPDATE regional.nodes SET dedicated_to = 'billing', changed_version = 4 WHERE node = 'n1'
     """,
     # S6: a reservation ends in exactly one of bound, released, expired
     "S6 begin bound": reservation(state="'bound'", ended_at="now()"),
@@ -204,6 +209,16 @@ ATTACKS = {
     "record: use up the versions": "UPDATE regional.regions SET version = 9223372036854775807",
     "record: use up the tokens": "UPDATE regional.regions SET tokens_issued = 9000000000",
     "record: take a token that was not issued": reservation(number="100"),
+    "record: use up a node's versions": """
+        UPDATE regional.nodes SET changed_version = 9223372036854775807 WHERE node = 'n1'
+    """,
+    "record: use up a node's sessions": """
+        UPDATE regional.node_leases SET session = 9223372036854775807
+    """,
+    "record: use up a slot's numbers": """
+        UPDATE regional.slots SET number = 9223372036854775807 WHERE slot = 5
+    """,
+    "record: forget a node's history": "DELETE FROM regional.node_history",
     "record: rewrite a node's history": """
         UPDATE regional.nodes SET labels = '{"a": "b"}', changed_version = 1 WHERE node = 'n1'
     """,
@@ -215,7 +230,6 @@ OWNER_MAY = {
     "record: forge an audit event",
     "S2 claim through a table of one's own",
     "S3 zero the granted sum through a table of one's own",
-    "S3 say that the books are elsewhere",
 }
 
 

@@ -178,6 +178,23 @@ def test_no_role_can_make_anything_of_its_own(database_url: str) -> None:
                 assert not asked(connection, "schema", role, schema, "CREATE")
 
 
+def test_migrating_takes_back_what_was_granted_by_hand(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("GRANT UPDATE ON regional.grants TO PUBLIC")
+        connection.execute("GRANT CREATE ON SCHEMA regional TO PUBLIC")
+        connection.execute("GRANT durable_commit TO durable_agent")
+    try:
+        upgrade(database_url)
+        with psycopg.connect(database_url) as connection:
+            for role in ("durable_reader", "durable_agent"):
+                assert not asked(connection, "table", role, "regional.grants", "UPDATE")
+                assert not asked(connection, "schema", role, "regional", "CREATE")
+            assert not asked(connection, "table", "durable_agent", "regional.intents", "INSERT")
+    finally:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("REVOKE durable_commit FROM durable_agent")
+
+
 def test_no_role_is_a_superuser_or_may_log_in_by_itself(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(

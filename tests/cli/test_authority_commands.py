@@ -140,12 +140,11 @@ def test_loading_again_leaves_the_active_policy_and_lost_nodes_alone(
     terminal.json("fleet", "load", "-f", path)
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE regional.policy_states SET state = 'rolled_back'")
-        connection.execute("UPDATE regional.nodes SET state = 'lost', changed_version = 99")
-        connection.execute("UPDATE regional.nodes SET changed_version = 100")
-        connection.commit()
-        for _ in range(100):
-            connection.execute("UPDATE regional.regions SET version = version + 1")
-        connection.commit()
+        connection.execute("UPDATE regional.regions SET version = version + 1")
+        connection.execute(
+            "UPDATE regional.nodes SET state = 'lost',"
+            " changed_version = (SELECT version FROM regional.regions)"
+        )
     terminal.json("fleet", "load", "-f", path)
     with psycopg.connect(database_url) as connection:
         states = connection.execute("SELECT DISTINCT state FROM regional.nodes").fetchall()
@@ -234,6 +233,17 @@ def test_a_broken_promise_is_shown_and_ends_in_one(
     assert "S2: a node's use is the sum of its claims" in terminal.stdout
     assert terminal.run("promises", "--json") == 1
     assert json.loads(terminal.stdout)["holds"] is False
+
+
+def test_a_database_by_another_name_still_serves_the_global_side(
+    terminal: Terminal, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alias = json.dumps({"us-east": database_url.replace("127.0.0.1", "localhost")})
+    monkeypatch.setenv("DURABLE_REGIONAL_DATABASE_URLS", alias)
+    assert terminal.json("migrate")["databases"] == 2
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("SELECT serves_global FROM regional.deployment").fetchone()
+    assert row == (True,)
 
 
 def test_migrating_again_is_harmless(terminal: Terminal) -> None:

@@ -79,13 +79,13 @@ def _told(amount: Resources, expires_at: datetime) -> dict[str, str]:
 
 async def read_budget(
     databases: Databases, region: RegionId, budget: BudgetId
-) -> tuple[Resources, datetime] | None:
-    """How much a budget keeps, and until when; None if there is none."""
+) -> tuple[Resources, datetime, str | None] | None:
+    """How much a budget keeps, until when, and for which incident; None if there is none."""
 
-    async def work(connection: AsyncConnection) -> tuple[Resources, datetime] | None:
+    async def work(connection: AsyncConnection) -> tuple[Resources, datetime, str | None] | None:
         found = await connection.execute(_READ, {"region": region, "budget": budget})
         row = found.mappings().one_or_none()
-        return None if row is None else (amounts_of(row), row["expires_at"])
+        return None if row is None else (amounts_of(row), row["expires_at"], row["incident"])
 
     engine = databases.at_region(region, "durable_reader")
     return await transact(engine, work, doing=f"read recovery budget {budget}")

@@ -74,8 +74,9 @@ async def _apply_region(databases: Databases, region: Region, actor: ActorId) ->
         return
     now = await _clock(databases, region.id)
     kept = await read_budget(databases, region.id, headroom.id)
-    # Loading again does not put its end off: that is for somebody to decide when it has come.
-    if kept is None or kept[0] != headroom.resources or kept[1] <= now:
+    # Loading again does not put its end off, and never under an incident that draws on it: that is
+    # for somebody to decide when it has come.
+    if kept is None or (kept[2] is None and (kept[0] != headroom.resources or kept[1] <= now)):
         await set_budget(
             databases,
             region.id,

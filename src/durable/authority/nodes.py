@@ -273,6 +273,7 @@ async def renew_leases(
     A node that is missing from the answer was replaced, fenced, or silent for too long: its agent
     stops what must not run without a lease, and registers again.
     """
+    assert 1 <= lease_ttl_seconds <= MAX_LEASE_SECONDS, f"a lease lasts 1 to {MAX_LEASE_SECONDS} s"
     rows = json.dumps([{"node": node, "session": session} for node, session in sessions.items()])
 
     async def work(connection: AsyncConnection) -> frozenset[NodeId]:

@@ -16,7 +16,7 @@ MAX_RESUMED = 1_000
 
 _OPEN = text("""
     SELECT * FROM global.grant_transfers WHERE tenant = :tenant AND state <> 'settled'
-     ORDER BY requested_at LIMIT :most
+     ORDER BY state = 'requested', requested_at LIMIT :most
 """)
 
 

@@ -184,7 +184,17 @@ def grant_statements() -> list[str]:
     Names come from the constants above alone; nothing here is a value from outside.
     """
     statements: list[str] = [
-        *(f"REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC" for schema in _SCHEMAS),
+        *(
+            f"REVOKE ALL ON {what}SCHEMA {schema} FROM PUBLIC"
+            for schema in _SCHEMAS
+            for what in ("", "ALL TABLES IN ", "ALL SEQUENCES IN ", "ALL FUNCTIONS IN ")
+        ),
+        # No role of ours is a member of another: that would be the privileges of both.
+        "DO $$ DECLARE pair record; BEGIN FOR pair IN"
+        " SELECT r.rolname AS role, m.rolname AS member FROM pg_auth_members AS a"
+        " JOIN pg_roles AS r ON r.oid = a.roleid JOIN pg_roles AS m ON m.oid = a.member"
+        " WHERE starts_with(r.rolname, 'durable_') AND starts_with(m.rolname, 'durable_')"
+        " LOOP EXECUTE format('REVOKE %I FROM %I', pair.role, pair.member); END LOOP; END $$",
         "DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC',"
         " current_database()); END $$",
     ]

@@ -1,12 +1,18 @@
 """Following regions by version: a notification is a hint, and every gap ends in a full read."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
 import psycopg
 
-from durable.authority.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, driver_url
+from durable.authority.connection import (
+    CONNECT_TIMEOUT_SECONDS,
+    KEEPALIVE,
+    STATEMENT_TIMEOUT_SECONDS,
+    driver_url,
+)
 from durable.authority.errors import explained
 from durable.model.ids import RegionId
 
@@ -44,10 +50,13 @@ async def watch(
             tcp_user_timeout=KEEPALIVE["tcp_user_timeout"],
         )
         async with connection:
-            await connection.execute("SET ROLE durable_reader")
-            await connection.execute("LISTEN durable_regions")
+            async with asyncio.timeout(STATEMENT_TIMEOUT_SECONDS):
+                await connection.execute("SET ROLE durable_reader")
+                await connection.execute("LISTEN durable_regions")
             while True:
-                for change in await _versions(connection, regions):
+                async with asyncio.timeout(STATEMENT_TIMEOUT_SECONDS):
+                    changes = await _versions(connection, regions)
+                for change in changes:
                     yield change
                 # Closed by name: it holds the connection's lock, and whoever stops following in
                 # the middle of it would wait for that lock to close the connection.

@@ -1,6 +1,6 @@
 """`durable migrate`: brings the authority's databases to this release's schema."""
 
-from durable.authority.migrations import head_revision, upgrade
+from durable.authority.migrations import head_revision, upgrade_all
 from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import print_json, results
 
@@ -9,11 +9,9 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Migrate every database of the settings; again changes nothing."""
     settings = load_settings(state_dir)
     home = settings.require_database_url()
-    urls = dict.fromkeys([home, *settings.regional_database_urls.values()])
-    for url in urls:
-        upgrade(url, serves_global=url == home)
+    count = upgrade_all(home, settings.regional_database_urls.values())
     if as_json:
-        print_json({"revision": head_revision(), "databases": len(urls)})
+        print_json({"revision": head_revision(), "databases": count})
     else:
-        several = f"{len(urls)} databases are" if len(urls) > 1 else "The database is"
+        several = f"{count} databases are" if count > 1 else "The database is"
         results.print(f"{several} at revision {head_revision()}.")

@@ -1,5 +1,6 @@
 """`durable demo`: starts a stack of its own, shows what it can do so far, and stops it."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from durable.cli.stack import show_event
 from durable.embedded.detached import start_detached
 from durable.embedded.shutdown import stop_stack
 from durable.model.fleet import Fleet
+from durable.stack_record import StackError
 
 OWN_STATE_DIR = Path(".durable/demo")
 
@@ -29,8 +31,14 @@ def demo(
 ) -> None:
     """Start a stack, load a fleet, show it, check every promise, and stop."""
     fleets = load_manifest(file, Fleet)
-    place = state_dir or OWN_STATE_DIR
-    load_settings(place)
+    settings = load_settings(state_dir)
+    if settings.database_url or settings.temporal_address:
+        raise StackError(
+            "The demo loads a fleet of its own and must not do so into yours: unset "
+            "DURABLE_DATABASE_URL and DURABLE_TEMPORAL_ADDRESS first."
+        )
+    named = state_dir is not None or os.environ.get("DURABLE_STATE_DIR", "").strip()
+    place = settings.state_dir if named else OWN_STATE_DIR
     with Steps() as steps:
         start_detached(place, lambda event: show_event(steps, event))
         try:

@@ -61,9 +61,10 @@ def _stop(supervisor: subprocess.Popen[bytes], path: Path) -> None:
     except subprocess.TimeoutExpired:
         supervisor.kill()
         supervisor.wait(STOP_DEADLINE_SECONDS)
-        # If the lock is held it was never ours, and neither is what runs there.
-        if not is_running(path):
-            stop_stack(path)
+    # It may have died before it could clean up. If the lock is held it was never ours, and neither
+    # is what runs there.
+    if not is_running(path):
+        stop_stack(path)
 
 
 def _follow(hear: int, report: Report, log: Path) -> None:

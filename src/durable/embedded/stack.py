@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from durable.authority.errors import AuthorityError
-from durable.authority.migrations import upgrade
+from durable.authority.migrations import upgrade_all
 from durable.embedded.errors import StackError
 from durable.embedded.namespace import register
 from durable.embedded.ports import HOST
@@ -24,7 +25,7 @@ def start_stack(supervisor: Supervisor, settings: Settings) -> None:
     """Bring every part up, or use the one that the settings name."""
     database_url = _postgres(supervisor, settings.database_url)
     with supervisor.step("Migrate the database"):
-        _migrate(database_url)
+        _migrate(database_url, settings.regional_database_urls.values())
     address = _temporal(supervisor, settings)
     with supervisor.step(f"Register namespace {settings.temporal_namespace}"):
         asyncio.run(register(settings, address))
@@ -45,9 +46,9 @@ def _postgres(supervisor: Supervisor, theirs: str | None) -> str:
     return url
 
 
-def _migrate(database_url: str) -> None:
+def _migrate(database_url: str, regional: Iterable[str]) -> None:
     try:
-        upgrade(database_url)
+        upgrade_all(database_url, regional)
     except AuthorityError as error:
         raise StackError(str(error)) from error
 

@@ -1,5 +1,6 @@
 """Brings a database to this release's schema, and its roles to their exact grants."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from alembic import command
@@ -7,11 +8,12 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
-from durable.authority.connection import CONNECT_TIMEOUT_SECONDS, driver_url
+from durable.authority.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, driver_url
 from durable.authority.errors import explained
 from durable.authority.roles import grant_statements
 
 LOCK_KEY = 0x6475_7261  # "dura": two upgrades of one database take turns
+LOCK_TIMEOUT_SECONDS = 60  # how long one waits for the other
 
 
 def _config() -> Config:
@@ -29,7 +31,8 @@ def head_revision() -> str:
 
 _SERVES = text("""
     INSERT INTO regional.deployment (serves_global) VALUES (:serves_global)
-        ON CONFLICT (singleton) DO UPDATE SET serves_global = excluded.serves_global
+        ON CONFLICT (singleton) DO UPDATE SET serves_global = true
+     WHERE excluded.serves_global AND NOT deployment.serves_global
 """)
 
 
@@ -37,11 +40,17 @@ def upgrade(url: str, *, serves_global: bool = True) -> None:
     """Migrates to the newest revision and re-applies every role's grants, in one transaction.
 
     A database that serves regions alone is told so: there, nothing can be checked against the
-    global side's books.
+    global side's books. One that serves the global side stays so, by whichever name it is called.
     """
     with explained("migrate the database"):
+        limits = f"-c lock_timeout={LOCK_TIMEOUT_SECONDS}s"
         engine = create_engine(
-            driver_url(url), connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS}
+            driver_url(url),
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "options": limits,
+                **KEEPALIVE,
+            },
         )
         try:
             with engine.begin() as connection:
@@ -54,3 +63,12 @@ def upgrade(url: str, *, serves_global: bool = True) -> None:
                     connection.execute(text(statement))
         finally:
             engine.dispose()
+
+
+def upgrade_all(home: str, regional: Iterable[str]) -> int:
+    """Migrates the global side's database and every other; answers how many there are."""
+    upgrade(home)
+    others = set(regional) - {home}
+    for url in sorted(others):
+        upgrade(url, serves_global=False)
+    return 1 + len(others)

@@ -72,8 +72,7 @@ WHEN (OLD.state = 'released' OR (OLD.state = 'starting' AND NEW.state = 'bound')
 EXECUTE FUNCTION regional.refuse('a binding moves bound, starting, released, and never back');
 
 CREATE TRIGGER bindings_are_not_deleted BEFORE DELETE ON regional.bindings FOR EACH ROW
-WHEN (OLD.state <> 'released')
-EXECUTE FUNCTION regional.refuse('an active binding is released, never deleted');
+EXECUTE FUNCTION regional.refuse('a binding is released, never deleted');
 
 CREATE FUNCTION regional.free_released() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -194,6 +193,11 @@ EXECUTE FUNCTION regional.account_claims();
 CREATE FUNCTION regional.account_capacity() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF EXISTS (SELECT FROM changed JOIN regional.regions AS r USING (region)
+                WHERE changed.changed_version > r.version) THEN
+        RAISE EXCEPTION 'a node changes under a version that its region has reached'
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
     IF TG_OP = 'INSERT' THEN
         UPDATE regional.regions AS r
            SET capacity_cpu_millis = r.capacity_cpu_millis + c.cpu_millis,
@@ -363,25 +367,24 @@ EXECUTE FUNCTION regional.refuse('a device is held and freed only by reservation
 CREATE FUNCTION global.account_grants() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF TG_OP IN ('UPDATE', 'DELETE') THEN
-        UPDATE global.quotas
-           SET granted_cpu_millis = granted_cpu_millis - OLD.granted_cpu_millis,
-               granted_memory_mib = granted_memory_mib - OLD.granted_memory_mib,
-               granted_gpus = granted_gpus - OLD.granted_gpus
-         WHERE tenant = OLD.tenant;
+    IF TG_OP = 'UPDATE' THEN
+        NEW.granted_cpu_millis := NEW.granted_cpu_millis - OLD.granted_cpu_millis;
+        NEW.granted_memory_mib := NEW.granted_memory_mib - OLD.granted_memory_mib;
+        NEW.granted_gpus := NEW.granted_gpus - OLD.granted_gpus;
     END IF;
-    IF TG_OP IN ('INSERT', 'UPDATE') THEN
-        UPDATE global.quotas
-           SET granted_cpu_millis = granted_cpu_millis + NEW.granted_cpu_millis,
-               granted_memory_mib = granted_memory_mib + NEW.granted_memory_mib,
-               granted_gpus = granted_gpus + NEW.granted_gpus
-         WHERE tenant = NEW.tenant;
-    END IF;
+    UPDATE global.quotas
+       SET granted_cpu_millis = granted_cpu_millis + NEW.granted_cpu_millis,
+           granted_memory_mib = granted_memory_mib + NEW.granted_memory_mib,
+           granted_gpus = granted_gpus + NEW.granted_gpus
+     WHERE tenant = NEW.tenant;
     RETURN NULL;
 END $$;
 
-CREATE TRIGGER a_sums AFTER INSERT OR UPDATE OR DELETE ON global.grants FOR EACH ROW
-EXECUTE FUNCTION global.account_grants();
+-- Only when what is granted changes: what a region holds changes with the region's lock held, and
+-- must not wait for the quota's, which others take first.
+CREATE TRIGGER a_sums
+AFTER INSERT OR UPDATE OF granted_cpu_millis, granted_memory_mib, granted_gpus ON global.grants
+FOR EACH ROW EXECUTE FUNCTION global.account_grants();
 
 CREATE TRIGGER sums_begin_at_zero BEFORE INSERT ON global.quotas FOR EACH ROW
 WHEN ((NEW.granted_cpu_millis, NEW.granted_memory_mib, NEW.granted_gpus) <> (0, 0, 0))
@@ -405,7 +408,7 @@ BEGIN
        SET held_cpu_millis = NEW.granted_cpu_millis, held_memory_mib = NEW.granted_memory_mib,
            held_gpus = NEW.granted_gpus
      WHERE tenant = NEW.tenant AND region = NEW.region;
-    IF NOT FOUND AND (SELECT serves_global FROM regional.deployment) THEN
+    IF NOT FOUND AND coalesce((SELECT serves_global FROM regional.deployment), true) THEN
         RAISE EXCEPTION 'a region holds no grant that the global side did not give'
             USING ERRCODE = 'integrity_constraint_violation';
     END IF;
@@ -425,6 +428,10 @@ WHEN (pg_trigger_depth() = 0
           IS DISTINCT FROM
           (NEW.tenant, NEW.region, NEW.held_cpu_millis, NEW.held_memory_mib, NEW.held_gpus))
 EXECUTE FUNCTION regional.refuse('what a region holds changes only with its own grant');
+
+CREATE TRIGGER serves_what_it_serves BEFORE UPDATE OR DELETE ON regional.deployment FOR EACH ROW
+WHEN (OLD.serves_global)
+EXECUTE FUNCTION regional.refuse('a database that serves the global side goes on doing so');
 
 CREATE TRIGGER books_are_not_deleted BEFORE DELETE ON global.grants FOR EACH ROW
 EXECUTE FUNCTION regional.refuse('a grant is lowered to zero, never deleted');
@@ -467,6 +474,11 @@ CREATE FUNCTION regional.record_bindings() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
+        IF EXISTS (SELECT FROM changed JOIN regional.reservations AS r USING (region, token)
+                    WHERE r.freed_version IS NOT NULL) THEN
+            RAISE EXCEPTION 'a claim that was freed is not bound again'
+                USING ERRCODE = 'integrity_constraint_violation';
+        END IF;
         INSERT INTO regional.transitions
                (region, version, object, from_state, to_state, actor, evidence, database_role, at)
         SELECT region, changed_version, 'binding/' || token, NULL, state, actor, evidence,
@@ -504,7 +516,7 @@ DECLARE
 BEGIN
     FOREACH record_table IN ARRAY ARRAY[
         'regional.intents', 'regional.transitions', 'regional.decisions', 'regional.grant_changes',
-        'global.policies', 'audit.events'
+        'regional.node_history', 'global.policies', 'audit.events'
     ] LOOP
         EXECUTE format(
             'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %s
@@ -514,7 +526,7 @@ BEGIN
     FOREACH record_table IN ARRAY ARRAY[
         'regional.regions', 'regional.nodes', 'regional.grants', 'regional.slots',
         'regional.reservations', 'regional.bindings', 'regional.device_holds', 'regional.devices',
-        'regional.recovery_budgets', 'regional.node_history', 'regional.deployment',
+        'regional.recovery_budgets', 'regional.deployment',
         'global.quotas', 'global.grants',
         'global.slots', 'audit.heads'
     ] LOOP
@@ -551,17 +563,27 @@ END $$;
 
 -- ── slots change hands by number ────────────────────────────────────────────────────────────────
 
+CREATE TRIGGER slots_are_not_deleted BEFORE DELETE ON regional.slots FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a slot is given up, never deleted: its number is remembered');
+
+CREATE TRIGGER slots_are_not_deleted BEFORE DELETE ON global.slots FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a slot is given up, never deleted: its number is remembered');
+
 CREATE TRIGGER numbers_only_advance BEFORE UPDATE ON regional.slots FOR EACH ROW
-WHEN (NEW.number < OLD.number
+WHEN (NEW.number NOT BETWEEN OLD.number AND OLD.number + 1000000
       OR (NEW.number = OLD.number AND NEW.region IS NOT NULL
           AND NEW.region IS DISTINCT FROM OLD.region))
 EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a higher number');
 
 CREATE TRIGGER numbers_only_advance BEFORE UPDATE ON global.slots FOR EACH ROW
-WHEN (NEW.number < OLD.number
+WHEN (NEW.number NOT IN (OLD.number, OLD.number + 1)
       OR (NEW.number = OLD.number AND NEW.region IS NOT NULL
           AND NEW.region IS DISTINCT FROM OLD.region))
 EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a higher number');
+
+CREATE TRIGGER sessions_only_advance BEFORE UPDATE ON regional.node_leases FOR EACH ROW
+WHEN (NEW.session NOT IN (OLD.session, OLD.session + 1))
+EXECUTE FUNCTION regional.refuse('the sessions of a node advance one by one');
 
 -- ── what is final stays so ──────────────────────────────────────────────────────────────────────
 
