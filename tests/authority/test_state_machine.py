@@ -312,7 +312,7 @@ def test_every_promise_holds_after_every_step(new_database: Callable[[], str]) -
     run_state_machine_as_test(
         cast(Any, lambda: Authority(new_database())),
         settings=settings(
-            max_examples=35,
+            max_examples=25,
             stateful_step_count=50,
             deadline=None,
             # Without shrinking: a step asks a real server, and a failure prints its steps anyway.
