@@ -16,6 +16,7 @@ from durable.model.intents import Granted, Refused
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Capacity, Resources
 from tests.authority.promises import assert_promises_hold
+from tests.authority.waiting import until_waiting
 from tests.authority.world import EAST, WEST, World, node
 
 ROOMY = Capacity(cpu_millis=1_000_000, memory_mib=1_000_000)
@@ -192,22 +193,9 @@ async def test_whoever_waits_hears_when_the_queue_itself_is_cancelled(
         await commits.__aenter__()
         caller = asyncio.create_task(commits.submit(ready_world.reserve(0)))
         if started:
-            await until_one_waits(gate)
+            await until_waiting(gate)
         runner = commits._runner  # pyright: ignore[reportPrivateUsage]
         assert runner is not None
         runner.cancel()
         with pytest.raises(AuthorityUnreachableError, match="send the same intent again"):
             await caller
-
-
-async def until_one_waits(gate: psycopg.AsyncConnection) -> None:
-    for _ in range(2_000):
-        await gate.execute("SELECT pg_stat_clear_snapshot()")
-        row = await gate.execute(
-            "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            " AND datname = current_database()"
-        )
-        if await row.fetchone() is not None:
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("nobody came to wait for the region")

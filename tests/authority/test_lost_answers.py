@@ -16,6 +16,7 @@ from durable.authority.invariants import violations
 from durable.authority.regions import add_region, read_region
 from durable.model.intents import AnyIntent, Granted
 from tests.authority.lossy_proxy import Loses, LossyProxy
+from tests.authority.waiting import until_waiting
 from tests.authority.world import EAST, TEST, World, seconds
 
 
@@ -111,7 +112,8 @@ async def test_a_backend_that_is_terminated_in_the_middle_is_tried_again(
     async with await psycopg.AsyncConnection.connect(database_url) as gate:
         await gate.execute("SELECT FROM regional.regions FOR UPDATE")
         writer = asyncio.create_task(world.granted(world.reserve()))
-        await _when_waiting(gate, "SELECT pg_terminate_backend(pid)")
+        (waiting,) = await until_waiting(gate)
+        await gate.execute("SELECT pg_terminate_backend(%s)", [waiting])
         await gate.commit()
     assert (await writer).token == 1
     await assert_clean(world)
@@ -127,7 +129,7 @@ async def test_a_wait_for_the_lock_that_times_out_is_tried_again(
         async with await psycopg.AsyncConnection.connect(database_url) as gate:
             await gate.execute("SELECT FROM regional.regions FOR UPDATE")
             writer = asyncio.create_task(hasty.granted(hasty.reserve()))
-            first = await _when_waiting(gate, "SELECT pid")
+            (first,) = await until_waiting(gate)
             await _until_gone(gate, first)
             await gate.commit()
         assert (await writer).token == 1
@@ -220,21 +222,6 @@ async def test_a_server_that_never_answers_ends_in_one_sentence(
 async def assert_clean(world: World) -> None:
     async with world.databases.at_global("durable_reader").connect() as connection:
         assert await violations(connection) == []
-
-
-async def _when_waiting(gate: psycopg.AsyncConnection, act: str) -> int:
-    """Acts on the backend that waits for a lock, once there is one."""
-    for _ in range(2_000):
-        row = await gate.execute(
-            f"{act}, pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            " AND datname = current_database()".encode()
-        )
-        found = await row.fetchone()
-        if found is not None:
-            return found[1]
-        await gate.execute("SELECT pg_stat_clear_snapshot()")
-        await asyncio.sleep(0.005)
-    raise AssertionError("nobody came to wait")
 
 
 async def _until_gone(gate: psycopg.AsyncConnection, pid: int) -> None:

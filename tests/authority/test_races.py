@@ -13,6 +13,7 @@ from durable.authority.regions import fence_region
 from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
+from tests.authority.waiting import until_waiting
 from tests.authority.world import EAST, TEST, World, node, seconds
 
 
@@ -30,27 +31,13 @@ async def raced(
     async with await psycopg.AsyncConnection.connect(database_url) as gate:
         await gate.execute("SELECT FROM regional.regions WHERE region = 'us-east' FOR UPDATE")
         tasks = [asyncio.create_task(world.send(intent)) for world, intent in (first, second)]
-        await _both_wait(gate)
+        await until_waiting(gate, 2)
         await gate.commit()
     outcomes = [outcome for sent in await asyncio.gather(*tasks) for outcome in sent]
     async with first[0].databases.at_global("durable_reader").connect() as connection:
         assert await violations(connection) == []
     granted = [outcome for outcome in outcomes if isinstance(outcome, Granted)]
     return granted, [outcome for outcome in outcomes if isinstance(outcome, Refused)]
-
-
-async def _both_wait(gate: psycopg.AsyncConnection) -> None:
-    for _ in range(2_000):
-        row = await gate.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            " AND datname = current_database()"
-        )
-        if await row.fetchone() == (2,):
-            return
-        # A new snapshot of the activity, without ending the transaction that holds the lock.
-        await gate.execute("SELECT pg_stat_clear_snapshot()")
-        await asyncio.sleep(0.005)
-    raise AssertionError("the two writers never came to wait for the region")
 
 
 async def test_the_last_gpu_goes_to_one(world: World, other: World, database_url: str) -> None:
@@ -153,7 +140,7 @@ async def test_a_fence_that_wins_the_lock_stops_the_writer_behind_it(
         )
         late = world.release(token, cause=ReleaseCause.NODE_LOST)
         writer = asyncio.create_task(world.send(late))
-        await _both_wait(gate)
+        await until_waiting(gate, 2)
         await gate.commit()
     await fence
     (outcome,) = await writer
