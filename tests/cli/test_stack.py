@@ -185,7 +185,8 @@ def test_an_impatient_person_leaves_nothing_behind(durable: Durable) -> None:
             assert up.stderr is not None
             assert f"Using postgres at {HOST}:{port}" in up.stderr.readline()
             up.send_signal(signal.SIGINT)
-            assert up.wait(DEADLINE_SECONDS) == 130
+            code = up.wait(DEADLINE_SECONDS)
+            assert code == 130, up.stderr.read()
     assert nothing_left(durable)
 
 

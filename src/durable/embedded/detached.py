@@ -15,7 +15,7 @@ from durable.embedded.errors import StackError, disk_error
 from durable.embedded.events import Event, Report
 from durable.embedded.shutdown import stop_stack
 from durable.embedded.state import StateDirectory
-from durable.stack_record import is_running
+from durable.stack_record import is_running, read_record
 
 START_DEADLINE_SECONDS = 600.0
 STOP_DEADLINE_SECONDS = 90.0
@@ -61,9 +61,9 @@ def _stop(supervisor: subprocess.Popen[bytes], path: Path) -> None:
     except subprocess.TimeoutExpired:
         supervisor.kill()
         supervisor.wait(STOP_DEADLINE_SECONDS)
-    # It may have died before it could clean up. If the lock is held it was never ours, and neither
-    # is what runs there.
-    if not is_running(path):
+    # A record that it left tells that it died before it could clean up. If the lock is held it was
+    # never ours, and neither is what runs there.
+    if not is_running(path) and read_record(path) is not None:
         stop_stack(path)
 
 
