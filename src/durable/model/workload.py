@@ -1,26 +1,107 @@
 """What somebody wants to run, and how far it has come."""
 
 from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from durable.model.ids import Generation, TenantId, WorkloadName
+from durable.model.durations import Duration
+from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.intents import Requirements
+from durable.model.labels import LabelKey, Labels, LabelValue, TaintEffect
 from durable.model.resources import Resources
+from durable.model.running import Run
 from durable.model.value import Value
 
 MAX_REPLICAS = 10_000
+Weight = Annotated[int, Field(ge=0, le=1_000)]
+
+
+class WorkloadKind(StrEnum):
+    """A service runs until it is told to stop; a job runs until it is done."""
+
+    SERVICE = "service"
+    JOB = "job"
+
+
+class Toleration(Value):
+    """Lets work come to nodes with this taint; without a value or an effect, with any of them."""
+
+    key: LabelKey
+    value: LabelValue | None = None
+    effect: TaintEffect | None = None
+
+
+class Spread(Value):
+    """How unevenly replicas of one region may lie: the fullest place beside the emptiest."""
+
+    zone_max_skew: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    node_max_skew: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    max_per_node: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+
+
+class Deadlines(Value):
+    """How long each wait may last before somebody is told."""
+
+    placed: Duration = timedelta(hours=1)
+    started: Duration = timedelta(minutes=2)
+    ready: Duration = timedelta(minutes=5)
 
 
 class WorkloadSpec(Value):
     """The desired state: so many replicas of this size, wherever the requirements allow."""
 
+    kind: WorkloadKind = WorkloadKind.SERVICE
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
     resources: Resources
     priority: Annotated[int, Field(ge=0, le=1000)] = 100
     requirements: Requirements = Requirements()
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = ()
+    # Where it would rather be; unlike a requirement this excludes nothing.
+    prefers: Labels = Field(default={})
+    spread: Spread = Spread()
+    # The share of each region; a region that is not named gets 1, one with 0 gets nothing.
+    weights: Annotated[Mapping[RegionId, Weight], Field(max_length=64)] = Field(default={})
+    # A gang starts together, in one region: all of it, or at least `minimum` of it.
     all_or_nothing: bool = False
+    minimum: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    # A job's replica that fails is tried again this often; a service's, for ever.
+    max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 6
+    deadlines: Deadlines = Deadlines()
+    run: Run = Run()
+
+    @property
+    def is_gang(self) -> bool:
+        return self.all_or_nothing or self.minimum is not None
+
+    @property
+    def gang_size(self) -> int:
+        """How many replicas must be placed together for any of them to be."""
+        if self.minimum is not None:
+            return min(self.minimum, self.replicas)
+        return self.replicas if self.all_or_nothing else 0
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        if self.resources.is_zero:
+            raise ValueError("resources: allowed: more than nothing of cpu, memory or gpu")
+        if self.minimum is not None and self.minimum > self.replicas:
+            raise ValueError(
+                f"minimum: got {self.minimum}; allowed: up to the {self.replicas} replicas"
+            )
+        if self.minimum is not None and self.all_or_nothing:
+            raise ValueError("minimum: allowed: together with all_or_nothing: false")
+        return self
+
+
+class WorkloadManifest(Value):
+    """One document of a manifest: whose workload it is, what it is called and what it shall be."""
+
+    tenant: TenantId
+    name: WorkloadName
+    spec: WorkloadSpec
 
 
 class Condition(Value):

@@ -1,0 +1,65 @@
+"""Places where a test may kill the process or lose an answer; all of them are listed here.
+
+`DURABLE_FAILPOINTS=after_reserve=kill:/tmp/once` kills this process with SIGKILL at that point, and
+once only: the file is made first, and while it exists the point is harmless. `lose` instead of
+`kill` raises as if the answer of what was just committed had been lost.
+"""
+
+import os
+import signal
+from enum import StrEnum
+from pathlib import Path
+
+VARIABLE = "DURABLE_FAILPOINTS"
+
+
+class Failpoint(StrEnum):
+    # the workload's admission
+    BEFORE_ADMIT_WORKLOAD = "before_admit_workload"
+    AFTER_ADMIT_WORKLOAD = "after_admit_workload"
+    AFTER_ASSIGN_SLOTS = "after_assign_slots"
+    AFTER_OPEN_PLACEMENTS = "after_open_placements"
+    # one placement's path
+    BEFORE_ENQUEUE = "before_enqueue"
+    AFTER_ENQUEUE = "after_enqueue"
+    AFTER_DECISION = "after_decision"
+    AFTER_RESERVE = "after_reserve"
+    BEFORE_BIND = "before_bind"
+    AFTER_BIND = "after_bind"
+    BEFORE_START = "before_start"
+    AFTER_START = "after_start"
+    AFTER_EVICT = "after_evict"
+    AFTER_RELEASE = "after_release"
+    # the agent
+    BEFORE_SPAWN = "before_spawn"
+    AFTER_SPAWN = "after_spawn"
+    BEFORE_OBSERVE = "before_observe"
+    AFTER_OBSERVE = "after_observe"
+    AFTER_REGISTER = "after_register"
+
+
+class AnswerLostError(TimeoutError):
+    """What a failpoint raises for an answer that was lost after the commit."""
+
+
+def reach(point: Failpoint) -> None:
+    """Does nothing, unless the environment arms this point."""
+    armed = os.environ.get(VARIABLE)
+    if armed:
+        _fire(point, armed)
+
+
+def _fire(point: Failpoint, armed: str) -> None:
+    for entry in armed.split(","):
+        name, _, action = entry.partition("=")
+        if name != point:
+            continue
+        kind, _, once = action.partition(":")
+        if once:
+            try:
+                Path(once).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise AnswerLostError(f"the answer was lost at {point}")

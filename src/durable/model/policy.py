@@ -1,0 +1,37 @@
+"""A scheduler policy: which scores weigh how much, and the limits a decision works within.
+
+Filters are not listed: every one of them is a promise or a wish of the workload, so a policy cannot
+switch one off. A revision is data; what runs is the revision that the region's authority says.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from durable.model.value import Value
+
+Share = Annotated[float, Field(ge=0, le=1_000)]
+
+
+class Sampling(Value):
+    """Work below this priority is scored on a sample of its candidates (power of d choices)."""
+
+    below_priority: Annotated[int, Field(ge=0, le=1_001)]
+    candidates: Annotated[int, Field(ge=2, le=100_000)]
+
+
+class Policy(Value):
+    """One revision's content."""
+
+    weights: Annotated[Mapping[str, Share], Field(min_length=1, max_length=64)]
+    sampling: Sampling
+    # A decision on a stale cache is refused at commit and made again this often in one activity.
+    rounds_per_attempt: Annotated[int, Field(ge=1, le=16)]
+    reservation_lease_seconds: Annotated[int, Field(ge=1, le=3_600)]
+    # How many of the best candidates a decision keeps for those who ask why.
+    candidates_kept: Annotated[int, Field(ge=1, le=100)]
+    # A slot that just failed on a node does not go back there for so long.
+    crash_pair_seconds: Annotated[int, Field(ge=0, le=86_400)]
+    retry_first_seconds: Annotated[float, Field(gt=0, le=3_600)]
+    retry_longest_seconds: Annotated[float, Field(gt=0, le=3_600)]

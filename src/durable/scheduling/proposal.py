@@ -1,0 +1,58 @@
+"""What a decision answers: a node for each slot that has one, and the evidence for all of it."""
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from durable.model.ids import NodeId, PolicyRevision, Slot
+from durable.model.pending import Pending
+from durable.model.value import Value
+
+
+class Assignment(Value):
+    slot: Slot
+    node: NodeId
+
+
+class Rejection(Value):
+    """How many nodes one reason excluded; a node counts under the first reason that did."""
+
+    code: str
+    nodes: int
+    # The reason in words with its particular, such as `taint dedicated=billing`.
+    words: str
+
+
+class Candidate(Value):
+    """One of the best nodes, with what each score gave it."""
+
+    node: NodeId
+    total: float
+    scores: Mapping[str, float]
+
+
+class Evidence(Value):
+    """Why: enough to explain the decision, and with the wish enough to make it again."""
+
+    policy_revision: PolicyRevision
+    cache_version: int
+    cache_age_seconds: float
+    nodes: int
+    feasible: int
+    sampled: int | None = None
+    rejections: tuple[Rejection, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    # The grant before this decision and what it would leave, as (cpu_millis, memory_mib, gpus).
+    grant_before: tuple[int, int, int] | None = None
+    grant_after: tuple[int, int, int] | None = None
+    # Leases have no version, so what was not fresh is written down.
+    stale_nodes: tuple[NodeId, ...] = Field(default=(), max_length=10_000)
+
+
+class Proposal(Value):
+    """A wish that authority may still refuse; slots without a node have one reason for all."""
+
+    assignments: tuple[Assignment, ...]
+    unplaced: tuple[Slot, ...]
+    pending: Pending | None
+    evidence: Evidence
