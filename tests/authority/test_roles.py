@@ -23,9 +23,9 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.workloads": {
             "INSERT": {"*"},
             "UPDATE": {"generation", "spec", "finalizers", "delete_requested_at", "status",
-                       "observed_generation"},
-            "DELETE": {"*"},
+                       "observed_generation", "share", "deleted_at"},
         },
+        "global.workload_requests": {"INSERT": {"*"}},
         "global.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number", "transfer", "since"}},
         "regional.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number"}},
         "regional.regions": {"UPDATE": {"version"}},
@@ -34,7 +34,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.requests": {
             "INSERT": {"*"},
             "UPDATE": {"slots", "priority", "state", "pending_reason", "attempts", "deadline",
-                       "next_retry_at"},
+                       "next_retry_at", "waiting", "changed_at"},
             "DELETE": {"*"},
         },
     },

@@ -37,10 +37,7 @@ FINAL: dict[type[StrEnum], tuple[Moves[Any], set[StrEnum]]] = {
         {OverrideState.EXPIRED, OverrideState.REVOKED, OverrideState.REJECTED},
     ),
     PolicyState: (POLICY_MOVES, {PolicyState.ROLLED_BACK}),
-    RequestState: (
-        REQUEST_MOVES,
-        {RequestState.PLACED, RequestState.WITHDRAWN, RequestState.TIMED_OUT},
-    ),
+    RequestState: (REQUEST_MOVES, {RequestState.WITHDRAWN}),
 }
 
 
@@ -139,3 +136,11 @@ def test_a_node_out_of_sight_is_lost_before_it_is_removed_and_may_always_come_ba
 
 def test_a_held_reservation_ends_in_exactly_one_way() -> None:
     assert RESERVATION_MOVES.table[ReservationState.HELD] == RESERVATION_MOVES.final
+
+
+def test_what_was_placed_or_timed_out_may_wait_again_until_it_is_withdrawn() -> None:
+    for state in (RequestState.PLACED, RequestState.TIMED_OUT):
+        assert REQUEST_MOVES.allows(state, RequestState.PENDING)
+        assert REQUEST_MOVES.allows(state, RequestState.WITHDRAWN)
+    assert REQUEST_MOVES.allows(RequestState.TIMED_OUT, RequestState.PLACED)
+    assert not REQUEST_MOVES.table[RequestState.WITHDRAWN]

@@ -39,10 +39,10 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "generation", "spec", "finalizers", "delete_requested_at", "status",
-                    "observed_generation",
+                    "observed_generation", "share", "deleted_at",
                 ),
-                "DELETE": ALL,
             },
+            "global.workload_requests": {"INSERT": ALL},
             "global.slots": {
                 "INSERT": ALL, "UPDATE": ("region", "number", "transfer", "since"),
             },
@@ -57,7 +57,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "slots", "priority", "state", "pending_reason", "attempts", "deadline",
-                    "next_retry_at",
+                    "next_retry_at", "waiting", "changed_at",
                 ),
                 "DELETE": ALL,
             },

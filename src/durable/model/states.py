@@ -171,7 +171,7 @@ POLICY_MOVES = Moves(
 
 
 class RequestState(StrEnum):
-    """The state of a scheduling request: from the queue to the work's first serving moment."""
+    """The state of a scheduling request: where its slots are, as far as its placement has come."""
 
     PENDING = "pending"
     RESERVED = "reserved"
@@ -181,17 +181,17 @@ class RequestState(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-_GIVEN_UP = (RequestState.WITHDRAWN, RequestState.TIMED_OUT)
+# A placement stays open while its slots live: a lost node puts what was placed back into the queue,
+# room that appears late places what had timed out. The row is written now and then, so a step may
+# be skipped. Withdrawn alone is the end.
+_OPEN = tuple(state for state in RequestState if state is not RequestState.WITHDRAWN)
 
 REQUEST_MOVES = Moves(
     RequestState.PENDING,
     {
-        RequestState.PENDING: (RequestState.RESERVED, *_GIVEN_UP),
-        # An expired lease or a failed start puts the request back into the queue.
-        RequestState.RESERVED: (RequestState.BOUND, RequestState.PENDING, *_GIVEN_UP),
-        RequestState.BOUND: (RequestState.PLACED, RequestState.PENDING, *_GIVEN_UP),
-        RequestState.PLACED: (),
         RequestState.WITHDRAWN: (),
-        RequestState.TIMED_OUT: (),
+        **{
+            state: tuple(other for other in RequestState if other is not state) for state in _OPEN
+        },
     },
 )

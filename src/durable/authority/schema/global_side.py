@@ -5,8 +5,10 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -89,8 +91,31 @@ workloads = Table(
     time_column("delete_requested_at", nullable=True),
     json_column("status", default="'{}'"),
     integer_column("observed_generation", default="0"),
+    # Which slots each region shall run.
+    json_column("share", default="'{}'"),
+    # The row stays as a tombstone, so that generations never start again.
+    time_column("deleted_at", nullable=True),
     CheckConstraint("generation >= 1 AND observed_generation <= generation", name="generation"),
+    CheckConstraint("deleted_at IS NULL OR finalizers = '{}'", name="deleted_is_let_go"),
     PrimaryKeyConstraint("tenant", "workload"),
+    schema="global",
+)
+
+# What was asked of a workload and answered: asked again under the same id, it is the same answer.
+workload_requests = Table(
+    "workload_requests",
+    metadata,
+    text_column("tenant"),
+    text_column("workload"),
+    text_column("request"),
+    Column("payload_sha256", LargeBinary, nullable=False),
+    json_column("answer"),
+    text_column("actor"),
+    time_column("at"),
+    ForeignKeyConstraint(
+        ["tenant", "workload"], ["global.workloads.tenant", "global.workloads.workload"]
+    ),
+    PrimaryKeyConstraint("tenant", "workload", "request"),
     schema="global",
 )
 

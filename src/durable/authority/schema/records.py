@@ -25,7 +25,8 @@ intents = Table(
     "intents",
     metadata,
     text_column("region"),
-    text_column("key"),
+    # Ordered by its bytes, so that the primary key also finds it by prefix.
+    Column("key", Text(collation="C"), nullable=False),
     Column("payload_sha256", LargeBinary, nullable=False),
     json_column("outcome"),
     integer_column("version"),

@@ -15,7 +15,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
 
 from durable.authority.schema.columns import (
     amount_columns,
@@ -79,6 +79,7 @@ nodes = Table(
     CheckConstraint("state <> 'removed' OR used_cpu_millis + used_memory_mib + used_gpus = 0",
                     name="removed_empty"),
     PrimaryKeyConstraint("region", "node"),
+    Index("nodes_changes", "region", "changed_version"),
     schema="regional",
     # Counters change at every placement: room on the page keeps those updates off the indexes.
     postgresql_with={"fillfactor": 70},
@@ -232,12 +233,25 @@ requests = Table(
     time_column("enqueued_at"),
     time_column("deadline"),
     time_column("next_retry_at", nullable=True),
+    # What its agents run; a placement's generation never changes what it runs.
+    json_column("spec", default="'{}'"),
+    Column("waiting", Integer, nullable=False, server_default=text("0")),
+    Column(
+        "changed_at", TIMESTAMP(timezone=True), nullable=False,
+        server_default=text("clock_timestamp()"),
+    ),
     one_of("state", "pending", "reserved", "bound", "placed", "withdrawn", "timed_out"),
     CheckConstraint("state <> 'pending' OR pending_reason IS NOT NULL", name="waits_with_reason"),
     CheckConstraint("enqueued_at < deadline", name="waits_with_deadline"),
+    CheckConstraint("waiting >= 0", name="waiting_whole"),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
+    Index(None, "region", "changed_at"),
+    Index(
+        "requests_queue", "region", "priority", "enqueued_at",
+        postgresql_where=text("state = 'pending'"),
+    ),
     schema="regional",
-)
+)  # fmt: skip
 
 # `freed_version` is the version at which the claim on capacity, quota, devices and slot ended;
 # while it is null the claim counts, whether the reservation is held or has become a binding.
@@ -336,6 +350,7 @@ bindings = Table(
         [f"regional.reservations.{column}" for column in ("region", "token", "state")],
     ),
     PrimaryKeyConstraint("region", "token"),
+    Index("bindings_changes", "region", "changed_version"),
     schema="regional",
     postgresql_with={"fillfactor": 70},
 )
@@ -356,6 +371,7 @@ observations = Table(
         ["region", "token"], ["regional.bindings.region", "regional.bindings.token"]
     ),
     PrimaryKeyConstraint("region", "token"),
+    Index(None, "region", "received_at"),
     schema="regional",
     postgresql_with={"fillfactor": 70},
 )
