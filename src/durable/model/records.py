@@ -1,4 +1,4 @@
-"""What is never changed once written: decisions, audit events and policy revisions."""
+"""What is never changed once written: decisions, outcomes, moves, audit events, policies."""
 
 from pydantic import AwareDatetime, JsonValue
 
@@ -10,6 +10,7 @@ from durable.model.ids import (
     TenantId,
     WorkloadName,
 )
+from durable.model.intents import Outcome
 from durable.model.value import Value
 
 
@@ -49,3 +50,27 @@ class SchedulerPolicy(Value):
     spec: dict[str, JsonValue]
     published_by: ActorId
     published_at: AwareDatetime
+
+
+class RecordedIntent(Value):
+    """What was asked of a region under one key, and what it answered."""
+
+    region: RegionId
+    key: str
+    outcome: Outcome
+    version: int
+    recorded_at: AwareDatetime
+
+
+class Transition(Value):
+    """One move of a reservation or a binding, with who made it and why."""
+
+    region: RegionId
+    version: int
+    object: str
+    from_state: str | None
+    to_state: str
+    actor: str
+    evidence: str
+    database_role: str
+    at: AwareDatetime

@@ -7,6 +7,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.states import RequestState
 from durable.model.value import Value
+from durable.model.workload import WorkloadSpec
 
 
 class SchedulingRequest(Value):
@@ -24,6 +25,8 @@ class SchedulingRequest(Value):
     enqueued_at: AwareDatetime
     deadline: AwareDatetime
     next_retry_at: AwareDatetime | None = None
+    # How many of the slots have no place yet.
+    waiting: Annotated[int, Field(ge=0, le=10_000)] = 0
 
     @model_validator(mode="after")
     def _wait_for_something_until_some_time(self) -> Self:
@@ -34,3 +37,16 @@ class SchedulingRequest(Value):
         if len(set(self.slots)) != len(self.slots):
             raise ValueError("slots: allowed: each slot once")
         return self
+
+
+class RequestRow(SchedulingRequest):
+    """A request with what its agents run, which is fixed when it is first written."""
+
+    spec: WorkloadSpec
+
+
+class QueuedRequest(SchedulingRequest):
+    """A request that waits: how many are before it in its region, and since when it waits."""
+
+    position: Annotated[int, Field(ge=1)]
+    age_seconds: float

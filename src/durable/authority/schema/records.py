@@ -11,6 +11,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    text,
 )
 
 from durable.authority.schema.columns import (
@@ -85,8 +86,12 @@ audit_events = Table(
     Column("hash", LargeBinary, nullable=False),
     CheckConstraint("sequence >= 1", name="sequence_positive"),
     PrimaryKeyConstraint("chain", "sequence"),
+    Index(
+        "events_messages", "chain", text("(after ->> 'message_key')"),
+        unique=True, postgresql_where=text("after ? 'message_key'"),
+    ),
     schema="audit",
-)
+)  # fmt: skip
 
 audit_heads = Table(
     "heads",

@@ -68,3 +68,7 @@ CREATE INDEX observations_region_received_at_index ON regional.observations (reg
 
 -- Keys are read by prefix too; ordered by their bytes, the primary key serves that by itself.
 ALTER TABLE regional.intents ALTER COLUMN key TYPE TEXT COLLATE "C";
+
+-- A message that was refused is told once, however often its workflow tells it.
+CREATE UNIQUE INDEX events_messages ON audit.events (chain, (after ->> 'message_key'))
+ WHERE after ? 'message_key';
