@@ -1,0 +1,109 @@
+"""Faults of simulated replicas, from a file that people and tests may change at any time."""
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from durable.agent.log import EventLog, Log
+from durable.authority.assignments import Assignment
+from durable.model.value import Value
+
+MAX_BYTES = 256 * 1024
+Pattern = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class FaultKind(StrEnum):
+    FAIL_TO_START = "fail_to_start"
+    CRASH = "crash"
+    NEVER_READY = "never_ready"
+    HANG_ON_STOP = "hang_on_stop"
+
+
+class Fault(Value):
+    """What goes wrong, and where: on nodes and for workloads (`tenant/name`) by pattern."""
+
+    kind: FaultKind
+    node: Pattern = "*"
+    workload: Pattern = "*"
+    # A crash comes this long after the replica came to run, or after the fault was asked for.
+    after_seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+
+    def hits(self, assignment: Assignment) -> bool:
+        workload = f"{assignment.tenant}/{assignment.workload}"
+        return fnmatchcase(assignment.node, self.node) and fnmatchcase(workload, self.workload)
+
+    def __str__(self) -> str:
+        return self.kind.replace("_", " ")
+
+
+_FAULTS = TypeAdapter(Annotated[tuple[Fault, ...], Field(max_length=1_000)])
+
+
+class FaultsError(ValueError):
+    """A faults file that cannot be taken; the message is what to show."""
+
+
+def read_faults(path: Path) -> tuple[Fault, ...]:
+    """A list of faults in YAML or JSON; an empty or absent file is none."""
+    try:
+        content = path.read_bytes()[: MAX_BYTES + 1]
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise FaultsError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(content) > MAX_BYTES:
+        raise FaultsError(f"{path}: larger than {MAX_BYTES // 1024} KiB")
+    try:
+        return _FAULTS.validate_python(yaml.safe_load(content) or ())
+    except yaml.YAMLError:
+        raise FaultsError(f"{path}: not YAML or JSON") from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise FaultsError(f"{path}: {place or 'the file'}: {problem['msg']}") from None
+
+
+class Faults:
+    """The faults that are in force, read again whenever the file changed."""
+
+    def __init__(self, path: Path | None = None, log: Log | None = None) -> None:
+        self._path = path
+        self._log = log or EventLog()
+        self._stamp: tuple[int, int, int] | None = None
+        self._faults: tuple[Fault, ...] = ()
+
+    def of(self, assignment: Assignment, kind: FaultKind) -> Fault | None:
+        """The first fault of this kind that hits it."""
+        return next((f for f in self._faults if f.kind is kind and f.hits(assignment)), None)
+
+    def reread(self) -> bool:
+        """Whether other faults are in force than before; a wrong file leaves them as they were."""
+        if self._path is None:
+            return False
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            faults = read_faults(self._path)
+        except FaultsError as error:
+            self._log("faults ignored", error=error)
+            return False
+        if faults == self._faults:
+            return False
+        self._faults = faults
+        self._log("faults changed", count=len(faults))
+        return True
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    # The inode too: a file that was replaced within one tick of the clock is another.
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,135 @@
+"""A node's standing in its region: sessions begun, leases renewed, and the end of both."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from durable.agent.drivers import Driver, StopOrder
+from durable.agent.leases import Leases
+from durable.agent.log import Log, Troubles
+from durable.agent.pace import Pace
+from durable.agent.replicas import Replicas
+from durable.authority.connection import Databases
+from durable.authority.errors import AuthorityError
+from durable.authority.nodes import register_nodes, renew_leases
+from durable.failpoints import Failpoint, reach
+from durable.model.ids import NodeId, RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.regions import NodeSpec
+from durable.model.states import ObservedState
+
+MAX_NODES_PER_MESSAGE = 2_000
+
+FENCED = StopOrder(
+    reason="its node could not renew its lease, and it asked to stop then",
+    ends_as=ObservedState.FAILED,
+    at_once=True,
+)
+
+
+class Membership:
+    """Keeps the leases of the nodes, and stops what must not run without one."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        region: RegionId,
+        leases: Leases,
+        replicas: Replicas,
+        driver: Driver,
+        pace: Pace,
+        clock: Callable[[], float],
+        log: Log,
+    ) -> None:
+        self._databases = databases
+        self._region = region
+        self._leases = leases
+        self._replicas = replicas
+        self._driver = driver
+        self._pace = pace
+        self._clock = clock
+        self._log = log
+        self._troubles = Troubles(log)
+
+    async def register(self, nodes: Sequence[NodeSpec], epoch: int) -> None:
+        """Begins a session for each, and tells in it what is known of their replicas."""
+        for start in range(0, len(nodes), MAX_NODES_PER_MESSAGE):
+            await self._register(nodes[start : start + MAX_NODES_PER_MESSAGE], epoch)
+
+    async def _register(self, nodes: Sequence[NodeSpec], epoch: int) -> None:
+        # Before it is sent: the authority's lease is then never shorter than ours.
+        sent_at = self._clock()
+        ttl = self._pace.lease_ttl_seconds
+        try:
+            begun = await register_nodes(
+                self._databases, self._region, nodes, epoch=epoch, lease_ttl_seconds=ttl
+            )
+        except RefusedError as error:
+            if error.refusal.code is RefusalCode.FENCED_AGENT:
+                raise
+            await self._register_apart(nodes, epoch, error)
+            return
+        reach(Failpoint.AFTER_REGISTER)
+        self._leases.begun(begun, sent_at)
+        self._replicas.tell_again(begun.keys())
+        self._log("registered", region=self._region, nodes=len(begun), epoch=epoch)
+
+    async def _register_apart(
+        self, nodes: Sequence[NodeSpec], epoch: int, error: RefusedError
+    ) -> None:
+        """One node that is refused does not keep its neighbours out: halves find it."""
+        if len(nodes) == 1:
+            self._troubles.met(f"register {nodes[0].id}", error)
+            return
+        middle = len(nodes) // 2
+        await self._register(nodes[:middle], epoch)
+        await self._register(nodes[middle:], epoch)
+
+    async def keep_renewing(self, session_ended: asyncio.Event) -> None:
+        """Renews all leases three times within their time."""
+        while True:
+            await asyncio.sleep(self._pace.renew_seconds)
+            try:
+                async with asyncio.timeout(self._pace.renew_seconds):
+                    if await self._renew():
+                        session_ended.set()
+                self._troubles.over("renew leases")
+            except (AuthorityError, TimeoutError) as error:
+                self._troubles.met("renew leases", error)
+
+    async def _renew(self) -> bool:
+        """Whether the authority counts some session no longer."""
+        sessions = iter(list(self._leases.sessions.items()))
+        lost: dict[NodeId, int] = {}
+        while part := dict(islice(sessions, MAX_NODES_PER_MESSAGE)):
+            sent_at = self._clock()
+            renewed = await renew_leases(
+                self._databases,
+                self._region,
+                part,
+                lease_ttl_seconds=self._pace.lease_ttl_seconds,
+            )
+            # Only the session that asked: another may have begun while the answer was on its way.
+            self._leases.renewed(
+                [node for node in renewed if self._leases.sessions.get(node) == part[node]],
+                sent_at,
+            )
+            lost |= {node: session for node, session in part.items() if node not in renewed}
+        for node, session in lost.items():
+            self._leases.end_session(node, session)
+        if lost:
+            self._log("session ended", region=self._region, nodes=len(lost))
+        return bool(lost)
+
+    async def keep_fencing(self, session_ended: asyncio.Event) -> None:
+        """Acts at the end of each lease, even while a renewal hangs in the network."""
+        while True:
+            lapsed = frozenset(self._leases.take_lapsed(self._clock()))
+            if lapsed:
+                self._log("lease ended", region=self._region, nodes=len(lapsed))
+                for replica in self._replicas:
+                    is_cut_off = replica.assignment.node in lapsed and not replica.has_ended
+                    if is_cut_off and replica.stops_when_cut_off:
+                        await self._driver.stop(replica.assignment.token, FENCED)
+                session_ended.set()
+            await asyncio.sleep(self._pace.fence_check_seconds)

@@ -1,0 +1,103 @@
+"""Tells the authority what was seen, in batches, until it has heard the newest of everything."""
+
+import asyncio
+
+from durable.agent.leases import Leases
+from durable.agent.log import Log, Troubles
+from durable.agent.pace import Pace
+from durable.agent.reconciler import Reconciler
+from durable.agent.replicas import Replicas
+from durable.authority.connection import Databases
+from durable.authority.errors import AuthorityError
+from durable.authority.observations import Observation, observe
+from durable.failpoints import Failpoint, reach
+from durable.model.ids import ActorId, RegionId
+from durable.model.refusal import Refusal, RefusalCode
+
+MAX_BATCH = 2_000
+
+
+class Reporter:
+    """Sends the outbox; what was not accepted stays in it."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        region: RegionId,
+        observer: ActorId,
+        replicas: Replicas,
+        leases: Leases,
+        reconciler: Reconciler,
+        pace: Pace,
+        log: Log,
+    ) -> None:
+        self._databases = databases
+        self._region = region
+        self._observer = observer
+        self._replicas = replicas
+        self._leases = leases
+        self._reconciler = reconciler
+        self._pace = pace
+        self._troubles = Troubles(log)
+
+    async def run(self, session_ended: asyncio.Event) -> None:
+        """Sends whenever there is news; `session_ended` is set when a node must register again."""
+        while True:
+            await self._replicas.untold.wait()
+            await asyncio.sleep(self._pace.gather_seconds)
+            self._replicas.untold.clear()
+            try:
+                while batch := self._batch():
+                    async with asyncio.timeout(self._pace.call_seconds):
+                        answers = await self._send(batch)
+                    if await self._take(batch, answers):
+                        session_ended.set()
+                    self._troubles.over("report")
+            except (AuthorityError, TimeoutError) as error:
+                self._troubles.met("report", error)
+                self._replicas.untold.set()
+                await asyncio.sleep(self._pace.retry_seconds)
+
+    def _batch(self) -> list[Observation]:
+        batch: list[Observation] = []
+        for token, number in self._replicas.outbox.waiting():
+            replica = self._replicas.get(token)
+            if replica is None or replica.state is None:
+                continue
+            session = self._leases.sessions.get(replica.assignment.node)
+            # Without a session nobody would believe it: it waits for the registration.
+            if session is None:
+                continue
+            batch.append(
+                Observation(
+                    token=token,
+                    node=replica.assignment.node,
+                    session=session,
+                    sequence=number,
+                    state=replica.state,
+                    evidence=replica.evidence,
+                )
+            )
+            if len(batch) == MAX_BATCH:
+                break
+        return batch
+
+    async def _send(self, batch: list[Observation]) -> list[Refusal | None]:
+        reach(Failpoint.BEFORE_OBSERVE)
+        answers = await observe(self._databases, self._region, batch, observer=self._observer)
+        reach(Failpoint.AFTER_OBSERVE)
+        return answers
+
+    async def _take(self, batch: list[Observation], answers: list[Refusal | None]) -> bool:
+        """Ends what was heard; whether any of it came from a session that no longer counts."""
+        is_fenced = False
+        for report, refusal in zip(batch, answers, strict=True):
+            if refusal is not None and refusal.code is RefusalCode.FENCED_AGENT:
+                self._leases.end_session(report.node, report.session)
+                is_fenced = True
+                continue
+            self._replicas.outbox.heard(report.token, report.sequence)
+            replica = self._replicas.get(report.token)
+            if refusal is not None and replica is not None:
+                await self._reconciler.depart(replica)
+        return is_fenced

@@ -1,0 +1,132 @@
+"""A region as agents meet it: declared nodes, replicas that shall run, and what was observed."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+
+from durable.authority.connection import Databases
+from durable.authority.inspection import read_bindings
+from durable.authority.nodes import declare_nodes
+from durable.model.claims import Binding
+from durable.model.intents import ReleaseCause
+from durable.model.regions import NodeSpec
+from durable.model.workload import WorkloadSpec
+from tests.agent.waiting import eventually
+from tests.authority.world import API, EAST, RISK, TEST, World, node
+
+MANY_SLOTS = 64
+
+
+def workload(**overrides: Any) -> WorkloadSpec:
+    values: dict[str, Any] = {"replicas": 1, "resources": {"cpu": "100m", "memory": "64Mi"}}
+    return WorkloadSpec.model_validate({**values, **overrides})
+
+
+class LiveRegion:
+    """us-east at the database's own time, with one tenant that has room and slots."""
+
+    def __init__(self, databases: Databases, url: str) -> None:
+        self.databases = databases
+        self.url = url
+        self.world = World(databases)
+        self._requests: set[int] = set()
+
+    async def furnish(self, *nodes: NodeSpec) -> "LiveRegion":
+        await self.world.with_region()
+        await self.world.with_tenant()
+        await self.world.with_slots(MANY_SLOTS)
+        if nodes:
+            await self.declare(*nodes)
+        return self
+
+    async def declare(self, *nodes: NodeSpec) -> None:
+        await declare_nodes(self.databases, EAST, nodes, actor=TEST)
+
+    async def request(self, spec: WorkloadSpec | None, generation: int = 1) -> None:
+        """Writes down what a generation runs, once."""
+        if generation in self._requests:
+            return
+        self._requests.add(generation)
+        stored = {} if spec is None else spec.model_dump(mode="json")
+        async with await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection:
+            await connection.execute(
+                "INSERT INTO regional.requests (region, tenant, workload, generation, slots,"
+                " priority, state, enqueued_at, deadline, spec) VALUES (%s, %s, %s, %s, '{}', 100,"
+                " 'bound', now(), now() + interval '1 hour', %s)",
+                (EAST, RISK, API, generation, json.dumps(stored)),
+            )
+
+    async def run(
+        self,
+        slot: int = 0,
+        spec: WorkloadSpec | None = None,
+        *,
+        on: str = "n1",
+        generation: int = 1,
+    ) -> int:
+        """A slot reserved, bound and started on a registered node; answers its token."""
+        await self.request(workload() if spec is None else spec, generation)
+        await self.until_registered(on)
+        self.world.now = await self.now()
+        return await self.world.running(slot, node=on, generation=generation)
+
+    async def evict(self, token: int, slot: int = 0, generation: int = 1) -> None:
+        await self.world.granted(self.world.evict(token, slot, generation=generation))
+
+    async def release(self, token: int, slot: int, cause: ReleaseCause, **overrides: Any) -> None:
+        self.world.now = await self.now()
+        await self.world.granted(self.world.release(token, slot, cause, **overrides))
+
+    async def now(self) -> datetime:
+        rows = await self.ask("SELECT clock_timestamp()")
+        return rows[0][0].astimezone(UTC)
+
+    async def ask(self, statement: str, *values: Any) -> Sequence[Any]:
+        async with await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection:
+            return await (await connection.execute(statement.encode(), values)).fetchall()
+
+    # ── what is observed ────────────────────────────────────────────────────────────────────────
+
+    async def session(self, name: str = "n1") -> int:
+        """The session of a live lease at the region's epoch, else 0."""
+        rows = await self.ask(
+            "SELECT l.session FROM regional.node_leases l JOIN regional.regions g USING (region)"
+            " WHERE l.node = %s AND l.epoch = g.epoch AND l.expires_at > clock_timestamp()",
+            name,
+        )
+        return rows[0][0] if rows else 0
+
+    async def until_registered(self, name: str = "n1", *, after: int = 0) -> int:
+        async def registered() -> bool:
+            return await self.session(name) > after
+
+        await eventually(f"{name} is registered", registered)
+        return await self.session(name)
+
+    async def binding(self, token: int) -> Binding:
+        found = await read_bindings(self.databases, EAST, active=False)
+        return next(binding for binding in found if binding.token == token)
+
+    async def observed(self, token: int) -> tuple[str | None, str]:
+        rows = await self.ask(
+            "SELECT state, evidence FROM regional.observations WHERE token = %s", token
+        )
+        return (rows[0][0], rows[0][1]) if rows else (None, "")
+
+    async def until(self, token: int, *states: str) -> str:
+        """Waits until the newest observation is one of these; answers its evidence."""
+
+        async def reached() -> bool:
+            return (await self.observed(token))[0] in states
+
+        try:
+            await eventually(f"token {token} is {states}", reached)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {await self.observed(token)}") from None
+        return (await self.observed(token))[1]
+
+
+__all__ = ["LiveRegion", "node", "workload"]
