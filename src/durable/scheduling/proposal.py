@@ -45,6 +45,8 @@ class Evidence(Value):
     # The grant before this decision and what it would leave, as (cpu_millis, memory_mib, gpus).
     grant_before: tuple[int, int, int] | None = None
     grant_after: tuple[int, int, int] | None = None
+    # What ordinary work could take beside recovery headroom; a region's past does not tell it.
+    room_before: tuple[int, int, int] | None = None
     # Leases have no version, so what was not fresh is written down.
     stale_nodes: tuple[NodeId, ...] = Field(default=(), max_length=10_000)
 

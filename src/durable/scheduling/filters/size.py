@@ -1,0 +1,56 @@
+"""Whether one replica fits: into the node at all, and into what is free of it now."""
+
+from collections import Counter
+
+import numpy as np
+
+from durable.model.pending import PendingCode
+from durable.model.quantities import show_cpu, show_memory
+from durable.scheduling.columns import Mask
+from durable.scheduling.filters.filter import Filter, says
+from durable.scheduling.question import Question, Some
+from durable.scheduling.snapshot import Rows
+
+# In the order of the model's DIMENSIONS, as people write them.
+WORDS = ("cpu", "memory", "gpu")
+
+
+def show(dimension: int, amount: int) -> str:
+    """One amount with its unit and its name."""
+    if WORDS[dimension] == "cpu":
+        return show_cpu(amount)
+    return f"{show_memory(amount)} memory" if WORDS[dimension] == "memory" else f"{amount} gpu"
+
+
+def _too_small(question: Question, rows: Some) -> Mask:
+    capacity = question.columns.capacity
+    small = np.zeros_like(question.columns.live[rows])
+    for dimension, amount in enumerate(question.asked):
+        if amount:
+            small |= capacity[rows, dimension] < amount
+    return small
+
+
+def _too_small_words(question: Question, rows: Rows) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for dimension, amount in enumerate(question.asked):
+        small = question.columns.capacity[rows, dimension] < amount
+        if small.any():
+            counted[f"too small for {show(dimension, amount)}"] = int(np.count_nonzero(small))
+            rows = rows[~small]
+    return counted
+
+
+def _insufficient(dimension: int) -> Filter:
+    def refuses(question: Question, rows: Some) -> Mask | None:
+        amount = question.asked[dimension]
+        return question.free[rows, dimension] < amount if amount else None
+
+    word = WORDS[dimension]
+    return Filter(
+        f"insufficient_{word}", PendingCode.CAPACITY, refuses, says(f"insufficient {word}")
+    )
+
+
+EVER = Filter("never_fits", PendingCode.NEVER_FITS, _too_small, _too_small_words)
+NOW = tuple(_insufficient(dimension) for dimension in range(len(WORDS)))

@@ -1,0 +1,48 @@
+"""Scheduler policies as they are written down, refused unless every weight names a score."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from durable.model.policy import Policy
+from durable.model.problems import problems_in, sentences
+from durable.scheduling.scores import SCORES
+
+_FIRST = "policy-1.yaml"
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be used, with a sentence for each thing that is wrong with it."""
+
+
+def first_policy() -> Policy:
+    """Revision 1, which a new fleet starts with."""
+    return read_policy(yaml.safe_load(files("durable.scheduling").joinpath(_FIRST).read_text()))
+
+
+def read_policy(data: Mapping[str, Any]) -> Policy:
+    """A policy from plain data, such as a published revision's content."""
+    try:
+        policy = Policy.model_validate(data)
+    except ValidationError as error:
+        raise PolicyError(sentences(problems_in(error, Policy))) from error
+    check_policy(policy)
+    return policy
+
+
+def check_policy(policy: Policy) -> None:
+    """Refuses what no type can: names that no score has, and waits that end before they begin."""
+    known = [score.name for score in SCORES]
+    unknown = sorted(set(policy.weights) - set(known))
+    if unknown:
+        raise PolicyError(
+            f"field weights: unknown score {', '.join(unknown)}; known scores: {', '.join(known)}"
+        )
+    if policy.retry_first_seconds > policy.retry_longest_seconds:
+        raise PolicyError(
+            f"field retry_first_seconds: got {policy.retry_first_seconds}; "
+            f"allowed: up to retry_longest_seconds, {policy.retry_longest_seconds}"
+        )

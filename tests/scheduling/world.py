@@ -1,0 +1,134 @@
+"""Builds small regions and wishes in which a case shows only what matters to it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from durable.model.policy import Policy
+from durable.model.workload import WorkloadSpec
+from durable.scheduling.decide import decide
+from durable.scheduling.policies import first_policy
+from durable.scheduling.proposal import Proposal
+from durable.scheduling.snapshot import NodeFacts, Snapshot, Triple
+from durable.scheduling.wish import Wish
+
+NOW = 1_000_000.0
+PLENTY: Triple = (10**9, 10**9, 10**6)
+NOTHING: Triple = (0, 0, 0)
+EPOCH = 3
+REGION, TENANT = "us-east", "risk"
+
+
+def node(name: str = "n1", **facts: Any) -> NodeFacts:
+    """A healthy, empty node of 8 cpu and 32Gi in zone a, unless told otherwise."""
+    cpu, memory, gpus = facts.pop("cpu", 8), facts.pop("memory", 32), facts.pop("gpus", 0)
+    values: dict[str, Any] = {
+        "zone": "a",
+        "capacity": (cpu * 1000, memory * 1024, gpus),
+        "used": NOTHING,
+        "labels": {},
+        "taints": (),
+        "dedicated_to": None,
+        "ready": True,
+        "cordoned": False,
+        "lease_epoch": EPOCH,
+        "lease_expires_at": NOW + 30,
+    }
+    return NodeFacts(node=name, **{**values, **facts})
+
+
+def used(cpu: int = 0, memory: int = 0, gpus: int = 0) -> Triple:
+    """An amount in whole cores, GiB and gpus."""
+    return (cpu * 1000, memory * 1024, gpus)
+
+
+def taint(key: str, value: str, effect: str = "no-schedule") -> dict[str, str]:
+    return {"key": key, "value": value, "effect": effect}
+
+
+def spec(**wishes: Any) -> WorkloadSpec:
+    """One replica of 1 cpu and 1Gi that goes anywhere, unless told otherwise."""
+    resources = {
+        "cpu": wishes.pop("cpu", 1),
+        "memory": f"{wishes.pop('memory', 1)}Gi",
+        "gpu": wishes.pop("gpus", 0),
+    }
+    return WorkloadSpec.model_validate({"replicas": 1, "resources": resources, **wishes})
+
+
+def wish(slots: int | Sequence[int] = 1, **wishes: Any) -> Wish:
+    """Slots of risk/api; what a wish has itself is taken out, the rest is its spec's."""
+    own = ("standing", "crashes", "avoid_zones", "attempt", "region", "tenant", "draw")
+    values = {name: wishes.pop(name) for name in own if name in wishes}
+    numbers = tuple(range(slots)) if isinstance(slots, int) else tuple(slots)
+    wishes.setdefault("replicas", len(numbers))
+    for name in ("standing", "crashes"):
+        pairs: Mapping[int, str] = values.get(name, {})
+        values[name] = tuple({"slot": slot, "node": where} for slot, where in pairs.items())
+    defaults: dict[str, Any] = {"region": REGION, "tenant": TENANT, "attempt": 1}
+    return Wish.model_validate(
+        {
+            **defaults,
+            "workload": "api",
+            "generation": 1,
+            "slots": numbers,
+            "spec": spec(**wishes),
+            **values,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Region:
+    """An open region with these nodes and plenty of grant and room, unless told otherwise."""
+
+    nodes: tuple[NodeFacts, ...] = ()
+    grant: Triple | None = PLENTY
+    in_use: Triple = NOTHING
+    room: Triple = PLENTY
+    is_open: bool = True
+    policy: Policy = field(default_factory=first_policy)
+
+    def but(self, **changes: Any) -> "Region":
+        return replace(self, **changes)
+
+    def weighing(self, **weights: float) -> "Region":
+        """The same with these scores alone."""
+        return self.but(policy=self.policy.model_copy(update={"weights": weights}))
+
+    def sampling(self, candidates: int) -> "Region":
+        changed = self.policy.sampling.model_copy(update={"candidates": candidates})
+        return self.but(policy=self.policy.model_copy(update={"sampling": changed}))
+
+    def snapshot(self) -> Snapshot:
+        return self.settle(Snapshot.empty(REGION), self.nodes)
+
+    def settle(self, snapshot: Snapshot, nodes: Sequence[NodeFacts]) -> Snapshot:
+        """Puts the nodes and everything else of the region into a snapshot."""
+        snapshot.epoch, snapshot.now, snapshot.version = EPOCH, NOW, 7
+        snapshot.is_open, snapshot.room = self.is_open, self.room
+        snapshot.grants = {} if self.grant is None else {TENANT: (self.grant, self.in_use)}
+        snapshot.put(nodes)
+        return snapshot
+
+    def decide(self, asked: Wish) -> Proposal:
+        return decide(self.snapshot(), asked, self.policy, policy_revision=1)
+
+
+def region(*nodes: NodeFacts, **values: Any) -> Region:
+    return Region(nodes=nodes, **values)
+
+
+def places(proposal: Proposal) -> dict[int, str]:
+    return {assignment.slot: str(assignment.node) for assignment in proposal.assignments}
+
+
+def said(proposal: Proposal) -> str:
+    """The sentence of what waits."""
+    assert proposal.pending is not None
+    return proposal.pending.sentence
+
+
+def rejected(proposal: Proposal) -> dict[str, int]:
+    """The account of the decision: nodes by words."""
+    return {line.words: line.nodes for line in proposal.evidence.rejections}
