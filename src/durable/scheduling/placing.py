@@ -38,10 +38,14 @@ class Pool:
                 points = self._points[score.name] = score.of_node(question, rows)
                 self._fixed += weight * points
         self._own = np.empty(len(rows))
-        self._look_again(_ALL)
+        # Looked at again only when somebody asks: after the last slot, nobody does.
+        self._touched: Positions | None = _ALL
 
     def totals(self) -> Points:
         """Every candidate's points now; less than any number for those that may not."""
+        if self._touched is not None:
+            self._look_again(self._touched)
+            self._touched = None
         return self._own + self._by_zone()[self._zones]
 
     def points_by_score(self, positions: NDArray[np.intp]) -> dict[str, Points]:
@@ -63,7 +67,7 @@ class Pool:
         self._question.take(int(self.rows[position]))
         # Once every node has one more, those that were too far ahead are so no longer.
         rose = self._question.emptiest_node != floor
-        self._look_again(_ALL if rose else np.array([position]))
+        self._touched = _ALL if rose else np.array([position])
 
     def _look_again(self, positions: Positions) -> None:
         rows = self.rows[positions]
@@ -91,7 +95,7 @@ def place(question: Question, pool: Pool, slots: Sequence[int], limit: int) -> d
     """The row of each slot that has one, for so many slots at most."""
     placed: dict[int, int] = {}
     # The choosiest first: a slot that may not go back somewhere has fewer nodes to choose from.
-    waiting = sorted(slots, key=lambda slot: (not question.crashed_on(slot), slot))
+    waiting = sorted(set(slots), key=lambda slot: (not question.crashed_on(slot), slot))
     while waiting and len(placed) < limit:
         before = len(placed)
         placed |= _one_round(question, pool, waiting, limit - before)

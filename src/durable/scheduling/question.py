@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from durable.scheduling.columns import Amounts, Columns, Mask
 from durable.scheduling.snapshot import Rows, Snapshot
@@ -24,17 +23,22 @@ class Question:
         self.asked = wish.spec.resources.amounts
         self.free: Amounts = its.capacity - its.used
         # Replicas of this workload, standing or placed by this decision.
-        self.on_node = self._count(standing.node for standing in wish.standing)
-        self.in_zone = np.bincount(
-            its.zone, weights=self.on_node * its.live, minlength=len(snapshot.zones)
-        ).astype(np.int64)
+        rows = _known_rows(snapshot, (standing.node for standing in wish.standing))
+        self.on_node = np.bincount(rows, minlength=len(its)).astype(np.int64)
+        zones = len(snapshot.zones)
+        self.in_zone = np.bincount(its.zone[rows], minlength=zones).astype(np.int64)
+        # Set once it is known who is eligible; see `spread_over`.
+        self.zone_counts = np.zeros(zones, dtype=np.bool_)
+        self.emptiest_node = 0
+        self._emptiest_left = 0
+        self._eligible = its.live
         self._crashed_on: dict[int, set[int]] = {}
         for crash in wish.crashes:
             row = snapshot.row(crash.node)
             if row is not None:
                 self._crashed_on.setdefault(crash.slot, set()).add(row)
-        self.barred = self.bar(wish.slots)
-        self.spread_over(its.live)
+        self.barred: Mask | None = None
+        self.bar(wish.slots)
 
     @property
     def columns(self) -> Columns:
@@ -42,32 +46,32 @@ class Question:
 
     def spread_over(self, eligible: Mask) -> None:
         """Says which nodes, and so which zones, count when replicas are to lie evenly."""
-        self._eligible = eligible
-        self.zone_counts = np.zeros(len(self.in_zone), dtype=np.bool_)
+        self.zone_counts[:] = False
         self.zone_counts[self.columns.zone[eligible]] = True
-        self._find_floor()
+        if self.wish.spec.spread.node_max_skew is not None:
+            self._eligible = eligible
+            self._find_floor()
 
     def crashed_on(self, slot: int) -> set[int]:
         """The rows to which a slot does not go back yet."""
         return self._crashed_on.get(slot, set())
 
-    def bar(self, slots: Iterable[int]) -> Mask | None:
-        """Where every one of these slots has crashed."""
+    def bar(self, slots: Iterable[int]) -> None:
+        """From now on the question is of these slots: bars where every one of them has crashed."""
         rows = set[int].intersection(*(self.crashed_on(slot) for slot in slots))
         self.barred = None
         if rows:
             self.barred = np.zeros(len(self.columns), dtype=np.bool_)
             self.barred[list(rows)] = True
-        return self.barred
 
     def take(self, row: int) -> None:
         """Places one replica: what the next one sees is changed by it."""
         self.free[row] -= self.asked
         self.on_node[row] += 1
         self.in_zone[self.columns.zone[row]] += 1
-        if self._eligible[row] and self.on_node[row] == self.emptiest_node + 1:
-            self._at_floor -= 1
-            if not self._at_floor:
+        if self._emptiest_left and self.on_node[row] == self.emptiest_node + 1:
+            self._emptiest_left -= 1
+            if not self._emptiest_left:
                 self._find_floor()
 
     @property
@@ -78,10 +82,12 @@ class Question:
     def _find_floor(self) -> None:
         """How many replicas the emptiest eligible node has, and how many nodes have just that."""
         counts = self.on_node[self._eligible]
-        self.emptiest_node = int(counts.min()) if len(counts) else 0
-        self._at_floor = int(np.count_nonzero(counts == self.emptiest_node))
+        if len(counts):
+            self.emptiest_node = int(counts.min())
+            self._emptiest_left = int(np.count_nonzero(counts == self.emptiest_node))
 
-    def _count(self, nodes: Iterable[str]) -> NDArray[np.int64]:
-        found = (self.snapshot.row(node) for node in nodes)
-        rows = np.fromiter((row for row in found if row is not None), dtype=np.intp)
-        return np.bincount(rows, minlength=len(self.columns)).astype(np.int64)
+
+def _known_rows(snapshot: Snapshot, nodes: Iterable[str]) -> Rows:
+    """Rows of the nodes, one for each mention; a node that is gone counts for nothing here."""
+    found = (snapshot.row(node) for node in nodes)
+    return np.fromiter((row for row in found if row is not None), dtype=np.intp)

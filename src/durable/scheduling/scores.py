@@ -46,12 +46,12 @@ class Score:
 
 def _even_over_zones(question: Question) -> Points:
     """Most where this workload has fewest replicas, among the zones that count."""
-    counts = question.in_zone.astype(np.float64)
-    among = counts[question.zone_counts]
-    if not len(among) or among.max() == among.min():
+    counts = question.in_zone
+    among = counts[question.zone_counts].tolist()
+    least, most = min(among, default=0), max(among, default=0)
+    if least == most:
         return np.full(len(counts), _ZONE_PART)
-    evenness = (among.max() - counts) / (among.max() - among.min())
-    return np.clip(evenness, 0, 1) * _ZONE_PART
+    return (most - np.clip(counts, least, most)) / (most - least) * _ZONE_PART
 
 
 def _even_over_nodes(question: Question, rows: Rows) -> Points:
@@ -62,7 +62,7 @@ def _share_used(question: Question, rows: Rows, dimension: int) -> Points:
     """How much of the node would be in use with one more replica."""
     capacity = np.maximum(question.columns.capacity[rows, dimension], 1)
     left = question.free[rows, dimension] - question.asked[dimension]
-    return np.clip(1 - left / capacity, 0, 1)
+    return np.minimum(1 - left / capacity, 1)
 
 
 def _packing(question: Question, rows: Rows) -> Points:

@@ -1,13 +1,16 @@
 """Why slots wait, in one reason and one sentence that says what would end it."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from durable.model.pending import Pending, PendingCode
-from durable.scheduling.account import Account, Refused
+from durable.scheduling.account import Account
+from durable.scheduling.columns import Amounts
 from durable.scheduling.filters import size
 from durable.scheduling.gates import Limit
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.question import Question
+from durable.scheduling.wish import Wish
 
 # A sentence holds 500 characters; what stands around the account needs less than the rest.
 _ACCOUNT_LENGTH = 240
@@ -49,51 +52,49 @@ def why_gang_waits(question: Question, could: int, why: Pending | None) -> Pendi
     return Pending(code=PendingCode.GANG, sentence=_cut(begins + because))
 
 
-def why_never(question: Question, account: Account) -> Pending | None:
-    """The reason why no waiting would help, if there is one."""
-    if account.feasible or account.closest is None:
-        return None
-    return _why_refused(question, account)
-
-
 def told(rejections: Iterable[Rejection], nodes: int) -> str:
     """An account on one line: `4,981 of 5,000 nodes: 3,000 insufficient gpu, ...`."""
-    lines = sorted(rejections, key=lambda line: (-line.nodes, line.words))
-    refused = sum(line.nodes for line in lines)
-    parts, rest = list[str](), refused
-    for line in lines:
-        part = f"{line.nodes:,} {line.words}"
+    counted: Counter[str] = Counter()
+    for line in rejections:
+        counted[line.words] += line.nodes
+    parts, rest = list[str](), counted.total()
+    for words, count in sorted(counted.items(), key=lambda line: (-line[1], line[0])):
+        part = f"{count:,} {words}"
         if len(", ".join([*parts, part])) > _ACCOUNT_LENGTH:
             break
         parts.append(part)
-        rest -= line.nodes
+        rest -= count
     if rest:
         parts.append(f"{rest:,} for other reasons")
-    return f"{refused:,} of {nodes:,} nodes: {', '.join(parts)}"
+    return f"{counted.total():,} of {nodes:,} nodes: {', '.join(parts)}"
 
 
 def _why_refused(question: Question, account: Account) -> Pending:
-    wish, snapshot = question.wish, question.snapshot
-    closest = account.closest
+    closest, nodes = account.closest, len(question.snapshot)
     if closest is None:
         return Pending(
             code=PendingCode.NODES_UNAVAILABLE,
-            sentence=f"{snapshot.region} has no nodes; wait for their agents, or add some.",
+            sentence=f"{question.wish.region} has no nodes; wait for their agents, or add some.",
         )
-    code = closest.by.pending
+    capacity = question.columns.capacity[closest.rows]
+    account_line = told(account.rejections(question), nodes)
+    return why_closest_refused(question.wish, closest.by.pending, capacity, account_line)
+
+
+def why_closest_refused(
+    wish: Wish, code: PendingCode, capacity: Amounts, account_line: str
+) -> Pending:
+    """The reason of the nodes that came closest, and what each of them has in all."""
     if code is PendingCode.NEVER_FITS:
-        begins, remedy = _never_fits(question, closest)
+        begins, remedy = _never_fits(wish, capacity)
     else:
-        begins = f"No node for {wish.tenant}/{wish.workload}"
-        remedy = _NEXT[code]
-    account_line = told(account.rejections(question), len(snapshot))
+        begins, remedy = f"No node for {wish.tenant}/{wish.workload}", _NEXT[code]
     return Pending(code=code, sentence=_cut(f"{begins}; {account_line}; {remedy}."))
 
 
-def _never_fits(question: Question, refused: Refused) -> tuple[str, str]:
+def _never_fits(wish: Wish, capacity: Amounts) -> tuple[str, str]:
     """Which dimension no node has enough of, and the largest there is, among those allowed."""
-    capacity = question.columns.capacity[refused.rows]
-    for dimension, amount in enumerate(question.asked):
+    for dimension, amount in enumerate(wish.spec.resources.amounts):
         largest = int(capacity[:, dimension].max())
         if largest < amount:
             return (
@@ -102,7 +103,7 @@ def _never_fits(question: Question, refused: Refused) -> tuple[str, str]:
                 "ask for less, or add larger nodes",
             )
     return (
-        f"No node that it may use could ever hold {question.wish.spec.resources} at once",
+        f"No node that it may use could ever hold {wish.spec.resources} at once",
         "ask for less, or add nodes of another shape",
     )
 

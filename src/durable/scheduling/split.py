@@ -1,0 +1,114 @@
+"""Which region each slot of a workload belongs to: by weight, and moved only when it must be."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.workload import WorkloadSpec
+
+Slots = tuple[int, ...]
+# A refusal's sentence has 500 characters, and two lists of names at most.
+_LIST_LENGTH = 150
+
+
+def split(
+    spec: WorkloadSpec, regions: Sequence[str], current: Mapping[str, Slots]
+) -> dict[str, Slots]:
+    """Slots 0 to N-1 over the regions; every region has an entry, if an empty one.
+
+    A slot keeps its region while that is allowed and has no more than its share; of those that
+    have more, the highest slots move. Fewer replicas drop the highest slots.
+    """
+    weights = _weights(spec, regions)
+    homes = _homes(spec.replicas, weights, current)
+    if spec.is_gang:
+        shares = {_home_of_gang(weights, homes): spec.replicas}
+    else:
+        shares = _shares(spec.replicas, weights, homes)
+    return _assign(spec.replicas, sorted(regions), shares, homes)
+
+
+def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
+    """The weight of every region that may have any slot, in the order of names."""
+    named = spec.requirements.regions
+    unknown = sorted({*named, *spec.weights}.difference(regions))
+    if unknown:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_REGION,
+            f"There is no region {_listed(unknown)}; the regions are {_listed(sorted(regions))}.",
+        )
+    allowed = [region for region in sorted(regions) if not named or region in named]
+    by_region: Mapping[str, int] = {str(name): share for name, share in spec.weights.items()}
+    weights = {region: by_region.get(region, 1) for region in allowed}
+    weights = {region: weight for region, weight in weights.items() if weight}
+    if not weights:
+        raise RefusedError(
+            RefusalCode.RESIDENCY,
+            f"Residency allows {_listed(allowed) or 'no region'} and every weight there is 0; of "
+            f"the regions {_listed(sorted(regions))}, give one a weight or allow another.",
+        )
+    return weights
+
+
+def _homes(
+    replicas: int, weights: Mapping[str, int], current: Mapping[str, Slots]
+) -> dict[int, str]:
+    """Where each wanted slot is now, as far as it may stay; one that is at two places keeps one."""
+    homes: dict[int, str] = {}
+    for region in weights:
+        for slot in current.get(region, ()):
+            if slot < replicas:
+                homes.setdefault(slot, region)
+    return homes
+
+
+def _home_of_gang(weights: Mapping[str, int], homes: Mapping[int, str]) -> str:
+    """Where most of it is already, or else where the weight is highest."""
+    held = _counts(homes)
+    return min(weights, key=lambda region: (-held.get(region, 0), -weights[region], region))
+
+
+def _shares(replicas: int, weights: Mapping[str, int], homes: Mapping[int, str]) -> dict[str, int]:
+    """Whole shares by largest remainder; between equals who holds more keeps it, so less moves."""
+    total, held = sum(weights.values()), _counts(homes)
+    shares = {region: replicas * weight // total for region, weight in weights.items()}
+    by_remainder = sorted(
+        weights,
+        key=lambda region: (-(replicas * weights[region] % total), -held.get(region, 0), region),
+    )
+    for region in by_remainder[: replicas - sum(shares.values())]:
+        shares[region] += 1
+    return shares
+
+
+def _assign(
+    replicas: int, regions: Sequence[str], shares: Mapping[str, int], homes: Mapping[int, str]
+) -> dict[str, Slots]:
+    given: dict[str, list[int]] = {region: [] for region in regions}
+    homeless: list[int] = []
+    for slot in range(replicas):
+        home = homes.get(slot)
+        if home is not None and len(given[home]) < shares.get(home, 0):
+            given[home].append(slot)
+        else:
+            homeless.append(slot)
+    for slot in homeless:
+        # To who lacks most, so that the first slots of a new workload lie in different regions.
+        neediest = min(shares, key=lambda region: (len(given[region]) - shares[region], region))
+        given[neediest].append(slot)
+    return {region: tuple(sorted(slots)) for region, slots in given.items()}
+
+
+def _counts(homes: Mapping[int, str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for region in homes.values():
+        counts[region] = counts.get(region, 0) + 1
+    return counts
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed, shown = list(names), list[str]()
+    for name in listed:
+        if len(", ".join([*shown, name])) > _LIST_LENGTH:
+            return f"{', '.join(shown)} and {len(listed) - len(shown):,} more"
+        shown.append(name)
+    return ", ".join(shown)
