@@ -10,7 +10,7 @@ from durable.scheduling.filters import CANDIDATE, ELIGIBLE, FILTERS, LASTING, SP
 from durable.scheduling.filters.filter import Filter
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.question import EVERY_ROW, Question
-from durable.scheduling.snapshot import Rows
+from durable.scheduling.rows import Rows
 
 # A fleet where every node has a taint of its own must not fill a record with them.
 _WORDS_PER_FILTER = 8

@@ -35,9 +35,9 @@ def why_never(
         if each.by is reason
     ]
     lines = [line for question, account in asked for line in account.rejections(question)]
-    nodes = sum(len(question.snapshot) for question in questions)
-    wish = questions[0].wish
-    return why_closest_refused(wish, reason.pending, np.concatenate(capacity), told(lines, nodes))
+    line = told(lines, sum(len(question.snapshot) for question in questions))
+    what = f"{tenant}/{workload}"
+    return why_closest_refused(what, spec.resources, reason.pending, np.concatenate(capacity), line)
 
 
 def _question(

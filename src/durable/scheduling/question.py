@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from durable.scheduling.columns import Amounts, Columns, Mask
-from durable.scheduling.snapshot import Rows, Snapshot
+from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot import Snapshot
 from durable.scheduling.wish import Wish
 
 # Filters and scores are asked about every row or about some; the same code answers both.

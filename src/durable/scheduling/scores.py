@@ -14,7 +14,8 @@ from durable.model.labels import LabelKey, TaintEffect
 from durable.model.quantities import MAX_QUANTITY
 from durable.scheduling.filters.marks import not_tolerated
 from durable.scheduling.question import Question
-from durable.scheduling.snapshot import LabelSet, Rows
+from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot import LabelSet
 
 Points = NDArray[np.float64]
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from durable.scheduling.columns import NEVER, NO_LEASE, Columns, Mask
 from durable.scheduling.interning import NOTHING, Interned, Numbers
+from durable.scheduling.rows import Rows, RowsOfNodes
 
 Triple = tuple[int, int, int]
 LabelSet = frozenset[tuple[str, str]]
 TaintSet = tuple[tuple[str, str, str], ...]
-Rows = NDArray[np.intp]
 
 # Sets that no node has any more are dropped when they are this many more than twice the nodes.
 _SETS_TO_SPARE = 1_024
@@ -57,31 +57,23 @@ class Snapshot:
         self.tenants = Interned[str]()
         self.label_sets = Interned[LabelSet]()
         self.taint_sets = Interned[TaintSet]()
-        self._names: list[str] = []
-        self._row_of: dict[str, int] = {}
-        self._spare: list[int] = []
-        self._in_order: Rows | None = None
+        self._nodes = RowsOfNodes()
 
     @classmethod
     def empty(cls, region: str) -> "Snapshot":
         return cls(region)
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return len(self._nodes)
 
     def name(self, row: int) -> str:
-        return self._names[row]
+        return self._nodes.name(row)
 
     def row(self, node: str) -> int | None:
-        return self._row_of.get(node)
+        return self._nodes.find(node)
 
     def rows_by_name(self) -> Rows:
-        """Every node's row in the order of names, which does not depend on who arrived first."""
-        if self._in_order is None:
-            ordered = sorted(self._row_of)
-            rows = (self._row_of[name] for name in ordered)
-            self._in_order = np.fromiter(rows, dtype=np.intp, count=len(ordered))
-        return self._in_order
+        return self._nodes.by_name()
 
     def fresh(self) -> Mask:
         """Where the node has renewed its lease at this epoch, so that a commit will take it."""
@@ -91,7 +83,7 @@ class Snapshot:
     def put(self, nodes: Iterable[NodeFacts]) -> bool:
         """Adds or replaces nodes; whether anything that waits may have better luck now."""
         given = list(nodes)
-        self._make_room(sum(facts.node not in self._row_of for facts in given))
+        self._make_room(sum(facts.node not in self._nodes for facts in given))
         # Every one is written, whatever the first of them says.
         better = [self._put(facts) for facts in given]
         self._drop_unused_sets()
@@ -100,11 +92,9 @@ class Snapshot:
     def remove(self, nodes: Iterable[str]) -> None:
         """Forgets nodes; names that are not here are no error, because removals come twice."""
         for node in nodes:
-            row = self._row_of.pop(node, None)
+            row = self._nodes.drop(node)
             if row is not None:
                 self.columns.live[row] = False
-                self._spare.append(row)
-                self._in_order = None
 
     def renew(self, leases: Mapping[str, tuple[int, float]]) -> bool:
         """Takes over leases as `node -> (epoch, expires_at)`; see `renew_many`."""
@@ -116,8 +106,7 @@ class Snapshot:
         self, nodes: Sequence[str], epochs: NDArray[np.int64], expires_at: NDArray[np.float64]
     ) -> bool:
         """Takes over leases of known nodes; whether any that was not fresh is so again."""
-        row_of = self._row_of
-        rows = np.fromiter((row_of.get(node, NOTHING) for node in nodes), np.intp, len(nodes))
+        rows = self._nodes.find_all(nodes, len(nodes))
         known = rows != NOTHING
         rows = rows[known]
         stale = ~self.fresh()[rows]
@@ -126,9 +115,9 @@ class Snapshot:
         return bool((stale & self.fresh()[rows]).any())
 
     def _put(self, facts: NodeFacts) -> bool:
-        row = self._row_of.get(facts.node)
+        row = self._nodes.find(facts.node)
         if row is None:
-            self._write(self._new_row(facts.node), facts)
+            self._write(self._nodes.add(facts.node), facts)
             return True
         before = self._standing_of(row)
         self._write(row, facts)
@@ -162,22 +151,13 @@ class Snapshot:
         its.label_set[row] = self.label_sets.number(frozenset(facts.labels.items()))
         its.taint_set[row] = self.taint_sets.number(_taint_set(facts.taints))
 
-    def _new_row(self, node: str) -> int:
-        row = self._spare.pop()
-        self._names[row] = node
-        self._row_of[node] = row
-        self._in_order = None
-        return row
-
     def _make_room(self, new: int) -> None:
         """Grows by a quarter at least, so that adding nodes one by one stays cheap."""
-        lacking = new - len(self._spare)
+        lacking, rows = new - self._nodes.spare, len(self.columns)
         if lacking > 0:
-            rows = len(self.columns)
             grown = rows + max(lacking, rows // 4)
             self.columns = self.columns.grown(grown)
-            self._names.extend([""] * (grown - rows))
-            self._spare.extend(range(grown - 1, rows - 1, -1))
+            self._nodes.extend(grown)
 
     def _drop_unused_sets(self) -> None:
         its = self.columns

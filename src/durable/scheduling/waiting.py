@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 from durable.model.pending import Pending, PendingCode
+from durable.model.resources import Resources
 from durable.scheduling.account import Account
 from durable.scheduling.columns import Amounts
 from durable.scheduling.filters import size
 from durable.scheduling.gates import Limit
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.question import Question
-from durable.scheduling.wish import Wish
 
 # A sentence holds 500 characters; what stands around the account needs less than the rest.
 _ACCOUNT_LENGTH = 240
@@ -28,7 +28,7 @@ _NEXT = {
 
 def why_unplaced(question: Question, limit: Limit, placed: int, account: Account) -> Pending:
     """The reason for the slots that got no node; the account is of the first of them."""
-    nodes = _why_refused(question, account)
+    nodes = _why_refused(question, placed, account)
     if limit.pending is None or placed < limit.slots:
         return nodes
     # Whatever the grant, nothing is placed where no node could ever take it.
@@ -69,41 +69,44 @@ def told(rejections: Iterable[Rejection], nodes: int) -> str:
     return f"{counted.total():,} of {nodes:,} nodes: {', '.join(parts)}"
 
 
-def _why_refused(question: Question, account: Account) -> Pending:
-    closest, nodes = account.closest, len(question.snapshot)
+def _why_refused(question: Question, placed: int, account: Account) -> Pending:
+    closest, wish = account.closest, question.wish
     if closest is None:
         return Pending(
             code=PendingCode.NODES_UNAVAILABLE,
-            sentence=f"{question.wish.region} has no nodes; wait for their agents, or add some.",
+            sentence=f"{wish.region} has no nodes; wait for their agents, or add some.",
         )
     capacity = question.columns.capacity[closest.rows]
-    account_line = told(account.rejections(question), nodes)
-    return why_closest_refused(question.wish, closest.by.pending, capacity, account_line)
+    slots = len(wish.slots)
+    what = f"{slots - placed:,} of {slots:,} slots of {wish.tenant}/{wish.workload}"
+    line = told(account.rejections(question), len(question.snapshot))
+    return why_closest_refused(what, wish.spec.resources, closest.by.pending, capacity, line)
 
 
 def why_closest_refused(
-    wish: Wish, code: PendingCode, capacity: Amounts, account_line: str
+    what: str, asked: Resources, code: PendingCode, capacity: Amounts, account_line: str
 ) -> Pending:
-    """The reason of the nodes that came closest, and what each of them has in all."""
+    """The reason of the nodes that came closest; `capacity` is what each of them has in all."""
     if code is PendingCode.NEVER_FITS:
-        begins, remedy = _never_fits(wish, capacity)
+        lacks, remedy = _never_fits(asked, capacity)
     else:
-        begins, remedy = f"No node for {wish.tenant}/{wish.workload}", _NEXT[code]
-    return Pending(code=code, sentence=_cut(f"{begins}; {account_line}; {remedy}."))
+        lacks, remedy = "", _NEXT[code]
+    sentence = f"No node for {what}; {lacks}{account_line}; {remedy}."
+    return Pending(code=code, sentence=_cut(sentence))
 
 
-def _never_fits(wish: Wish, capacity: Amounts) -> tuple[str, str]:
+def _never_fits(asked: Resources, capacity: Amounts) -> tuple[str, str]:
     """Which dimension no node has enough of, and the largest there is, among those allowed."""
-    for dimension, amount in enumerate(wish.spec.resources.amounts):
+    for dimension, amount in enumerate(asked.amounts):
         largest = int(capacity[:, dimension].max())
         if largest < amount:
+            wanted, has = size.show(dimension, amount), size.show(dimension, largest)
             return (
-                f"No node that it may use could ever hold {size.show(dimension, amount)}: "
-                f"the largest has {size.show(dimension, largest)}",
+                f"none it may use could ever hold {wanted}, the largest has {has}; ",
                 "ask for less, or add larger nodes",
             )
     return (
-        f"No node that it may use could ever hold {wish.spec.resources} at once",
+        f"none it may use could ever hold {asked} at once; ",
         "ask for less, or add nodes of another shape",
     )
 

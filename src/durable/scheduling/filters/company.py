@@ -6,7 +6,7 @@ from durable.model.pending import PendingCode
 from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, by_number, says
 from durable.scheduling.question import Question, Some
-from durable.scheduling.snapshot import Rows
+from durable.scheduling.rows import Rows
 
 
 def _holds_enough(question: Question, rows: Some) -> Mask | None:

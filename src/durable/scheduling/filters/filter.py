@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from durable.model.pending import PendingCode
 from durable.scheduling.columns import Mask
 from durable.scheduling.question import Question, Some
-from durable.scheduling.snapshot import Rows
+from durable.scheduling.rows import Rows
 
 # Where a node is refused; None when the reason does not concern this wish at all.
 Refuses = Callable[[Question, Some], Mask | None]

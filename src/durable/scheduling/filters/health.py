@@ -8,7 +8,7 @@ from durable.model.pending import PendingCode
 from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, says
 from durable.scheduling.question import Question, Some
-from durable.scheduling.snapshot import Rows
+from durable.scheduling.rows import Rows
 
 
 def _not_ready(question: Question, rows: Some) -> Mask:

@@ -11,7 +11,8 @@ from durable.model.workload import Toleration
 from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, by_number
 from durable.scheduling.question import Question, Some
-from durable.scheduling.snapshot import LabelSet, Rows, TaintSet
+from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot import LabelSet, TaintSet
 
 
 def _lacks_labels(question: Question, rows: Some) -> Mask | None:

@@ -9,7 +9,7 @@ from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, by_number, says
 from durable.scheduling.interning import NOTHING
 from durable.scheduling.question import Question, Some
-from durable.scheduling.snapshot import Rows
+from durable.scheduling.rows import Rows
 
 
 def _every_node(question: Question, rows: Some) -> Mask:

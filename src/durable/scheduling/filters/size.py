@@ -9,7 +9,7 @@ from durable.model.quantities import show_cpu, show_memory
 from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, says
 from durable.scheduling.question import Question, Some
-from durable.scheduling.snapshot import Rows
+from durable.scheduling.rows import Rows
 
 # In the order of the model's DIMENSIONS, as people write them.
 WORDS = ("cpu", "memory", "gpu")
