@@ -67,6 +67,9 @@ class Settings(BaseModel):
     temporal_api_key: SecretStr | None = Field(default=None, description="an API key")
     temporal_ui_url: WebUrl | None = Field(default=None, description="a URL like http://host:8233")
     debug: bool = Field(default=False, description="true or false")
+    failpoints: str | None = Field(
+        default=None, description="a list like after_reserve=kill:/tmp/once, for tests alone"
+    )
 
     @classmethod
     def from_environment(

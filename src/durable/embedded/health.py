@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from durable.embedded.connection import healthy_namespace
+from durable.cluster import healthy_namespace
 from durable.embedded.errors import StackError
 from durable.embedded.postgres_data import ENVIRONMENT, binary
 from durable.embedded.process import is_alive

@@ -23,7 +23,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from durable.embedded.connection import connect
+from durable.cluster import connect
 from durable.embedded.errors import StackError
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES

@@ -8,8 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from durable.cluster import answers
 from durable.embedded.child import Child
-from durable.embedded.connection import answers
 from durable.embedded.errors import StackError
 from durable.embedded.ports import HOST, listens
 

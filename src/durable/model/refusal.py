@@ -11,6 +11,7 @@ from durable.model.value import Value
 class RefusalCode(StrEnum):
     """Why the authority said no."""
 
+    INVALID = "invalid"
     UNKNOWN_REGION = "unknown_region"
     UNKNOWN_NODE = "unknown_node"
     UNKNOWN_TENANT = "unknown_tenant"

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, TLSConfig
 
-from durable.embedded.errors import StackError
 from durable.settings import Settings
+from durable.stack_record import StackError
 
 CONNECT_TIMEOUT = timedelta(seconds=10)
 PROBE_TIMEOUT = timedelta(seconds=2)
@@ -24,6 +25,7 @@ async def connect(settings: Settings, address: str) -> Client:
             namespace=settings.temporal_namespace,
             api_key=None if key is None else key.get_secret_value(),
             tls=_tls(settings),
+            data_converter=pydantic_data_converter,
             connect_timeout=CONNECT_TIMEOUT,
         )
     except RuntimeError as error:

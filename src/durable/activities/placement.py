@@ -1,0 +1,178 @@
+"""The steps of a placement: decide and reserve, bind, start, evict, release, expire.
+
+Each is idempotent by its business key, so any of them may be sent again after a crash, a timeout
+or a replay. The decision is recorded before its intents are sent: whoever runs the step again finds
+the decision and sends the same intents, whatever the cache says by then.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from durable.activities.rejected import audit_messages
+from durable.activities.reserving import Reserving
+from durable.activities.steps import (
+    Claim,
+    ClaimsStep,
+    Progress,
+    Rejected,
+    Reserved,
+    ReserveStep,
+    Share,
+    Standing,
+    Stepped,
+    StepRefusal,
+)
+from durable.authority.regional import Regional
+from durable.authority.requests import RequestRow
+from durable.authority.standing import read_standing
+from durable.failpoints import Failpoint, reach
+from durable.model.ids import ActorId, NodeId
+from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
+from durable.model.refusal import RefusalCode
+from durable.model.states import BindingState
+
+ACTOR = ActorId("controller:placement")
+UNREACHABLE = "unreachable"
+
+
+class PlacementActivities:
+    """Steps in one region, on that region's cache and commit queue."""
+
+    def __init__(self, regional: Regional) -> None:
+        self._regional = regional
+        self._reserving = Reserving(regional, ACTOR)
+
+    @activity.defn
+    async def enqueue(self, progress: Progress) -> None:
+        """Writes the placement into the region's queue, where operators and agents read it."""
+        reach(Failpoint.BEFORE_ENQUEUE)
+        share = progress.share
+        await self._regional.requests.submit(
+            RequestRow(
+                region=share.region,
+                tenant=share.tenant,
+                workload=share.workload,
+                generation=share.generation,
+                slots=progress.slots,
+                priority=progress.spec.priority,
+                state=progress.state,
+                pending_reason=None if progress.pending is None else str(progress.pending),
+                attempts=progress.attempts,
+                enqueued_at=progress.enqueued_at,
+                deadline=progress.placed_by,
+                next_retry_at=progress.next_retry_at,
+                spec=progress.spec,
+                waiting=progress.waiting,
+            )
+        )
+        reach(Failpoint.AFTER_ENQUEUE)
+
+    @activity.defn
+    async def reserve(self, step: ReserveStep) -> Reserved:
+        """Decides on the cache and reserves; on refusals decides again, a few times."""
+        return await self._reserving.run(step)
+
+    @activity.defn
+    async def bind(self, step: ClaimsStep) -> Stepped:
+        reach(Failpoint.BEFORE_BIND)
+        stepped = await self._step(step, lambda of: Bind(**of))
+        reach(Failpoint.AFTER_BIND)
+        return stepped
+
+    @activity.defn
+    async def start(self, step: ClaimsStep) -> Stepped:
+        reach(Failpoint.BEFORE_START)
+        stepped = await self._step(step, lambda of: Start(**of))
+        reach(Failpoint.AFTER_START)
+        return stepped
+
+    @activity.defn
+    async def evict(self, step: ClaimsStep) -> Stepped:
+        """Asks the nodes to stop; the claims stand until a release shows that they have."""
+        stepped = await self._step(step, lambda of: Evict(**of))
+        reach(Failpoint.AFTER_EVICT)
+        return stepped
+
+    @activity.defn
+    async def release(self, step: ClaimsStep) -> Stepped:
+        stepped = await self._step(step, lambda of: Release(**of, cause=step.cause))
+        reach(Failpoint.AFTER_RELEASE)
+        return stepped
+
+    @activity.defn
+    async def expire(self, step: ClaimsStep) -> Stepped:
+        return await self._step(step, lambda of: Expire(**of))
+
+    @activity.defn
+    async def survey(self, share: Share) -> list[Standing]:
+        """What the authority holds of this placement."""
+        found = await read_standing(
+            self._regional.databases, share.region, share.tenant, share.workload, share.generation
+        )
+        return [
+            Standing(
+                claim=Claim(
+                    slot=one.slot,
+                    attempt=one.attempt,
+                    token=one.token,
+                    node=NodeId(one.node),
+                    expires_at=one.expires_at,
+                ),
+                held=one.held,
+                state=None if one.state is None else BindingState(one.state),
+                stop_requested=one.stop_requested,
+                evidence=one.evidence,
+            )
+            for one in found
+        ]
+
+    @activity.defn
+    async def record_rejected(self, rejected: Rejected) -> None:
+        """Puts messages that changed nothing into the region's audit."""
+        await audit_messages(self._regional.databases, self._regional.region, rejected)
+
+    async def _step(
+        self, step: ClaimsStep, intent: Callable[[dict[str, Any]], AnyIntent]
+    ) -> Stepped:
+        outcomes = await self._regional.commit(
+            [intent(self._of(step, claim)) for claim in step.claims]
+        )
+        taken: list[int] = []
+        version = 0
+        refused: list[StepRefusal] = []
+        for claim, outcome in zip(step.claims, outcomes, strict=True):
+            if isinstance(outcome, Granted):
+                taken.append(claim.slot)
+                version = max(version, outcome.version)
+            elif outcome.refusal.code is RefusalCode.FENCED_WRITER:
+                # Nothing was recorded: the same step is sent again under the region's new epoch.
+                await self._regional.cache.refresh()
+                raise ApplicationError(outcome.refusal.sentence, type=UNREACHABLE)
+            else:
+                refused.append(StepRefusal(slot=claim.slot, refusal=outcome.refusal))
+        return Stepped(taken=tuple(taken), refused=tuple(refused), version=version)
+
+    def _of(self, step: ClaimsStep, claim: Claim) -> dict[str, Any]:
+        return {
+            "region": step.share.region,
+            "tenant": step.share.tenant,
+            "workload": step.share.workload,
+            "generation": step.share.generation,
+            "slot": claim.slot,
+            "attempt": claim.attempt,
+            "ordinal": claim.ordinal,
+            "token": claim.token,
+            "epoch": self._regional.cache.epoch,
+            "actor": ACTOR,
+            "evidence": step.why,
+        }
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return (
+            self.enqueue, self.reserve, self.bind, self.start, self.evict, self.release,
+            self.expire, self.survey, self.record_rejected,
+        )  # fmt: skip

@@ -1,0 +1,203 @@
+"""Decide, write the decision down, reserve; and again with a fresher cache when refused."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from durable.activities.steps import Claim, Reserved, ReserveStep
+from durable.authority.regional import Regional
+from durable.failpoints import Failpoint, reach
+from durable.model.ids import ActorId, NodeId
+from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
+from durable.model.pending import Pending, PendingCode
+from durable.model.policy import Policy
+from durable.model.records import Decision
+from durable.model.refusal import Refusal, RefusalCode
+from durable.scheduling.decide import decide
+from durable.scheduling.proposal import Proposal
+from durable.scheduling.wish import Crash, Standing, Wish
+
+# What the authority would say again however fresh the cache is, as the reason for the wait.
+_WAITS = {
+    RefusalCode.GRANT_EXHAUSTED: PendingCode.GRANT,
+    RefusalCode.HEADROOM_RESERVED: PendingCode.HEADROOM,
+    RefusalCode.REGION_FENCED: PendingCode.REGION_FENCED,
+    RefusalCode.UNKNOWN_TENANT: PendingCode.NO_GRANT,
+}
+
+
+@dataclass
+class _Outcome:
+    """What has come of the step so far."""
+
+    waiting: tuple[int, ...]
+    attempt: int
+    claims: list[Claim] = field(default_factory=list[Claim])
+    taken: set[int] = field(default_factory=set[int])
+    pending: Pending | None = None
+
+
+class Reserving:
+    """One region's decisions, turned into reservations."""
+
+    def __init__(self, regional: Regional, actor: ActorId) -> None:
+        self._regional = regional
+        self._actor = actor
+
+    async def run(self, step: ReserveStep) -> Reserved:
+        cache = self._regional.cache
+        _, policy = cache.policy()
+        so_far = _Outcome(step.slots, step.first_attempt)
+        for _ in range(policy.rounds_per_attempt):
+            decided_at = cache.version
+            await self._round(step, so_far)
+            if not so_far.waiting:
+                break
+            await cache.refresh()
+            if so_far.pending is not None and cache.version == decided_at:
+                break  # nothing has changed since, and so would nothing in another decision
+        if len(step.standing) + len(so_far.claims) < step.spec.gang_size:
+            await self._let_go(step, so_far)
+        return Reserved(
+            claims=tuple(so_far.claims),
+            next_attempt=so_far.attempt,
+            pending=so_far.pending if so_far.waiting else None,
+            retry_after_seconds=_backoff(policy, step.tries),
+            taken=tuple(sorted(so_far.taken)),
+        )
+
+    async def _round(self, step: ReserveStep, so_far: _Outcome) -> None:
+        """One attempt: a decision for the slots that wait, and the authority's word on it."""
+        decision = await self._decide(step, so_far)
+        so_far.attempt += 1
+        proposal = Proposal.model_validate(decision.evidence["proposal"])
+        nodes = {one.slot: one.node for one in proposal.assignments}
+        asked = [slot for slot in so_far.waiting if slot in nodes]
+        outcomes = await self._regional.commit(
+            [self._intent(step, decision, slot, nodes[slot]) for slot in asked]
+        )
+        reach(Failpoint.AFTER_RESERVE)
+        so_far.pending = proposal.pending
+        for slot, outcome in zip(asked, outcomes, strict=True):
+            self._take(so_far, decision.attempt, slot, outcome)
+        done = {claim.slot for claim in so_far.claims}
+        so_far.waiting = tuple(slot for slot in so_far.waiting if slot not in done)
+
+    def _take(self, so_far: _Outcome, attempt: int, slot: int, outcome: Granted | Refused) -> None:
+        if isinstance(outcome, Granted):
+            so_far.claims.append(
+                Claim(
+                    slot=slot,
+                    attempt=attempt,
+                    token=outcome.token,
+                    node=outcome.node,
+                    expires_at=outcome.expires_at,
+                )
+            )
+            return
+        if outcome.refusal.code is RefusalCode.SLOT_TAKEN:
+            so_far.taken.add(slot)
+        so_far.pending = _waits_for(outcome.refusal)
+
+    async def _decide(self, step: ReserveStep, so_far: _Outcome) -> Decision:
+        """The decision of this attempt: the one on record, or the one made now."""
+        cache = self._regional.cache
+        revision, policy = cache.policy()
+        snapshot = cache.snapshot()
+        share = step.share
+        standing = [Standing(slot=one.slot, node=one.node) for one in step.standing]
+        standing += [Standing(slot=claim.slot, node=claim.node) for claim in so_far.claims]
+        wish = Wish(
+            region=share.region,
+            tenant=share.tenant,
+            workload=share.workload,
+            generation=share.generation,
+            attempt=so_far.attempt,
+            slots=so_far.waiting,
+            spec=step.spec,
+            standing=tuple(standing),
+            crashes=tuple(
+                Crash(slot=one.slot, node=one.node)
+                for one in step.crashes
+                if snapshot.now - one.at.timestamp() < policy.crash_pair_seconds
+            ),
+        )
+        proposal = decide(snapshot, wish, policy, revision)
+        stored = await self._regional.decisions.submit(
+            Decision(
+                region=share.region,
+                tenant=share.tenant,
+                workload=share.workload,
+                generation=share.generation,
+                attempt=so_far.attempt,
+                policy_revision=revision,
+                cache_version=snapshot.version,
+                evidence={
+                    "wish": wish.model_dump(mode="json", exclude_defaults=True),
+                    "proposal": proposal.model_dump(mode="json"),
+                    "lease_seconds": policy.reservation_lease_seconds,
+                },
+                decided_at=datetime.fromtimestamp(snapshot.now, UTC),
+            )
+        )
+        reach(Failpoint.AFTER_DECISION)
+        return stored
+
+    def _intent(self, step: ReserveStep, decision: Decision, slot: int, node: NodeId) -> Reserve:
+        lease_seconds = decision.evidence["lease_seconds"]
+        assert isinstance(lease_seconds, int)
+        return Reserve(
+            **self._of(step, slot, decision.attempt),
+            node=node,
+            resources=step.spec.resources,
+            priority=step.spec.priority,
+            policy_revision=decision.policy_revision,
+            lease_ttl_seconds=lease_seconds,
+            requirements=step.spec.requirements,
+            evidence=f"decision {decision.attempt} at version {decision.cache_version}",
+        )
+
+    async def _let_go(self, step: ReserveStep, so_far: _Outcome) -> None:
+        """Too few for the gang: none of it is kept."""
+        got = len(so_far.claims)
+        await self._regional.commit(
+            [
+                Release(
+                    **self._of(step, claim.slot, claim.attempt),
+                    token=claim.token,
+                    cause=ReleaseCause.WITHDRAWN,
+                    evidence="the gang did not come together",
+                )
+                for claim in so_far.claims
+            ]
+        )
+        so_far.claims.clear()
+        so_far.waiting = step.slots
+        if so_far.pending is None or so_far.pending.code is not PendingCode.GANG:
+            sentence = (
+                f"{got} of the {step.spec.gang_size} replicas that must start together found a "
+                "place before others did; nothing was kept, and all are tried again."
+            )
+            so_far.pending = Pending(code=PendingCode.GANG, sentence=sentence)
+
+    def _of(self, step: ReserveStep, slot: int, attempt: int) -> dict[str, Any]:
+        share = step.share
+        return {
+            "region": share.region,
+            "tenant": share.tenant,
+            "workload": share.workload,
+            "generation": share.generation,
+            "slot": slot,
+            "attempt": attempt,
+            "epoch": self._regional.cache.epoch,
+            "actor": self._actor,
+        }
+
+
+def _waits_for(refusal: Refusal) -> Pending:
+    code = _WAITS.get(refusal.code, PendingCode.CONFLICTS)
+    return Pending(code=code, sentence=refusal.sentence)
+
+
+def _backoff(policy: Policy, tries: int) -> float:
+    return min(policy.retry_longest_seconds, policy.retry_first_seconds * 2.0 ** min(tries, 20))

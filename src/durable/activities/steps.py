@@ -1,0 +1,204 @@
+"""What workflows and activities tell each other: plain values with defaults for new fields."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
+
+from durable.model.ids import (
+    ActorId,
+    Generation,
+    NodeId,
+    RegionId,
+    Slot,
+    TenantId,
+    Token,
+    WorkloadName,
+)
+from durable.model.intents import ReleaseCause
+from durable.model.pending import Pending
+from durable.model.refusal import Refusal
+from durable.model.states import BindingState, RequestState
+from durable.model.value import Value
+from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
+from durable.signals.messages import Resize
+from durable.signals.status import RejectedMessage
+
+
+class Share(Value):
+    """Which placement: one region's share of one workload generation."""
+
+    region: RegionId
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.workload} g{self.generation} in {self.region}"
+
+
+class Claim(Value):
+    """A token that one attempt at one slot was given, and where."""
+
+    slot: Slot
+    attempt: Annotated[int, Field(ge=1)]
+    token: Token
+    node: NodeId
+    expires_at: AwareDatetime | None = None
+    # A step that was refused is asked again under the next ordinal.
+    ordinal: Annotated[int, Field(ge=1)] = 1
+
+
+class Progress(Value):
+    """The placement's row in the region's queue."""
+
+    share: Share
+    spec: WorkloadSpec
+    slots: tuple[Slot, ...]
+    waiting: int
+    state: RequestState
+    pending: Pending | None
+    attempts: int
+    enqueued_at: AwareDatetime
+    placed_by: AwareDatetime
+    next_retry_at: AwareDatetime | None = None
+
+
+class PlaceOn(Value):
+    """A slot that stands on a node."""
+
+    slot: Slot
+    node: NodeId
+
+
+class CrashOn(PlaceOn):
+    """A slot that failed on a node, and when."""
+
+    at: AwareDatetime
+
+
+class ReserveStep(Value):
+    share: Share
+    spec: WorkloadSpec
+    slots: tuple[Slot, ...]
+    first_attempt: Annotated[int, Field(ge=1)]
+    # How many decisions in a row left something waiting; the longer the wait, the longer the next.
+    tries: Annotated[int, Field(ge=0)] = 0
+    standing: tuple[PlaceOn, ...] = ()
+    crashes: tuple[CrashOn, ...] = ()
+
+
+class Reserved(Value):
+    """What a decision came to: claims that are leased, and the one reason for the rest."""
+
+    claims: tuple[Claim, ...]
+    next_attempt: Annotated[int, Field(ge=1)]
+    pending: Pending | None
+    retry_after_seconds: float
+    # Slots that somebody of this workload holds already: read the authority before trying again.
+    taken: tuple[Slot, ...] = ()
+
+
+class ClaimsStep(Value):
+    """One step for claims of a placement."""
+
+    share: Share
+    claims: tuple[Claim, ...]
+    why: str
+    cause: ReleaseCause = ReleaseCause.WITHDRAWN
+
+
+class StepRefusal(Value):
+    slot: Slot
+    refusal: Refusal
+
+
+class Stepped(Value):
+    """The slots for which the step was taken, and those for which it was refused."""
+
+    taken: tuple[Slot, ...]
+    # The region's version at which all of it had happened.
+    version: int = 0
+    refused: tuple[StepRefusal, ...] = ()
+
+
+class Standing(Value):
+    """A claim of this placement that stands in the authority, whatever the workflow remembers."""
+
+    claim: Claim
+    held: bool
+    state: BindingState | None = None
+    stop_requested: bool = False
+    evidence: str = ""
+
+
+class Rejected(Value):
+    """Messages that changed nothing, for the audit."""
+
+    target: str
+    messages: tuple[RejectedMessage, ...]
+    # Names this report, so that it is written once however often it is sent.
+    key: str
+
+
+# ── the workload's side ─────────────────────────────────────────────────────────────────────────
+
+
+class AdmitStep(Value):
+    """A manifest to take in, or the present one with another number of replicas."""
+
+    manifest: WorkloadManifest
+    request: str
+    actor: ActorId
+    replicas: int | None = None
+
+
+class Admitted(Value):
+    """The workload as it now stands; not what this request asked, if that was long ago."""
+
+    generation: Generation
+    spec: WorkloadSpec
+    share: Mapping[RegionId, tuple[Slot, ...]]
+    is_current: bool
+    answered_generation: Generation
+    deleting: bool = False
+    deleted: bool = False
+
+
+class SettleStep(Value):
+    tenant: TenantId
+    workload: WorkloadName
+    share: Mapping[RegionId, tuple[Slot, ...]]
+    transfer: str
+
+
+class OpenStep(Value):
+    share: Share
+    wanted: Resize
+    task_timeout: timedelta
+
+
+class ReleasePlacement(Value):
+    share: Share
+    reason: str
+    request: str
+
+
+class DeleteStep(Value):
+    tenant: TenantId
+    workload: WorkloadName
+    request: str
+    actor: ActorId
+    reason: str
+
+
+class Finish(Value):
+    """The end of a workload: deleted, or a job that is done."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    deleted: bool
+    conditions: tuple[Condition, ...] = ()
+    replicas_by_state: Mapping[str, int] = Field(default={})

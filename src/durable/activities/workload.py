@@ -1,0 +1,220 @@
+"""What a workload's workflow has done for it: admission, slots, placements, and its end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.common import (
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError, RPCStatusCode
+
+from durable.activities.admission import Gate
+from durable.activities.rejected import audit_messages
+from durable.activities.steps import (
+    AdmitStep,
+    Admitted,
+    DeleteStep,
+    Finish,
+    OpenStep,
+    Rejected,
+    ReleasePlacement,
+    SettleStep,
+    Share,
+)
+from durable.authority import audit
+from durable.authority.connection import Databases
+from durable.authority.settling import settle_slots
+from durable.authority.workloads import (
+    Admission,
+    admit_workload,
+    finish_delete,
+    finish_job,
+    read_workload,
+    request_delete,
+)
+from durable.failpoints import Failpoint, reach
+from durable.model.ids import ActorId, RegionId
+from durable.model.refusal import RefusedError
+from durable.model.workload import WorkloadManifest
+from durable.scheduling.split import split
+from durable.signals import search_attributes
+from durable.signals.messages import Release
+from durable.signals.names import PLACEMENT, placement_id, regional_queue
+
+ACTOR = ActorId("controller:workload")
+# The name of the activity failure that carries a refusal's sentence, with its code as a detail.
+REFUSED = "refused"
+
+
+class WorkloadActivities:
+    """Activities of the global worker."""
+
+    def __init__(self, databases: Databases, client: Client) -> None:
+        self._databases = databases
+        self._client = client
+        self._gate = Gate(databases)
+
+    @activity.defn
+    async def admit(self, step: AdmitStep) -> Admitted:
+        """Checks a manifest against the fleet and writes it down, once per request id."""
+        reach(Failpoint.BEFORE_ADMIT_WORKLOAD)
+        try:
+            answer = await self._admit(step)
+        except RefusedError as error:
+            raise refusal(error) from error
+        reach(Failpoint.AFTER_ADMIT_WORKLOAD)
+        current = await read_workload(self._databases, answer.tenant, answer.workload)
+        assert current is not None, "what was admitted is there"
+        return Admitted(
+            generation=current.generation,
+            spec=current.spec,
+            share=current.share,
+            is_current=answer == current,
+            answered_generation=answer.generation,
+            deleting=current.deleting,
+            deleted=current.deleted,
+        )
+
+    async def _admit(self, step: AdmitStep) -> Admission:
+        manifest = step.manifest
+        if step.replicas is not None:
+            manifest = await self._scaled(manifest, step.replicas)
+        regions = await self._gate.regions()
+        try:
+            split(manifest.spec, regions, {})
+        except RefusedError:
+            regions = await self._gate.regions(fresh=True)
+        shares = split(manifest.spec, regions, {})
+        await self._gate.check(manifest, [RegionId(region) for region in shares])
+
+        def share_of(before: Admission | None) -> Mapping[RegionId, tuple[int, ...]]:
+            current = {} if before is None else {str(r): s for r, s in before.share.items()}
+            divided = split(manifest.spec, regions, current)
+            return {RegionId(region): slots for region, slots in divided.items() if slots}
+
+        return await admit_workload(
+            self._databases, manifest, request=step.request, actor=step.actor, share_of=share_of
+        )
+
+    async def _scaled(self, manifest: WorkloadManifest, replicas: int) -> WorkloadManifest:
+        spec = manifest.spec.model_copy(update={"replicas": replicas})
+        return WorkloadManifest.model_validate(
+            {**manifest.model_dump(mode="json"), "spec": spec.model_dump(mode="json")}
+        )
+
+    @activity.defn
+    async def settle(self, step: SettleStep) -> list[str]:
+        """Gives each region its slots; answers what has to wait for something to be released."""
+        waits = await settle_slots(
+            self._databases,
+            step.tenant,
+            step.workload,
+            step.share,
+            transfer=step.transfer,
+            actor=ACTOR,
+        )
+        reach(Failpoint.AFTER_ASSIGN_SLOTS)
+        return waits
+
+    @activity.defn
+    async def open(self, step: OpenStep) -> None:
+        """Starts the placement if there is none, and tells it its share either way."""
+        share = step.share
+        await self._client.start_workflow(
+            PLACEMENT,
+            {"share": share, "wanted": step.wanted},
+            id=placement_id(share.tenant, share.workload, share.generation, share.region),
+            task_queue=regional_queue(share.region),
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            task_timeout=step.task_timeout,
+            start_signal="resize",
+            start_signal_args=[step.wanted],
+            search_attributes=_attributes(share),
+            static_summary=f"{share.tenant}/{share.workload} g{share.generation} in {share.region}",
+        )
+        reach(Failpoint.AFTER_OPEN_PLACEMENTS)
+
+    @activity.defn
+    async def release(self, step: ReleasePlacement) -> bool:
+        """Asks a placement to stop everything; false when there is none that could."""
+        share = step.share
+        handle = self._client.get_workflow_handle(
+            placement_id(share.tenant, share.workload, share.generation, share.region)
+        )
+        message = Release(actor=ACTOR, reason=step.reason, request_id=step.request)
+        try:
+            await handle.signal("release", message)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    @activity.defn
+    async def request_delete(self, step: DeleteStep) -> None:
+        try:
+            await request_delete(
+                self._databases,
+                step.tenant,
+                step.workload,
+                request=step.request,
+                actor=step.actor,
+                reason=step.reason,
+            )
+        except RefusedError as error:
+            raise refusal(error) from error
+
+    @activity.defn
+    async def finish(self, step: Finish) -> None:
+        """Lets the workload go; it is refused while a region owns a slot, and asked again."""
+        of = (self._databases, step.tenant, step.workload)
+        if step.deleted:
+            await finish_delete(*of, generation=step.generation, actor=ACTOR)
+        else:
+            await finish_job(
+                *of,
+                generation=step.generation,
+                conditions=step.conditions,
+                replicas_by_state=step.replicas_by_state,
+                actor=ACTOR,
+            )
+
+    @activity.defn
+    async def record_rejected_globally(self, rejected: Rejected) -> None:
+        await audit_messages(self._databases, audit.GLOBAL_CHAIN, rejected)
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return (
+            self.admit, self.settle, self.open, self.release, self.request_delete, self.finish,
+            self.record_rejected_globally,
+        )  # fmt: skip
+
+
+def refusal(error: RefusedError) -> ApplicationError:
+    """A refusal as workflows and their callers see it: final, expected, and in a sentence."""
+    return ApplicationError(
+        error.refusal.sentence,
+        error.refusal.code.value,
+        type=REFUSED,
+        non_retryable=True,
+        category=ApplicationErrorCategory.BENIGN,
+    )
+
+
+def _attributes(share: Share) -> TypedSearchAttributes:
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(search_attributes.TENANT, str(share.tenant)),
+            SearchAttributePair(search_attributes.WORKLOAD, str(share.workload)),
+            SearchAttributePair(search_attributes.REGION, str(share.region)),
+            SearchAttributePair(search_attributes.PHASE, "waiting"),
+        ]
+    )

@@ -1,0 +1,39 @@
+"""Everything a region's worker works with: its cache, its commit queue and its logs, as one."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Self
+
+from durable.authority.cache import RegionCache
+from durable.authority.connection import Databases
+from durable.authority.decisions import DecisionLog
+from durable.authority.group_commit import GroupCommit
+from durable.authority.requests import RequestLog
+from durable.model.ids import RegionId
+from durable.model.intents import AnyIntent, Granted, Refused
+
+
+class Regional:
+    """One region, while a worker serves it; `async with` starts and drains what is behind it."""
+
+    def __init__(self, databases: Databases, region: RegionId) -> None:
+        self.databases = databases
+        self.region = region
+        self.cache = RegionCache(databases, region)
+        self.requests = RequestLog(databases, region)
+        self.decisions = DecisionLog(databases, region)
+        self._commits = GroupCommit(databases, region)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        for part in (self.cache, self.requests, self.decisions, self._commits):
+            await self._stack.enter_async_context(part)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def commit(self, intents: Sequence[AnyIntent]) -> list[Granted | Refused]:
+        """The outcomes of these intents, in their order, once their batches have committed."""
+        return await asyncio.gather(*(self._commits.submit(intent) for intent in intents))

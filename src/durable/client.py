@@ -1,0 +1,338 @@
+"""The SDK for services: apply, place, scale, delete, wait, and ask why.
+
+    async with await Durable.connect() as durable:
+        await durable.apply(manifest, request_id="deploy-42")
+        status = await durable.wait("risk", "risk-api", until="serving")
+
+Every change is idempotent by its request id: the same id with the same payload is answered what it
+was answered first, with another payload it is refused. A refusal is a `RefusedError`, whose
+`refusal` has a code for programs and a sentence for people.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from typing import Any, Literal, Self
+
+from pydantic import ValidationError
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import (
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from durable.activities.steps import Admitted
+from durable.authority.connection import Databases
+from durable.cluster import connect
+from durable.model.ids import ActorId, TenantId, WorkloadName
+from durable.model.problems import problems_in
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.settings import Settings
+from durable.signals import search_attributes
+from durable.signals.messages import Apply, Asked, Delete, Scale
+from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
+from durable.signals.status import WorkloadStatus
+from durable.stack_record import StackError
+from durable.workflows.workload import WorkloadStart
+
+Until = Literal["bound", "ready", "serving", "complete", "deleted"]
+
+ANSWER_WITHIN = timedelta(seconds=60)
+TASK_TIMEOUT = timedelta(seconds=5)
+POLL_SECONDS = 0.25
+REASON = "asked through the SDK"
+
+
+class WaitTimeoutError(TimeoutError):
+    """The workload did not come so far in time; `status` says how far it came."""
+
+    def __init__(self, sentence: str, status: WorkloadStatus | None) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Durable:
+    """A connection to the control plane; `async with` closes it."""
+
+    def __init__(self, client: Client, databases: Databases, actor: ActorId) -> None:
+        self.client = client
+        self.databases = databases
+        self.actor = actor
+
+    @classmethod
+    async def connect(
+        cls, settings: Settings | None = None, *, actor: str = "service:sdk"
+    ) -> "Durable":
+        """Connects by the given settings, else by those of the environment."""
+        known = settings or Settings.from_environment(os.environ)
+        client = await connect(known, known.require_temporal_address())
+        databases = Databases(known.require_database_url(), known.regional_database_urls)
+        return cls(client, databases, ActorId(actor))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.databases.close()
+
+    # ── changes ─────────────────────────────────────────────────────────────────────────────────
+
+    async def apply(
+        self,
+        manifest: WorkloadManifest | Mapping[str, Any],
+        *,
+        request_id: str | None = None,
+        reason: str = REASON,
+    ) -> Admitted:
+        """Sets the desired state of a workload; answers its generation and the regions' shares."""
+        wanted = read_manifest(manifest)
+        message = Apply(
+            manifest=wanted, actor=self.actor, reason=reason, request_id=request_id or _new_id()
+        )
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            WORKLOAD,
+            WorkloadStart(wanted.tenant, wanted.name),
+            id=workload_id(wanted.tenant, wanted.name),
+            task_queue=GLOBAL_QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            task_timeout=TASK_TIMEOUT,
+            search_attributes=_attributes(wanted),
+            static_summary=f"{wanted.tenant}/{wanted.name}",
+        )
+        with _explained(f"apply {wanted.tenant}/{wanted.name}"):
+            return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
+                "apply",
+                message,
+                start_workflow_operation=start,
+                id=_update_id(message),
+                result_type=Admitted,
+                rpc_timeout=ANSWER_WITHIN,
+            )
+
+    async def scale(
+        self,
+        tenant: str,
+        name: str,
+        replicas: int,
+        *,
+        request_id: str | None = None,
+        reason: str = REASON,
+    ) -> Admitted:
+        """Another number of replicas; everything else stays."""
+        message = Scale(
+            replicas=replicas, actor=self.actor, reason=reason, request_id=request_id or _new_id()
+        )
+        with _explained(f"scale {tenant}/{name}"):
+            return await self._handle(tenant, name).execute_update(  # pyright: ignore[reportUnknownMemberType]
+                "scale",
+                message,
+                id=_update_id(message),
+                result_type=Admitted,
+                rpc_timeout=ANSWER_WITHIN,
+            )
+
+    async def delete(
+        self, tenant: str, name: str, *, request_id: str | None = None, reason: str = REASON
+    ) -> None:
+        """Stops and releases everything; `wait(..., until="deleted")` tells when it is gone."""
+        message = Delete(actor=self.actor, reason=reason, request_id=request_id or _new_id())
+        with _explained(f"delete {tenant}/{name}"):
+            await self._handle(tenant, name).execute_update(  # pyright: ignore[reportUnknownMemberType]
+                "delete",
+                message,
+                id=_update_id(message),
+                result_type=str,
+                rpc_timeout=ANSWER_WITHIN,
+            )
+
+    async def place(
+        self,
+        manifest: WorkloadManifest | Mapping[str, Any],
+        *,
+        request_id: str,
+        within_seconds: float | None = 300.0,
+    ) -> WorkloadStatus:
+        """One shot: applies and waits until a service serves or a job is complete."""
+        wanted = read_manifest(manifest)
+        await self.apply(wanted, request_id=request_id)
+        until: Until = "complete" if wanted.spec.kind is WorkloadKind.JOB else "serving"
+        return await self.wait(
+            wanted.tenant, wanted.name, until=until, within_seconds=within_seconds
+        )
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────
+
+    async def status(self, tenant: str, name: str) -> WorkloadStatus:
+        """The workload as its workflow knows it; also after it has ended."""
+        with _explained(f"read {tenant}/{name}"):
+            found = await self._handle(tenant, name).query("status", rpc_timeout=ANSWER_WITHIN)
+        if found is None:
+            raise _unknown(tenant, name)
+        return WorkloadStatus.model_validate(found)
+
+    async def progress(
+        self, tenant: str, name: str, *, until: Until = "serving"
+    ) -> AsyncIterator[WorkloadStatus]:
+        """Every status that differs from the one before it, until it has come so far."""
+        told: WorkloadStatus | None = None
+        while True:
+            status = await self.status(tenant, name)
+            if status != told:
+                told = status
+                yield status
+            if await self._has_come(status, until):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def wait(
+        self,
+        tenant: str,
+        name: str,
+        *,
+        until: Until = "serving",
+        within_seconds: float | None = 300.0,
+    ) -> WorkloadStatus:
+        """Waits until every replica has come so far; WaitTimeoutError says how far it came."""
+        last: WorkloadStatus | None = None
+        try:
+            async with asyncio.timeout(within_seconds):
+                async for status in self.progress(tenant, name, until=until):
+                    last = status
+        except TimeoutError:
+            raise WaitTimeoutError(
+                _too_late(tenant, name, until, within_seconds, last), last
+            ) from None
+        assert last is not None
+        return last
+
+    async def _has_come(self, status: WorkloadStatus, until: Until) -> bool:
+        if until == "deleted":
+            described = await self._handle(status.tenant, status.workload).describe()
+            return status.deleting and described.close_time is not None
+        if until == "complete":
+            return status.phase in ("complete", "failed")
+        if status.deleting:
+            raise RefusedError(
+                RefusalCode.WRONG_STATE,
+                f"{status.tenant}/{status.workload} is being deleted and will not be {until}.",
+            )
+        current = status.observed_generation >= status.generation
+        return current and getattr(status, until) >= status.wanted
+
+    def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
+        try:
+            return self.client.get_workflow_handle(
+                workload_id(TenantId(tenant), WorkloadName(name))
+            )
+        except ValueError as error:
+            raise RefusedError(RefusalCode.WRONG_STATE, f"No such workload: {error}.") from None
+
+
+def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadManifest:
+    """The manifest as a value, or one refusal that names every field that is wrong."""
+    if isinstance(manifest, WorkloadManifest):
+        return manifest
+    try:
+        return WorkloadManifest.model_validate(dict(manifest))
+    except ValidationError as error:
+        said = "; ".join(
+            f"{problem.path}: {problem.message}" if problem.path else problem.message
+            for problem in problems_in(error, WorkloadManifest)
+        )
+        raise RefusedError(RefusalCode.INVALID, f"The manifest is wrong: {said}"[:500]) from None
+
+
+class _explained:  # noqa: N801 - reads as a word at its use
+    """Turns what Temporal says into refusals and sentences."""
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        match error:
+            case WorkflowUpdateFailedError():
+                raise _refusal(error.cause) from error
+            case WorkflowQueryFailedError():
+                raise StackError(f"Could not {self._doing}: {error}") from error
+            case RPCError() if error.status is RPCStatusCode.NOT_FOUND:
+                raise RefusedError(
+                    RefusalCode.WRONG_STATE,
+                    f"Could not {self._doing}: there is no such workload, or it has ended; "
+                    "see `durable get workloads`.",
+                ) from error
+            case RPCError() | WorkflowUpdateRPCTimeoutOrCancelledError():
+                raise StackError(
+                    f"Could not {self._doing}: no worker answered in time; check that "
+                    "`durable worker --global` runs, then send the same request again."
+                ) from error
+            case _:
+                return
+
+
+def _refusal(cause: BaseException) -> RefusedError | StackError:
+    if not isinstance(cause, ApplicationError):
+        return StackError(str(cause))
+    if cause.type == "unreachable":
+        return StackError(cause.message)
+    codes = [str(detail) for detail in cause.details if str(detail) in set(RefusalCode)]
+    code = RefusalCode(codes[0]) if codes else RefusalCode.WRONG_STATE
+    return RefusedError(code, cause.message[:500])
+
+
+def _unknown(tenant: str, name: str) -> RefusedError:
+    return RefusedError(
+        RefusalCode.WRONG_STATE,
+        f"Nothing was admitted as {tenant}/{name}; see `durable get workloads`.",
+    )
+
+
+def _too_late(
+    tenant: str, name: str, until: Until, timeout: float | None, last: WorkloadStatus | None
+) -> str:
+    if last is None:
+        return f"{tenant}/{name} did not answer within {timeout:.0f} s."
+    why = f" It waits: {last.waits_for[0]}" if last.waits_for else ""
+    return (
+        f"{tenant}/{name} is not {until} after {timeout:.0f} s: {last.bound} bound, {last.ready} "
+        f"ready, {last.serving} serving of {last.wanted}.{why}"
+    )
+
+
+def _new_id() -> str:
+    return f"request-{uuid.uuid4()}"
+
+
+def _update_id(message: Asked) -> str:
+    """With the payload, so that the same id with another payload reaches the one who refuses it."""
+    payload = message.model_dump(mode="json", exclude={"actor", "reason"})
+    digest = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
+    return f"{message.request_id}/{digest[:16]}"
+
+
+def _attributes(manifest: WorkloadManifest) -> TypedSearchAttributes:
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(search_attributes.TENANT, str(manifest.tenant)),
+            SearchAttributePair(search_attributes.WORKLOAD, str(manifest.name)),
+        ]
+    )

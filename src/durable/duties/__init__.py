@@ -1,0 +1,1 @@
+"""THE ERRANDS: what a regional worker does beside its workflows; one background duty per file."""

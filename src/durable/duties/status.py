@@ -1,0 +1,143 @@
+"""The status controller: what the authority knows of shares, told to their workflows.
+
+Level-triggered and coalesced: a share that changed is told as a whole, some moments later, so that
+a burst of observations is one signal. What could not be sent stays to be sent; after a restart all
+is told once more.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from temporalio.client import Client
+
+from durable.authority.errors import AuthorityError
+from durable.authority.regional import Regional
+from durable.authority.status import ShareStatus, StatusFeed
+from durable.duties.sending import Sender
+from durable.model.refusal import RefusedError
+from durable.model.states import BindingState, RequestState
+from durable.signals.messages import Message, Seen, ShareReport, SlotSeen
+from durable.signals.names import placement_id, workload_id
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 0.1
+SWEEP_EVERY_SECONDS = 5.0
+# From the first change of a share to its signal: what else happens until then goes along.
+GATHER_SECONDS = 0.1
+AFTER_AN_ERROR_SECONDS = 1.0
+ROUND = 500
+
+# A placement has made these states itself.
+_ITS_OWN = frozenset({BindingState.BOUND, BindingState.STARTING})
+
+ShareKey = tuple[str, str, int]
+
+
+class _Letter(NamedTuple):
+    """A signal on its way; `content` is what makes it worth sending."""
+
+    key: ShareKey
+    to: str
+    name: str
+    message: Message
+    content: object
+
+
+class StatusController:
+    """One region's observations, on their way to placements and workloads."""
+
+    def __init__(self, regional: Regional, client: Client) -> None:
+        self._feed = StatusFeed(regional.databases, regional.region)
+        self._region = regional.region
+        self._sender = Sender(client)
+        self._due: dict[ShareKey, tuple[float, ShareStatus]] = {}
+        self._sent: dict[tuple[ShareKey, str], object] = {}
+        self._swept_at = float("-inf")
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.once(time.monotonic())
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+            except (AuthorityError, RefusedError) as error:
+                log.warning("status of %s: %s", self._region, error)
+                await asyncio.sleep(AFTER_AN_ERROR_SECONDS)
+
+    async def once(self, now: float) -> None:
+        """Look at what changed, and send what has been gathered for long enough."""
+        if now - self._swept_at >= SWEEP_EVERY_SECONDS:
+            changed = await self._feed.everything()
+            self._swept_at = now
+        else:
+            changed = await self._feed.changed()
+        for share in changed:
+            since = self._due.get(share.key, (now, share))[0]
+            self._due[share.key] = (since, share)
+        ripe = [share for since, share in self._due.values() if now - since >= GATHER_SECONDS]
+        await self._tell(ripe[:ROUND])
+
+    async def _tell(self, shares: list[ShareStatus]) -> None:
+        letters = [letter for share in shares for letter in self._letters(share)]
+        delivered = await self._sender.send_all(
+            (letter.to, letter.name, letter.message) for letter in letters
+        )
+        failed: set[ShareKey] = set()
+        for letter, done in zip(letters, delivered, strict=True):
+            if done:
+                self._sent[letter.key, letter.name] = letter.content
+            else:
+                failed.add(letter.key)
+        for share in shares:
+            if share.key in failed:
+                continue
+            self._due.pop(share.key, None)
+            ended = share.request is None or share.request.state is RequestState.WITHDRAWN
+            if ended and not share.slots:
+                for name in ("seen", "report"):
+                    self._sent.pop((share.key, name), None)
+
+    def _letters(self, share: ShareStatus) -> Iterator[_Letter]:
+        """What has to be said of a share and was not said before, to whom."""
+        slots = tuple(
+            SlotSeen(
+                slot=one.slot,
+                token=one.token,
+                attempt=one.attempt,
+                node=one.node,
+                state=one.state,
+                evidence=one.evidence,
+                stop_requested=one.stop_requested,
+            )
+            for one in share.slots
+        )
+        known = self._sent.get((share.key, "seen"))
+        news = any(one.state not in _ITS_OWN for one in share.slots) or known is not None
+        if news and known != slots:
+            seen = Seen(version=share.as_of, at=share.read_at, slots=slots)
+            yield _Letter(share.key, _placement(share), "seen", seen, slots)
+        report = ShareReport(
+            region=share.region,
+            generation=share.generation,
+            version=share.as_of,
+            at=share.read_at,
+            by_state=Counter(one.state for one in share.slots),
+            waiting=0 if share.request is None else share.request.waiting,
+            request=None if share.request is None else share.request.state,
+            pending_reason=None if share.request is None else share.request.pending_reason,
+        )
+        content = report.model_dump(exclude={"version", "at"})
+        if self._sent.get((share.key, "report")) != content:
+            yield _Letter(share.key, _workload(share), "report", report, content)
+
+
+def _placement(share: ShareStatus) -> str:
+    return placement_id(share.tenant, share.workload, share.generation, share.region)
+
+
+def _workload(share: ShareStatus) -> str:
+    return workload_id(share.tenant, share.workload)

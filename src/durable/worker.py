@@ -1,0 +1,122 @@
+"""Workers: the global one keeps workloads, a regional one keeps the placements of its region."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from durable.activities.placement import PlacementActivities
+from durable.activities.workload import WorkloadActivities
+from durable.authority.connection import Databases
+from durable.authority.errors import AuthorityError
+from durable.authority.regional import Regional
+from durable.authority.shapes import list_regions
+from durable.duties.status import StatusController
+from durable.duties.wakeups import WakeupController
+from durable.model.ids import RegionId
+from durable.signals.names import GLOBAL_QUEUE, regional_queue
+from durable.workflows.placement import Placement
+from durable.workflows.workload import Workload
+
+log = logging.getLogger(__name__)
+
+GRACEFUL_STOP = timedelta(seconds=30)
+# After a crash another worker takes over within seconds; the SDK's own default is ten.
+STICKY_TIMEOUT = timedelta(seconds=3)
+CACHED_WORKFLOWS = 2_000
+REGIONS_EVERY_SECONDS = 1.0
+READY_SECONDS = 60.0
+
+
+def _worker(
+    client: Client,
+    queue: str,
+    workflows: Sequence[type[Any]],
+    activities: Sequence[Callable[..., Any]],
+) -> Worker:
+    # The sandbox is on: it refuses clocks, randomness and I/O in workflows. All modules pass
+    # through, because importing them anew for every workflow costs more than the workflow.
+    everything = SandboxRestrictions.default.with_passthrough_all_modules()
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=workflows,
+        activities=activities,
+        workflow_runner=SandboxedWorkflowRunner(restrictions=everything),
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
+        sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        graceful_shutdown_timeout=GRACEFUL_STOP,
+        max_cached_workflows=CACHED_WORKFLOWS,
+    )
+
+
+@asynccontextmanager
+async def global_worker(client: Client, databases: Databases) -> AsyncGenerator[None]:
+    """Serves workloads for as long as the context lasts; leaving it drains."""
+    activities = WorkloadActivities(databases, client)
+    async with _worker(client, GLOBAL_QUEUE, [Workload], activities.all):
+        log.info("serving workloads")
+        yield
+
+
+@asynccontextmanager
+async def regional_worker(
+    client: Client, databases: Databases, region: RegionId
+) -> AsyncGenerator[None]:
+    """Serves one region's placements for as long as the context lasts; leaving it drains."""
+    async with Regional(databases, region) as regional:
+        await regional.cache.wait_ready(READY_SECONDS)
+        activities = PlacementActivities(regional)
+        duties = (StatusController(regional, client), WakeupController(regional, client))
+        async with (
+            _worker(client, regional_queue(region), [Placement], activities.all),
+            _running([duty.run() for duty in duties]),
+        ):
+            log.info("serving placements of %s", region)
+            yield
+
+
+@asynccontextmanager
+async def _running(duties: Sequence[Awaitable[None]]) -> AsyncGenerator[None]:
+    tasks = [asyncio.ensure_future(duty) for duty in duties]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def serve_every_region(
+    client: Client, databases: Databases, stop: asyncio.Event, announce: Callable[[str], None]
+) -> None:
+    """Serves every region there is, those that are added later too, until asked to stop."""
+    serving: dict[RegionId, asyncio.Task[None]] = {}
+    try:
+        while not stop.is_set():
+            with contextlib.suppress(AuthorityError):
+                for region in await list_regions(databases):
+                    if region not in serving or serving[region].done():
+                        serving[region] = asyncio.create_task(
+                            _serve_until(regional_worker(client, databases, region), stop)
+                        )
+                        announce(f"serving placements of {region}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), REGIONS_EVERY_SECONDS)
+    finally:
+        await asyncio.gather(*serving.values(), return_exceptions=True)
+
+
+async def _serve_until(worker: Any, stop: asyncio.Event) -> None:
+    try:
+        async with worker:
+            await stop.wait()
+    except Exception:
+        log.exception("a regional worker ended; it is started again")

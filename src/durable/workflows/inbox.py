@@ -1,0 +1,134 @@
+"""Messages in the order they came, read at one place of the workflow's loop and nowhere else.
+
+A handler only puts its message here, so no message changes anything in the middle of a step. What
+cannot be read, is not known or was sent before is kept with the reason and changes nothing.
+"""
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+
+with workflow.unsafe.imports_passed_through():
+    from durable.model.problems import problems_in
+    from durable.signals.messages import Asked, Message
+    from durable.signals.status import RejectedMessage
+
+REJECTED_KEPT = 20
+REQUESTS_KEPT = 500
+PAYLOAD_KEPT = 500
+
+
+@dataclass
+class Letter:
+    """One message on its way; an update waits until it was read."""
+
+    name: str
+    message: Message
+    answer: str | None = None
+
+
+@dataclass
+class MessageRecord:
+    """What a workflow remembers of its messages over continue-as-new."""
+
+    rejected: list[RejectedMessage] = field(default_factory=list[RejectedMessage])
+    rejected_in_all: int = 0
+    unaudited: list[RejectedMessage] = field(default_factory=list[RejectedMessage])
+    requests: list[str] = field(default_factory=list[str])
+    in_all: int = 0
+
+
+class Inbox:
+    """A queue of messages of known kinds, and the record of those that were refused."""
+
+    def __init__(self, kinds: Mapping[str, type[Message]], record: MessageRecord) -> None:
+        self._kinds = kinds
+        self.record = record
+        self._letters: deque[Letter] = deque()
+        self.in_this_run = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._letters) or bool(self.record.unaudited)
+
+    def signal(self, name: str, raw: object) -> None:
+        """Takes a signal as it came; its sender cannot be answered, so refusals are kept."""
+        self._count()
+        kind = self._kinds.get(name)
+        if kind is None:
+            known = ", ".join(sorted(self._kinds))
+            self.reject(name, raw, f"There is no message {name}; send one of {known}.")
+            return
+        try:
+            message = kind.model_validate({} if raw is None else raw)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{problem.path}: {problem.message}" if problem.path else problem.message
+                for problem in problems_in(error, kind)
+            )
+            self.reject(name, raw, f"It cannot be read: {problems}")
+            return
+        self._letters.append(Letter(name, message))
+
+    def dynamic(self, name: str, args: Sequence[RawValue]) -> None:
+        """Takes a signal that has no handler of its own; its payload may be anything at all."""
+        try:
+            raw = workflow.payload_converter().from_payload(args[0].payload) if args else None
+        except Exception as error:  # any payload, any converter: it must not fail the workflow
+            self._count()
+            self.reject(name, None, f"It cannot be decoded: {error}")
+            return
+        self.signal(name, raw)
+
+    async def update(self, name: str, message: Message) -> str:
+        """Takes an update and waits until the workflow has read it."""
+        self._count()
+        letter = Letter(name, message)
+        self._letters.append(letter)
+        await workflow.wait_condition(lambda: letter.answer is not None)
+        assert letter.answer is not None
+        return letter.answer
+
+    def next(self) -> Letter | None:
+        """The next message that was not seen before."""
+        while self._letters:
+            letter = self._letters.popleft()
+            if not isinstance(letter.message, Asked):
+                return letter
+            request = f"{letter.name}:{letter.message.request_id}"
+            if request not in self.record.requests:
+                self.record.requests = [*self.record.requests[1 - REQUESTS_KEPT :], request]
+                return letter
+            letter.answer = f"Request {letter.message.request_id} was taken before."
+        return None
+
+    def reject(self, name: str, raw: object, why: str) -> None:
+        rejected = RejectedMessage(
+            at=workflow.now(), name=name[:100], why=why[:500], payload=_shown(raw)
+        )
+        record = self.record
+        record.rejected_in_all += 1
+        record.rejected = [*record.rejected[1 - REJECTED_KEPT :], rejected]
+        record.unaudited.append(rejected)
+
+    def _count(self) -> None:
+        self.in_this_run += 1
+        self.record.in_all += 1
+
+
+def _shown(raw: object) -> str:
+    try:
+        return json.dumps(raw, default=str)[:PAYLOAD_KEPT]
+    except (TypeError, ValueError):
+        return repr(raw)[:PAYLOAD_KEPT]
+
+
+def described(kind: type[Message], sentence: str) -> str:
+    """What the Temporal UI shows beside a message: a sentence and an example to copy."""
+    example: dict[str, Any] = kind.example
+    return f"{sentence} Example: {json.dumps(example)}"

@@ -1,0 +1,634 @@
+"""One region's share of one workload generation, from the queue to serving and back to nothing.
+
+The loop reads top to bottom like the story of a placement. It is level-triggered: each step looks
+at where every slot is and moves those that can move, so it does not matter what was missed or in
+which order it came. Steps are idempotent by business keys: whatever dies between two lines, the
+line is run again and finds what it did.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from durable.activities.placement import PlacementActivities
+    from durable.activities.steps import (
+        ClaimsStep,
+        Progress,
+        Rejected,
+        ReserveStep,
+        Share,
+        Stepped,
+    )
+    from durable.model.intents import ReleaseCause
+    from durable.model.pending import Pending, PendingCode
+    from durable.model.refusal import RefusalCode
+    from durable.model.states import RequestState
+    from durable.model.workload import WorkloadSpec
+    from durable.signals import messages, search_attributes
+    from durable.signals.messages import Ended, Message, Resize
+    from durable.signals.names import PLACEMENT, workload_id
+    from durable.signals.status import Owner, Phase, PlacementStatus
+    from durable.workflows import timeouts
+    from durable.workflows.details import placement_details
+    from durable.workflows.inbox import Inbox, Letter, MessageRecord, described
+    from durable.workflows.slots import ENDED, OVER, STARTED, Board, Leave, SlotState
+
+T = TypeVar("T")
+
+KINDS: dict[str, type[Message]] = {
+    "hold": messages.Hold,
+    "resume": messages.Resume,
+    "retry_now": messages.RetryNow,
+    "evict": messages.Evict,
+    "release": messages.Release,
+    "resize": messages.Resize,
+    "seen": messages.Seen,
+    "wake": messages.Wake,
+}
+
+
+@dataclass
+class PlacementState:
+    """What a placement remembers; it goes along when the workflow continues as new."""
+
+    enqueued_at: datetime
+    board: Board = field(default_factory=Board)
+    revision: int = 0
+    next_attempt: int = 1
+    tries: int = 0
+    pending: Pending | None = None
+    next_retry_at: datetime | None = None
+    held_by: str | None = None
+    releasing: str | None = None
+    look_again: bool = False
+    look_again_at: datetime | None = None
+    told: Progress | None = None
+    completed: int = 0
+    messages: MessageRecord = field(default_factory=MessageRecord)
+
+
+@dataclass
+class PlacementStart:
+    """What a placement is started with; `state` only when it continues."""
+
+    share: Share
+    wanted: Resize
+    state: PlacementState | None = None
+
+
+@workflow.defn(name=PLACEMENT)
+class Placement:
+    @workflow.init
+    def __init__(self, start: PlacementStart) -> None:
+        self._share = start.share
+        self._spec: WorkloadSpec = start.wanted.spec
+        self._state = start.state or PlacementState(enqueued_at=workflow.now())
+        self._inbox = Inbox(KINDS, self._state.messages)
+        self._board = self._state.board
+        self._shown_phase: str | None = None if start.state is None else self._phase()
+        if start.state is None:
+            self._resize(start.wanted)
+
+    @workflow.run
+    async def run(self, start: PlacementStart) -> Ended:
+        while True:
+            self._read_messages()
+            await self._audit_rejected()
+            await self._look_again()
+            await self._stop()
+            await self._release()
+            await self._place()
+            await self._tell()
+            if self._is_over():
+                return await self._end()
+            if self._must_continue():
+                workflow.continue_as_new(PlacementStart(self._share, self._wanted(), self._state))
+            await self._rest()
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────
+
+    def _read_messages(self) -> None:
+        while (letter := self._inbox.next()) is not None:
+            letter.answer = self._read(letter)
+
+    def _read(self, letter: Letter) -> str:
+        now, message = workflow.now(), letter.message
+        match message:
+            case messages.Hold():
+                self._state.held_by = f"{message.actor}: {message.reason}"
+                return "Held: nothing new is placed until somebody resumes."
+            case messages.Resume():
+                self._state.held_by = None
+                self._retry(now)
+                return "Resumed."
+            case messages.RetryNow() | messages.Wake():
+                self._retry(now)
+                return "Looking for a place now."
+            case messages.Evict():
+                return self._evict(message)
+            case messages.Release():
+                self._state.releasing = f"{message.actor}: {message.reason}"
+                self._state.look_again = True
+                for slot in self._board.slots.values():
+                    slot.leave, slot.evidence = Leave.FOR_GOOD, self._state.releasing
+                return "Stopping every slot; the placement ends when nothing of it is left."
+            case messages.Resize():
+                return self._resize(message)
+            case messages.Seen():
+                self._state.look_again |= self._board.see(message, now, self._spec)
+                return "Seen."
+            case _:
+                raise AssertionError(f"a kind of message without a reader: {letter.name}")
+
+    def _resize(self, wanted: Resize) -> str:
+        if wanted.revision <= self._state.revision or self._state.releasing is not None:
+            return "There is a newer share."
+        self._state.revision, self._spec = wanted.revision, wanted.spec
+        self._board.resize(wanted.slots, workflow.now())
+        self._retry(workflow.now())
+        return "Taken."
+
+    def _evict(self, message: messages.Evict) -> str:
+        chosen = message.slots or tuple(self._board.slots)
+        why = f"evicted by {message.actor}: {message.reason}"[:500]
+        evicted = [self._board.slots[number] for number in chosen if number in self._board.slots]
+        for slot in evicted:
+            if slot.token is not None and slot.leave is None:
+                slot.leave, slot.evidence = Leave.AGAIN, why
+        return f"Stopping {len(evicted)} slots; they are placed again."
+
+    def _retry(self, now: datetime) -> None:
+        self._state.next_retry_at = None
+        for slot in self._board.in_phase(Phase.WAITING):
+            slot.retry_at = None
+
+    async def _audit_rejected(self) -> None:
+        while (unaudited := self._state.messages.unaudited) and await self._step(
+            PlacementActivities.record_rejected,
+            Rejected(
+                target=workflow.info().workflow_id,
+                messages=tuple(unaudited[:100]),
+                key=f"{workflow.info().workflow_id}/{self._state.messages.rejected_in_all}"
+                f"/{len(unaudited)}",
+            ),
+            "record rejected messages",
+        ) is not _UNREACHABLE:
+            self._state.messages.unaudited = unaudited[100:]
+
+    # ── the path ────────────────────────────────────────────────────────────────────────────────
+
+    async def _look_again(self) -> None:
+        """Reads what stands in the authority, when it is not what was remembered."""
+        state, now = self._state, workflow.now()
+        if not state.look_again or (state.look_again_at is not None and now < state.look_again_at):
+            return
+        found = await self._step(PlacementActivities.survey, self._share, "read what stands")
+        if found is not _UNREACHABLE:
+            state.look_again, state.look_again_at = False, None
+            self._board.adopt(found, workflow.now(), self._spec)
+
+    async def _stop(self) -> None:
+        """Asks nodes to stop what must leave; what was never started is simply released."""
+        self._notice_deadlines()
+        leaving = [slot for slot in self._board.slots.values() if slot.leave is not None]
+        for slot in [slot for slot in leaving if slot.token is None]:
+            if slot.leave is Leave.FOR_GOOD:
+                del self._board.slots[slot.slot]
+            else:
+                slot.leave = None
+        unstarted = [slot for slot in leaving if slot.phase in (Phase.RESERVED, Phase.BOUND)]
+        await self._free(unstarted, ReleaseCause.WITHDRAWN)
+        running = [s for s in leaving if s.phase in STARTED and s.phase is not Phase.STOPPING]
+        await self._take(PlacementActivities.evict, running, "stop", self._board.stopping)
+
+    async def _release(self) -> None:
+        """Frees the claims of what has ended, and of nodes that were silent for too long."""
+        now = workflow.now()
+        await self._free(self._board.in_phase(*ENDED), ReleaseCause.STOPPED)
+        lost = [
+            slot
+            for slot in self._board.in_phase(Phase.UNKNOWN, Phase.STOPPING)
+            if slot.deadline is not None and slot.deadline <= now
+        ]
+        await self._free(lost, ReleaseCause.NODE_LOST)
+        lapsed = [slot for slot in self._board.in_phase(Phase.RESERVED) if self._lapsed(slot)]
+        await self._take(PlacementActivities.expire, lapsed, "expire", self._freed)
+
+    async def _place(self) -> None:
+        """Reserve, bind, start: each for the slots that have come so far."""
+        if self._state.held_by is not None or self._state.releasing is not None:
+            return
+        await self._reserve()
+        reserved = [s for s in self._board.in_phase(Phase.RESERVED) if not self._lapsed(s)]
+        await self._take(PlacementActivities.bind, reserved, "bind", self._board.bound)
+        bound = [slot for slot in self._board.in_phase(Phase.BOUND) if slot.leave is None]
+        if bound and await self._write_progress():  # agents read there what to run
+            await self._take(PlacementActivities.start, bound, "start", self._started)
+
+    async def _reserve(self) -> None:
+        state, now = self._state, workflow.now()
+        due = [slot for slot in self._board.in_phase(Phase.WAITING) if _is_due(slot, now)]
+        if not due or (state.next_retry_at is not None and now < state.next_retry_at):
+            return
+        step = ReserveStep(
+            share=self._share,
+            spec=self._spec,
+            slots=tuple(slot.slot for slot in due),
+            first_attempt=state.next_attempt,
+            tries=state.tries,
+            standing=self._board.standing(),
+            crashes=tuple(crash for slot in due for crash in slot.crashed_on),
+        )
+        reserved = await self._step(PlacementActivities.reserve, step, _slots("reserve", due))
+        if reserved is _UNREACHABLE:
+            return
+        now = workflow.now()
+        state.next_attempt = reserved.next_attempt
+        state.look_again |= bool(reserved.taken)
+        for claim in reserved.claims:
+            self._board.reserved(claim, now)
+        state.pending = reserved.pending
+        state.tries = 0 if reserved.pending is None else state.tries + 1
+        state.next_retry_at = (
+            None if reserved.pending is None else now + _seconds(reserved.retry_after_seconds)
+        )
+
+    def _started(self, number: int, version: int, now: datetime) -> None:
+        self._board.started(number, version, now, self._spec)
+
+    def _freed(self, number: int, version: int, now: datetime) -> None:
+        self._board.freed(number, now, self._spec)
+
+    def _lapsed(self, slot: SlotState) -> bool:
+        return slot.lease_expires_at is not None and slot.lease_expires_at <= workflow.now()
+
+    def _notice_deadlines(self) -> None:
+        now = workflow.now()
+        for slot in self._board.in_phase(Phase.STARTING, Phase.RUNNING):
+            if slot.deadline is not None and slot.deadline <= now and slot.leave is None:
+                waited = "start" if slot.phase is Phase.STARTING else "become ready"
+                self._board.crashed(slot, now)
+                slot.leave = Leave.AGAIN
+                slot.evidence = f"did not {waited} on {slot.node} in time"
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────
+
+    async def _free(self, slots: Sequence[SlotState], cause: ReleaseCause) -> None:
+        await self._take(PlacementActivities.release, slots, "release", self._freed, cause)
+
+    async def _take(
+        self,
+        activity: Callable[[Any, ClaimsStep], Awaitable[Stepped]],
+        slots: Sequence[SlotState],
+        verb: str,
+        taken: Callable[[int, int, datetime], None],
+        cause: ReleaseCause = ReleaseCause.WITHDRAWN,
+    ) -> None:
+        """Takes one step for these slots, and believes the authority about each of them."""
+        if not slots:
+            return
+        step = ClaimsStep(
+            share=self._share,
+            claims=tuple(slot.claim for slot in slots),
+            why=_why(verb, slots),
+            cause=cause,
+        )
+        answer = await self._step(activity, step, _slots(verb, slots))
+        if answer is _UNREACHABLE:
+            return
+        for number in answer.taken:
+            taken(number, answer.version, workflow.now())
+        for refused in answer.refused:
+            slot = self._board.slots[refused.slot]
+            slot.ordinal += 1
+            slot.evidence = refused.refusal.sentence
+            self._refused(slot, refused.refusal.code, verb)
+
+    def _refused(self, slot: SlotState, code: RefusalCode, verb: str) -> None:
+        now = workflow.now()
+        if code is RefusalCode.LEASE_EXPIRED:
+            slot.lease_expires_at = now
+        elif code is RefusalCode.STILL_RUNNING:
+            # Its node is back, or was never gone: wait for what it reports.
+            slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
+        elif verb == "bind" or code is RefusalCode.STOP_REQUESTED:
+            slot.leave = Leave.AGAIN
+        elif code is RefusalCode.LEASE_STANDS:
+            slot.lease_expires_at = now + timeouts.LOOK_AGAIN
+        else:
+            self._state.look_again = True
+            self._state.look_again_at = now + timeouts.LOOK_AGAIN
+
+    async def _step(
+        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
+    ) -> T:
+        """One idempotent local activity; while the authority is away, a visible wait instead."""
+        try:
+            result: T = await workflow.execute_local_activity_method(
+                activity,  # pyright: ignore[reportArgumentType]
+                argument,
+                start_to_close_timeout=timeouts.STEP,
+                retry_policy=timeouts.STEP_RETRY,
+                summary=summary,
+            )
+        except ActivityError as error:
+            self._unreachable(error)
+            return _UNREACHABLE
+        if self._state.pending is not None and self._state.pending.code is _AWAY:
+            self._state.pending = None
+        return result
+
+    def _unreachable(self, error: ActivityError) -> None:
+        cause = error.cause or error
+        why = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        self._state.pending = Pending(code=_AWAY, sentence=f"{why or 'No answer.'}"[:500])
+        self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
+
+    # ── telling ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _write_progress(self) -> bool:
+        """Whether the region's queue now says what this placement is."""
+        progress = self._progress()
+        if progress == self._state.told:
+            return True
+        written = await self._step(PlacementActivities.enqueue, progress, "write the queue")
+        if written is _UNREACHABLE:
+            return False
+        self._state.told = progress
+        return True
+
+    async def _tell(self) -> None:
+        await self._write_progress()
+        phase = self._phase()
+        if phase != self._shown_phase:
+            self._shown_phase = phase
+            pending = self._state.pending
+            workflow.upsert_search_attributes(  # pyright: ignore[reportUnknownMemberType]
+                [
+                    search_attributes.PHASE.value_set(phase),
+                    search_attributes.PENDING_REASON.value_unset()
+                    if pending is None
+                    else search_attributes.PENDING_REASON.value_set(pending.code),
+                ]
+            )
+
+    def _progress(self) -> Progress:
+        state = self._state
+        waiting = self._board.in_phase(Phase.WAITING)
+        return Progress(
+            share=self._share,
+            spec=self._spec,
+            slots=tuple(sorted(self._board.slots)),
+            waiting=len(waiting),
+            state=self._request_state(bool(waiting)),
+            pending=self._reason(),
+            attempts=state.next_attempt - 1,
+            enqueued_at=state.enqueued_at,
+            placed_by=state.enqueued_at + self._spec.deadlines.placed,
+            next_retry_at=state.next_retry_at if waiting else None,
+        )
+
+    def _request_state(self, waits: bool) -> RequestState:
+        slots = self._board.slots.values()
+        if all(slot.phase in OVER for slot in slots) and (slots or self._state.releasing):
+            return RequestState.WITHDRAWN
+        if not waits:
+            return RequestState.PLACED
+        late = workflow.now() >= self._state.enqueued_at + self._spec.deadlines.placed
+        return RequestState.TIMED_OUT if late else RequestState.PENDING
+
+    def _reason(self) -> Pending | None:
+        if not self._board.in_phase(Phase.WAITING):
+            return None
+        if self._state.held_by is not None:
+            return Pending(code=PendingCode.HELD, sentence=f"Held by {self._state.held_by}"[:500])
+        if self._state.pending is not None:
+            return self._state.pending
+        crashed = [slot for slot in self._board.in_phase(Phase.WAITING) if slot.retry_at]
+        if crashed:
+            return Pending(
+                code=PendingCode.CRASHED,
+                sentence=f"{len(crashed)} slots failed and are tried again shortly: "
+                f"{crashed[0].evidence}"[:500],
+            )
+        return Pending(code=PendingCode.QUEUED, sentence="Waits for its first decision.")
+
+    def _phase(self) -> str:
+        """The placement in one word: how far its least advanced slot has come."""
+        if self._state.releasing is not None:
+            return "releasing"
+        order = list(Phase)
+        phases = [slot.phase for slot in self._board.slots.values()]
+        return min(phases, key=order.index).value if phases else "empty"
+
+    # ── resting, continuing, ending ─────────────────────────────────────────────────────────────
+
+    async def _rest(self) -> None:
+        workflow.set_current_details(placement_details(self._status()))
+        wake_at = self._wake_at()
+        if wake_at is None:
+            await workflow.wait_condition(self._inbox.__bool__)
+            return
+        wait = wake_at - workflow.now()
+        try:
+            await workflow.wait_condition(
+                self._inbox.__bool__,
+                timeout=max(wait, _seconds(0.001)),
+                timeout_summary=self._waits_for(),
+            )
+        except TimeoutError:
+            return
+
+    def _wake_at(self) -> datetime | None:
+        state, moments = self._state, list[datetime | None]()
+        waiting = self._board.in_phase(Phase.WAITING)
+        away = state.pending is not None and state.pending.code is _AWAY
+        if away or (waiting and state.held_by is None):
+            moments.append(state.next_retry_at)
+        if state.look_again:
+            moments.append(state.look_again_at or workflow.now() + timeouts.LOOK_AGAIN)
+        for slot in self._board.slots.values():
+            moments += [slot.deadline, slot.lease_expires_at]
+            if state.held_by is None and slot.phase is Phase.WAITING:
+                moments.append(slot.retry_at)
+        known = [moment for moment in moments if moment is not None]
+        return min(known, default=None)
+
+    def _waits_for(self) -> str:
+        reason = self._reason()
+        return f"waits: {self._phase()}" if reason is None else f"waits: {reason.code}"
+
+    def _must_continue(self) -> bool:
+        full = (
+            workflow.info().is_continue_as_new_suggested()
+            or self._inbox.in_this_run >= timeouts.MESSAGES_PER_RUN
+        )
+        # Nothing may be on its way: a message or a handler left behind would be lost.
+        return full and not self._inbox and workflow.all_handlers_finished()
+
+    def _wanted(self) -> Resize:
+        kept = (s.slot for s in self._board.slots.values() if s.leave is not Leave.FOR_GOOD)
+        return Resize(
+            slots=tuple(sorted(kept)), spec=self._spec, revision=max(1, self._state.revision)
+        )
+
+    def _is_over(self) -> bool:
+        if self._inbox or not workflow.all_handlers_finished():
+            return False
+        slots = self._board.slots.values()
+        done = bool(slots) and all(slot.phase in OVER for slot in slots)
+        return done or (self._state.releasing is not None and not slots)
+
+    async def _end(self) -> Ended:
+        ended = Ended(
+            region=self._share.region,
+            generation=self._share.generation,
+            completed=len(self._board.in_phase(Phase.COMPLETED)),
+            given_up=len(self._board.in_phase(Phase.GIVEN_UP)),
+        )
+        workflow.set_current_details(placement_details(self._status()))
+        owner = workflow.get_external_workflow_handle(
+            workload_id(self._share.tenant, self._share.workload)
+        )
+        try:
+            await owner.signal("ended", ended)
+        except ApplicationError:
+            workflow.logger.info("the workload has ended before its placement")
+        return ended
+
+    # ── what operators and controllers send and read ────────────────────────────────────────────
+
+    @workflow.query(name="status", description="Where every slot is, why, and who moves it next.")
+    def status(self) -> PlacementStatus:
+        return self._status()
+
+    def _status(self) -> PlacementStatus:
+        state = self._state
+        return PlacementStatus(
+            region=self._share.region,
+            tenant=self._share.tenant,
+            workload=self._share.workload,
+            generation=self._share.generation,
+            phase=self._phase(),
+            pending=self._reason(),
+            owner=self._owner(),
+            next_retry_at=state.next_retry_at,
+            placed_by=state.enqueued_at + self._spec.deadlines.placed,
+            held_by=state.held_by,
+            attempts=state.next_attempt - 1,
+            slots=tuple(self._board.slots[number].view() for number in sorted(self._board.slots)),
+            rejected=tuple(state.messages.rejected),
+            rejected_in_all=state.messages.rejected_in_all,
+            messages=state.messages.in_all,
+        )
+
+    def _owner(self) -> Owner:
+        reason = self._reason()
+        if self._state.held_by is not None or (reason and not reason.waiting_helps):
+            return Owner.OPERATOR
+        if reason is not None:
+            return Owner.AUTHORITY if reason.code is _AWAY else Owner.SCHEDULER
+        if all(slot.phase in (Phase.SERVING, *OVER) for slot in self._board.slots.values()):
+            return Owner.NOBODY
+        return Owner.AGENT
+
+    @workflow.signal(
+        name="hold", description=described(messages.Hold, "Place nothing new until resumed.")
+    )
+    def on_hold(self, raw: Any = None) -> None:
+        self._inbox.signal("hold", raw)
+
+    @workflow.signal(
+        name="resume", description=described(messages.Resume, "Go on placing after a hold.")
+    )
+    def on_resume(self, raw: Any = None) -> None:
+        self._inbox.signal("resume", raw)
+
+    @workflow.signal(
+        name="retry_now", description=described(messages.RetryNow, "Look for a place at once.")
+    )
+    def on_retry_now(self, raw: Any = None) -> None:
+        self._inbox.signal("retry_now", raw)
+
+    @workflow.signal(
+        name="evict", description=described(messages.Evict, "Stop slots and place them again.")
+    )
+    def on_evict(self, raw: Any = None) -> None:
+        self._inbox.signal("evict", raw)
+
+    @workflow.signal(
+        name="release", description=described(messages.Release, "Stop every slot for good.")
+    )
+    def on_release(self, raw: Any = None) -> None:
+        self._inbox.signal("release", raw)
+
+    @workflow.signal(dynamic=True, description="For controllers; anything unknown is kept, unread.")
+    def on_other(self, name: str, args: Sequence[Any]) -> None:
+        self._inbox.dynamic(name, args)
+
+    @workflow.update(
+        name="hold", description=described(messages.Hold, "Place nothing new until resumed.")
+    )
+    async def hold(self, message: messages.Hold) -> str:
+        return await self._inbox.update("hold", message)
+
+    @workflow.update(
+        name="resume", description=described(messages.Resume, "Go on placing after a hold.")
+    )
+    async def resume(self, message: messages.Resume) -> str:
+        return await self._inbox.update("resume", message)
+
+    @workflow.update(
+        name="retry_now", description=described(messages.RetryNow, "Look for a place at once.")
+    )
+    async def retry_now(self, message: messages.RetryNow) -> str:
+        return await self._inbox.update("retry_now", message)
+
+    @workflow.update(
+        name="evict", description=described(messages.Evict, "Stop slots and place them again.")
+    )
+    async def evict(self, message: messages.Evict) -> str:
+        return await self._inbox.update("evict", message)
+
+    @evict.validator
+    def _may_evict(self, message: messages.Evict) -> None:
+        unknown = sorted(set(message.slots) - set(self._board.slots))
+        if unknown:
+            has = ", ".join(map(str, sorted(self._board.slots))) or "none"
+            raise ApplicationError(f"There is no slot {unknown[0]} here; slots: {has}"[:500])
+
+    @workflow.update(
+        name="release", description=described(messages.Release, "Stop every slot for good.")
+    )
+    async def release(self, message: messages.Release) -> str:
+        return await self._inbox.update("release", message)
+
+
+_UNREACHABLE: Any = object()
+_AWAY = PendingCode.AUTHORITY_UNREACHABLE
+
+
+def _is_due(slot: SlotState, now: datetime) -> bool:
+    return slot.leave is None and (slot.retry_at is None or slot.retry_at <= now)
+
+
+def _why(verb: str, slots: Sequence[SlotState]) -> str:
+    reasons = {slot.evidence for slot in slots if slot.evidence}
+    return min(reasons)[:500] if verb in ("stop", "release") and reasons else f"{verb} the slot"
+
+
+def _slots(verb: str, slots: Iterable[SlotState]) -> str:
+    numbers = [slot.slot for slot in slots]
+    shown = ", ".join(map(str, numbers[:5])) + (
+        f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    )
+    return f"{verb} slot {shown}"
+
+
+def _seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)

@@ -1,0 +1,255 @@
+"""The slots of one placement: where each is, and what the next observation or step makes of it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from durable.activities.steps import Claim, CrashOn, PlaceOn, Standing
+    from durable.model.ids import NodeId
+    from durable.model.states import BindingState
+    from durable.model.workload import WorkloadKind, WorkloadSpec
+    from durable.signals.messages import Seen, SlotSeen
+    from durable.signals.status import Phase, SlotView
+    from durable.workflows.timeouts import CRASH_FIRST, CRASH_LONGEST, UNKNOWN_TIMEOUT
+
+CRASHES_KEPT = 3
+
+# Phases in which the node may have a process, so that only evidence of its end frees the claim.
+STARTED = frozenset(
+    {Phase.STARTING, Phase.RUNNING, Phase.READY, Phase.SERVING, Phase.UNKNOWN, Phase.STOPPING}
+)
+ENDED = frozenset({Phase.STOPPED, Phase.FAILED})
+OVER = frozenset({Phase.COMPLETED, Phase.GIVEN_UP})
+
+_SEEN = {
+    BindingState.BOUND: Phase.BOUND,
+    BindingState.STARTING: Phase.STARTING,
+    BindingState.RUNNING: Phase.RUNNING,
+    BindingState.READY: Phase.READY,
+    BindingState.SERVING: Phase.SERVING,
+    BindingState.UNKNOWN: Phase.UNKNOWN,
+    BindingState.FAILED: Phase.FAILED,
+    BindingState.STOPPED: Phase.STOPPED,
+}
+
+
+class Leave(StrEnum):
+    """Why a slot gives its place up: to be placed again, or for good."""
+
+    AGAIN = "again"
+    FOR_GOOD = "for good"
+
+
+@dataclass
+class SlotState:
+    """One slot. `token` names its claim while it has one."""
+
+    slot: int
+    since: datetime
+    phase: Phase = Phase.WAITING
+    attempt: int = 0
+    token: int | None = None
+    node: str | None = None
+    # The region's version at which the claim was last changed by us.
+    version: int = 0
+    ordinal: int = 1
+    lease_expires_at: datetime | None = None
+    deadline: datetime | None = None
+    retry_at: datetime | None = None
+    leave: Leave | None = None
+    evidence: str = ""
+    crashes: int = 0
+    crashed_on: list[CrashOn] = field(default_factory=list[CrashOn])
+
+    def enter(self, phase: Phase, now: datetime, evidence: str = "") -> None:
+        if self.phase is not phase:
+            self.phase, self.since = phase, now
+        self.evidence = evidence or self.evidence
+
+    @property
+    def claim(self) -> Claim:
+        assert self.token is not None
+        assert self.node is not None
+        return Claim(
+            slot=self.slot,
+            attempt=self.attempt,
+            token=self.token,
+            node=NodeId(self.node),
+            ordinal=self.ordinal,
+        )
+
+    def view(self) -> SlotView:
+        return SlotView(
+            slot=self.slot,
+            phase=self.phase,
+            attempt=self.attempt,
+            token=self.token,
+            node=None if self.node is None else NodeId(self.node),
+            since=self.since,
+            deadline=self.deadline or self.lease_expires_at,
+            evidence=self.evidence,
+        )
+
+
+@dataclass
+class Board:
+    """All slots of the placement, by number."""
+
+    slots: dict[int, SlotState] = field(default_factory=dict[int, SlotState])
+
+    def in_phase(self, *phases: Phase) -> list[SlotState]:
+        return [slot for slot in self.slots.values() if slot.phase in phases]
+
+    def resize(self, wanted: tuple[int, ...], now: datetime) -> None:
+        for number in wanted:
+            slot = self.slots.setdefault(number, SlotState(number, now))
+            if slot.leave is Leave.FOR_GOOD:
+                slot.leave = Leave.AGAIN if slot.token is not None else None
+        for number, slot in self.slots.items():
+            if number not in wanted:
+                slot.leave = Leave.FOR_GOOD
+                slot.evidence = "the workload no longer wants this slot"
+
+    def standing(self) -> tuple[PlaceOn, ...]:
+        return tuple(
+            PlaceOn(slot=slot.slot, node=NodeId(slot.node))
+            for slot in self.slots.values()
+            if slot.node is not None and slot.token is not None
+        )
+
+    # ── what steps make of slots ────────────────────────────────────────────────────────────────
+
+    def reserved(self, claim: Claim, now: datetime) -> None:
+        slot = self.slots[claim.slot]
+        slot.attempt, slot.token, slot.node = claim.attempt, claim.token, claim.node
+        slot.lease_expires_at, slot.ordinal = claim.expires_at, 1
+        slot.retry_at = slot.deadline = None
+        slot.enter(Phase.RESERVED, now, f"reserved on {claim.node}")
+
+    def bound(self, number: int, version: int, now: datetime) -> None:
+        slot = self.slots[number]
+        slot.lease_expires_at, slot.version = None, version
+        slot.enter(Phase.BOUND, now, f"bound to {slot.node}")
+
+    def started(self, number: int, version: int, now: datetime, spec: WorkloadSpec) -> None:
+        slot = self.slots[number]
+        slot.version = version
+        slot.deadline = now + spec.deadlines.started
+        slot.enter(Phase.STARTING, now, f"{slot.node} was asked to start it")
+
+    def stopping(self, number: int, version: int, now: datetime) -> None:
+        slot = self.slots[number]
+        slot.version, slot.deadline = version, None
+        slot.enter(Phase.STOPPING, now)
+
+    def freed(self, number: int, now: datetime, spec: WorkloadSpec) -> None:
+        """Its claim has ended: it waits for another place, or is over."""
+        slot = self.slots[number]
+        ended = slot.phase
+        slot.token = slot.node = slot.lease_expires_at = slot.deadline = None
+        slot.ordinal = 1
+        if slot.leave is Leave.FOR_GOOD:
+            del self.slots[number]
+            return
+        asked, slot.leave = slot.leave, None
+        job = spec.kind is WorkloadKind.JOB
+        if job and ended is Phase.STOPPED and asked is None:
+            slot.enter(Phase.COMPLETED, now)
+        elif job and slot.crashes >= spec.max_attempts:
+            slot.enter(Phase.GIVEN_UP, now, f"failed {slot.crashes} times: {slot.evidence}"[:500])
+        else:
+            slot.enter(Phase.WAITING, now)
+
+    def crashed(self, slot: SlotState, now: datetime) -> None:
+        """It failed where it is: not there again for a while, and not at once."""
+        assert slot.node is not None
+        slot.crashes += 1
+        crash = CrashOn(slot=slot.slot, node=NodeId(slot.node), at=now)
+        slot.crashed_on = [*slot.crashed_on[1 - CRASHES_KEPT :], crash]
+        wait = min(CRASH_LONGEST, CRASH_FIRST * 2 ** min(slot.crashes - 1, 10))
+        slot.retry_at = now + wait
+
+    # ── what the authority knows ────────────────────────────────────────────────────────────────
+
+    def see(self, seen: Seen, now: datetime, spec: WorkloadSpec) -> bool:
+        """Takes over what was observed; true when something is not as it was remembered."""
+        reported = {one.slot for one in seen.slots}
+        strange = any(
+            slot.token is not None
+            and slot.phase not in (Phase.WAITING, Phase.RESERVED)
+            and slot.version < seen.version
+            and number not in reported
+            for number, slot in self.slots.items()
+        )
+        for one in seen.slots:
+            slot = self.slots.get(one.slot)
+            if slot is None or (slot.token != one.token and one.attempt >= slot.attempt):
+                strange = True
+            elif slot.token == one.token:
+                self._observe(slot, one, now, spec)
+        return strange
+
+    def _observe(self, slot: SlotState, seen: SlotSeen, now: datetime, spec: WorkloadSpec) -> None:
+        phase = _SEEN.get(seen.state)
+        if phase is None or phase is slot.phase or slot.phase in ENDED:
+            return
+        # What we asked for last goes before what was seen before it: a stop is only undone by an
+        # end, and a start that the authority has taken is never bound again.
+        if slot.phase is Phase.STOPPING and phase not in ENDED:
+            if phase is Phase.UNKNOWN and slot.deadline is None:
+                slot.deadline = now + UNKNOWN_TIMEOUT
+            return
+        if phase is Phase.BOUND and slot.phase is not Phase.RESERVED:
+            return
+        before = slot.phase
+        slot.enter(phase, now, seen.evidence)
+        slot.deadline = self._deadline(phase, before, slot, now, spec)
+        failed = phase is Phase.FAILED or (
+            phase is Phase.STOPPED and spec.kind is WorkloadKind.SERVICE
+        )
+        if failed and slot.leave is None and not seen.stop_requested:
+            self.crashed(slot, now)
+        if phase is Phase.SERVING:
+            slot.retry_at = None
+
+    def _deadline(
+        self, phase: Phase, before: Phase, slot: SlotState, now: datetime, spec: WorkloadSpec
+    ) -> datetime | None:
+        waits: dict[Phase, timedelta] = {
+            Phase.STARTING: spec.deadlines.started,
+            Phase.RUNNING: spec.deadlines.ready,
+            Phase.UNKNOWN: UNKNOWN_TIMEOUT,
+        }
+        if phase is Phase.RUNNING and (spec.kind is WorkloadKind.JOB or before is Phase.SERVING):
+            return None  # a job has nothing to be ready for; what served before may do so again
+        wait = waits.get(phase)
+        return None if wait is None else now + wait
+
+    def adopt(self, found: list[Standing], now: datetime, spec: WorkloadSpec) -> None:
+        """Makes the board agree with the claims that stand, whatever it remembered."""
+        standing = {one.claim.slot: one for one in found}
+        for number, slot in list(self.slots.items()):
+            if slot.token is not None and (
+                number not in standing or standing[number].claim.token != slot.token
+            ):
+                self.freed(number, now, spec)
+        for number, one in standing.items():
+            slot = self.slots.get(number)
+            if slot is None:
+                slot = self.slots[number] = SlotState(number, now, leave=Leave.FOR_GOOD)
+            if slot.token == one.claim.token:
+                continue
+            self.reserved(one.claim, now)
+            if one.held:
+                continue
+            slot.lease_expires_at = None
+            slot.phase = Phase.RESERVED
+            state = one.state or BindingState.BOUND
+            slot.enter(_SEEN.get(state, Phase.BOUND), now, one.evidence)
+            slot.deadline = self._deadline(slot.phase, Phase.BOUND, slot, now, spec)
+            if one.stop_requested and slot.phase not in ENDED:
+                slot.leave = slot.leave or Leave.AGAIN
+                slot.enter(Phase.STOPPING if slot.phase in STARTED else slot.phase, now)

@@ -1,0 +1,520 @@
+"""Desired state: what somebody applied, divided over regions, driven to serving, and let go.
+
+The workload owns the slots and the placements' shares; placements own everything that happens to a
+slot in a region. What regions report is the authority's word, not the placements' memory.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from durable.activities.steps import (
+        AdmitStep,
+        Admitted,
+        DeleteStep,
+        Finish,
+        OpenStep,
+        Rejected,
+        ReleasePlacement,
+        SettleStep,
+        Share,
+    )
+    from durable.activities.workload import REFUSED, WorkloadActivities
+    from durable.model.ids import RegionId, TenantId, WorkloadName
+    from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
+    from durable.signals import messages, search_attributes
+    from durable.signals.messages import Apply, Delete, Ended, Message, Resize, Scale, ShareReport
+    from durable.signals.names import WORKLOAD
+    from durable.signals.status import WorkloadStatus
+    from durable.workflows import timeouts
+    from durable.workflows.details import workload_details
+    from durable.workflows.inbox import Inbox, Letter, MessageRecord, described
+    from durable.workflows.progress import progress_of
+
+T = TypeVar("T")
+
+KINDS: dict[str, type[Message]] = {
+    "report": messages.ShareReport,
+    "ended": messages.Ended,
+    "scale": messages.Scale,
+    "delete": messages.Delete,
+}
+
+
+@dataclass
+class OpenPlacement:
+    """A placement that was told a share; of an older generation, it is on its way out."""
+
+    generation: int
+    region: RegionId
+    revision: int = 0
+    release_sent: bool = False
+    ended: Ended | None = None
+
+
+@dataclass
+class WorkloadState:
+    """What a workload remembers; it goes along when the workflow continues as new."""
+
+    generation: int = 0
+    spec: WorkloadSpec | None = None
+    share: dict[RegionId, tuple[int, ...]] = field(default_factory=dict[RegionId, tuple[int, ...]])
+    revision: int = 0
+    settled_revision: int = 0
+    placements: list[OpenPlacement] = field(default_factory=list[OpenPlacement])
+    reports: dict[RegionId, ShareReport] = field(default_factory=dict[RegionId, ShareReport])
+    deleting: str | None = None
+    done: bool = False
+    waits: list[str] = field(default_factory=list[str])
+    tries: int = 0
+    conditions: list[Condition] = field(default_factory=list[Condition])
+    messages: MessageRecord = field(default_factory=MessageRecord)
+
+
+@dataclass
+class WorkloadStart:
+    """What a workload is started with; `state` only when it continues."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    state: WorkloadState | None = None
+
+
+@workflow.defn(name=WORKLOAD)
+class Workload:
+    @workflow.init
+    def __init__(self, start: WorkloadStart) -> None:
+        self._tenant, self._workload = start.tenant, start.workload
+        self._state = start.state or WorkloadState()
+        self._inbox = Inbox(KINDS, self._state.messages)
+        self._turn = asyncio.Lock()
+        self._shown_phase: str | None = None
+        self._due = False
+
+    @workflow.run
+    async def run(self, start: WorkloadStart) -> WorkloadStatus | None:
+        if not await self._was_admitted():
+            return None
+        while True:
+            await self._read_messages()
+            await self._audit_rejected()
+            await self._release_old()
+            await self._settle()
+            await self._open()
+            self._tell()
+            if await self._has_ended():
+                return self._status()
+            if self._must_continue():
+                workflow.continue_as_new(WorkloadStart(self._tenant, self._workload, self._state))
+            await self._rest()
+
+    async def _was_admitted(self) -> bool:
+        """Whether there is anything to do: a workload whose first apply was refused ends here."""
+        try:
+            await workflow.wait_condition(
+                lambda: self._state.generation > 0, timeout=timeouts.FIRST_APPLY
+            )
+        except TimeoutError:
+            await workflow.wait_condition(workflow.all_handlers_finished)
+        return self._state.generation > 0
+
+    # ── what is wanted ──────────────────────────────────────────────────────────────────────────
+
+    @workflow.update(
+        name="apply",
+        description="Set the desired state; the answer says which generation it is. "
+        "Send it with `durable apply -f FILE` or the SDK.",
+    )
+    async def apply(self, message: Apply) -> Admitted:
+        return await self._admit(message, message.manifest, None)
+
+    @apply.validator
+    def _may_apply(self, message: Apply) -> None:
+        of = (message.manifest.tenant, message.manifest.name)
+        if of != (self._tenant, self._workload):
+            raise ApplicationError(
+                f"The manifest is of {of[0]}/{of[1]}; this is {self._tenant}/{self._workload}."
+            )
+        self._refuse_while_deleting()
+
+    @workflow.update(
+        name="scale", description=described(Scale, "Another number of replicas, at once.")
+    )
+    async def scale(self, message: Scale) -> Admitted:
+        return await self._admit(message, self._manifest(), message.replicas)
+
+    @scale.validator
+    def _may_scale(self, message: Scale) -> None:
+        self._refuse_while_deleting()
+        if self._state.spec is None:
+            raise ApplicationError("Nothing was applied yet; apply a manifest first.")
+
+    @workflow.update(
+        name="delete", description=described(Delete, "Stop and release everything, then end.")
+    )
+    async def delete(self, message: Delete) -> str:
+        await self._delete(message)
+        return "Deleting: every placement is asked to stop, and its slots are given up."
+
+    def _refuse_while_deleting(self) -> None:
+        if self._state.deleting is not None or self._state.done:
+            raise ApplicationError(
+                f"{self._tenant}/{self._workload} is ending ({self._state.deleting or 'done'}); "
+                "wait until it has ended, then apply it again."
+            )
+
+    def _manifest(self) -> WorkloadManifest:
+        assert self._state.spec is not None
+        return WorkloadManifest(tenant=self._tenant, name=self._workload, spec=self._state.spec)
+
+    async def _admit(
+        self, asked: Apply | Scale, manifest: WorkloadManifest, replicas: int | None
+    ) -> Admitted:
+        # One at a time: the next one divides what this one leaves.
+        async with self._turn:
+            admitted = await self._final(
+                WorkloadActivities.admit,
+                AdmitStep(
+                    manifest=manifest,
+                    request=asked.request_id,
+                    actor=asked.actor,
+                    replicas=replicas,
+                ),
+                f"admit, asked by {asked.actor}",
+            )
+            if not (admitted.deleting or admitted.deleted):
+                self._want(admitted)
+            return admitted
+
+    def _want(self, admitted: Admitted) -> None:
+        state = self._state
+        if (admitted.generation, admitted.spec, dict(admitted.share)) == (
+            state.generation,
+            state.spec,
+            state.share,
+        ):
+            return
+        state.generation, state.spec = admitted.generation, admitted.spec
+        state.share = dict(admitted.share)
+        state.revision += 1
+        self._due = True
+
+    async def _delete(self, message: Delete) -> None:
+        async with self._turn:
+            if self._state.deleting is not None:
+                return
+            await self._final(
+                WorkloadActivities.request_delete,
+                DeleteStep(
+                    tenant=self._tenant,
+                    workload=self._workload,
+                    request=message.request_id,
+                    actor=message.actor,
+                    reason=message.reason,
+                ),
+                f"delete, asked by {message.actor}",
+            )
+            self._let_go(f"{message.actor}: {message.reason}")
+
+    def _let_go(self, reason: str) -> None:
+        self._state.deleting, self._state.share = reason, {}
+        self._state.revision += 1
+        self._due = True
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────
+
+    async def _read_messages(self) -> None:
+        self._due = False
+        while (letter := self._inbox.next()) is not None:
+            try:
+                await self._read(letter)
+            except ApplicationError as error:
+                self._inbox.reject(letter.name, letter.message.model_dump(mode="json"), str(error))
+
+    async def _read(self, letter: Letter) -> None:
+        match letter.message:
+            case ShareReport() as report:
+                self._hear(report)
+            case Ended() as ended:
+                for placement in self._state.placements:
+                    if (placement.generation, placement.region) == (ended.generation, ended.region):
+                        placement.ended = ended
+            case Scale() as scale:
+                self._may_scale(scale)
+                await self._admit(scale, self._manifest(), scale.replicas)
+            case Delete() as delete:
+                await self._delete(delete)
+            case _:
+                raise AssertionError(f"a kind of message without a reader: {letter.name}")
+
+    def _hear(self, report: ShareReport) -> None:
+        """Keeps the newest word of each region; one that comes late changes nothing."""
+        known = self._state.reports.get(report.region)
+        newer = known is None or (report.generation, report.version, report.at) >= (
+            known.generation,
+            known.version,
+            known.at,
+        )
+        if newer and report.generation == self._state.generation:
+            self._state.reports[report.region] = report
+
+    async def _audit_rejected(self) -> None:
+        record = self._state.messages
+        while record.unaudited:
+            rejected = Rejected(
+                target=workflow.info().workflow_id,
+                messages=tuple(record.unaudited[:100]),
+                key=f"{workflow.info().workflow_id}/{record.rejected_in_all}"
+                f"/{len(record.unaudited)}",
+            )
+            done = await self._try(
+                WorkloadActivities.record_rejected_globally, rejected, "record rejected messages"
+            )
+            if done is _UNREACHABLE:
+                return
+            record.unaudited = record.unaudited[100:]
+
+    # ── what is made of it ──────────────────────────────────────────────────────────────────────
+
+    async def _release_old(self) -> None:
+        """Asks placements of older generations, or all of them at the end, to let go."""
+        state = self._state
+        for placement in state.placements:
+            old = placement.generation != state.generation or state.deleting is not None
+            if not old or placement.release_sent or placement.ended is not None:
+                continue
+            step = ReleasePlacement(
+                share=self._share(placement.generation, placement.region),
+                reason=state.deleting or f"generation {state.generation} takes over",
+                request=f"g{state.generation}-r{state.revision}",
+            )
+            found = await self._try(WorkloadActivities.release, step, f"release {placement.region}")
+            if found is _UNREACHABLE:
+                continue
+            placement.release_sent = True
+            if found is False:
+                placement.ended = Ended(region=placement.region, generation=placement.generation)
+        state.placements = [
+            placement
+            for placement in state.placements
+            if placement.ended is None or placement.generation == state.generation
+        ]
+
+    async def _settle(self) -> None:
+        """Gives every region the slots it shall have, as far as old claims allow it."""
+        state = self._state
+        if state.settled_revision == state.revision and not state.waits:
+            return
+        revision = state.revision
+        step = SettleStep(
+            tenant=self._tenant,
+            workload=self._workload,
+            share=state.share,
+            transfer=f"{workflow.info().workflow_id}/r{revision}",
+        )
+        waits = await self._try(WorkloadActivities.settle, step, "settle the slots")
+        if waits is _UNREACHABLE:
+            return
+        state.waits = waits[:20]
+        state.tries = state.tries + 1 if waits else 0
+        state.settled_revision = revision
+
+    async def _open(self) -> None:
+        """Tells each region its share, and starts the placements that do not run yet."""
+        state = self._state
+        if state.deleting is not None or state.spec is None:
+            return
+        ours = {p.region: p for p in state.placements if p.generation == state.generation}
+        for region in {**state.share, **dict.fromkeys(ours, ())}:
+            placement = ours.get(region)
+            if placement is not None and placement.revision == state.revision:
+                continue
+            if placement is None:
+                placement = OpenPlacement(state.generation, region)
+                state.placements.append(placement)
+            revision = state.revision
+            wanted = Resize(slots=state.share.get(region, ()), spec=state.spec, revision=revision)
+            step = OpenStep(
+                share=self._share(state.generation, region),
+                wanted=wanted,
+                task_timeout=timeouts.WORKFLOW_TASK,
+            )
+            opened = await self._try(WorkloadActivities.open, step, f"open {region}")
+            if opened is not _UNREACHABLE:
+                placement.revision = revision
+
+    async def _has_ended(self) -> bool:
+        """Whether everything is released: deleted, or a job that is done."""
+        state = self._state
+        if state.deleting is None and not self._job_is_done():
+            return False
+        if self._inbox or self._due or not workflow.all_handlers_finished():
+            return False
+        if state.deleting is None and not state.done:
+            state.done, state.share = True, {}
+            state.revision += 1
+            self._due = True
+            return False
+        settled = state.settled_revision == state.revision and not state.waits
+        if not settled or any(placement.ended is None for placement in state.placements):
+            return False
+        step = Finish(
+            tenant=self._tenant,
+            workload=self._workload,
+            generation=state.generation,
+            deleted=state.deleting is not None,
+            conditions=self._status().conditions,
+            replicas_by_state={"completed": self._status().completed},
+        )
+        return await self._try(WorkloadActivities.finish, step, "finish") is not _UNREACHABLE
+
+    def _job_is_done(self) -> bool:
+        ours = [p for p in self._state.placements if p.generation == self._state.generation]
+        return bool(ours) and all(placement.ended is not None for placement in ours)
+
+    # ── telling ─────────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self) -> None:
+        status = self._status()
+        self._state.conditions = list(status.conditions)
+        workflow.set_current_details(workload_details(status))
+        if status.phase == self._shown_phase:
+            return
+        self._shown_phase = status.phase
+        workflow.upsert_search_attributes([search_attributes.PHASE.value_set(status.phase)])  # pyright: ignore[reportUnknownMemberType]
+
+    @workflow.query(name="status", description="Counts, conditions and what it waits for.")
+    def status(self) -> WorkloadStatus | None:
+        return None if self._state.spec is None else self._status()
+
+    def _status(self) -> WorkloadStatus:
+        state = self._state
+        assert state.spec is not None
+        ended = {
+            placement.region: placement.ended
+            for placement in state.placements
+            if placement.generation == state.generation and placement.ended is not None
+        }
+        opened = bool(state.placements) and all(
+            placement.revision == state.revision
+            for placement in state.placements
+            if placement.generation == state.generation
+        )
+        return progress_of(
+            tenant=self._tenant,
+            workload=self._workload,
+            generation=state.generation,
+            is_observed=opened or state.deleting is not None,
+            spec=state.spec,
+            share=state.share,
+            reports=state.reports,
+            ended=ended,
+            deleting=state.deleting is not None,
+            done=state.done,
+            waits=state.waits,
+            conditions=state.conditions,
+            record=state.messages,
+            now=workflow.now(),
+        )
+
+    # ── steps, resting, continuing ──────────────────────────────────────────────────────────────
+
+    async def _final(
+        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
+    ) -> T:
+        """A step whose refusal is the caller's answer."""
+        try:
+            result: T = await workflow.execute_local_activity_method(
+                activity,  # pyright: ignore[reportArgumentType]
+                argument,
+                start_to_close_timeout=timeouts.STEP,
+                retry_policy=timeouts.ADMIT_RETRY,
+                summary=summary,
+            )
+        except ActivityError as error:
+            cause = error.cause
+            if isinstance(cause, ApplicationError) and cause.type == REFUSED:
+                raise ApplicationError(
+                    cause.message, *cause.details, type=REFUSED, non_retryable=True
+                ) from error
+            said = cause.message if isinstance(cause, ApplicationError) else "no answer"
+            raise ApplicationError(
+                f"The authority could not be asked: {said}", type="unreachable", non_retryable=True
+            ) from error
+        return result
+
+    async def _try(
+        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
+    ) -> T:
+        """A step that is taken again later when it cannot be taken now."""
+        try:
+            result: T = await workflow.execute_local_activity_method(
+                activity,  # pyright: ignore[reportArgumentType]
+                argument,
+                start_to_close_timeout=timeouts.STEP,
+                retry_policy=timeouts.STEP_RETRY,
+                summary=summary,
+            )
+        except ActivityError as error:
+            said = str(error.cause or error)
+            self._state.waits = [f"To {summary} was not possible: {said}"[:500]]
+            self._state.tries += 1
+            return _UNREACHABLE
+        return result
+
+    async def _rest(self) -> None:
+        state = self._state
+        behind = bool(state.waits) or any(
+            (p.generation != state.generation or state.deleting is not None) and p.ended is None
+            for p in state.placements
+        )
+        stirred = lambda: bool(self._inbox) or self._due  # noqa: E731
+        if not behind:
+            await workflow.wait_condition(stirred)
+            return
+        wait = min(timeouts.SETTLE_LONGEST, timeouts.SETTLE_FIRST * 2 ** min(state.tries, 6))
+        reason = (state.waits or ["old placements to end"])[0]
+        try:
+            await workflow.wait_condition(
+                stirred, timeout=wait, timeout_summary=f"waits: {reason}"[:200]
+            )
+        except TimeoutError:
+            return
+
+    def _must_continue(self) -> bool:
+        full = (
+            workflow.info().is_continue_as_new_suggested()
+            or self._inbox.in_this_run >= timeouts.MESSAGES_PER_RUN
+        )
+        return full and not self._inbox and not self._due and workflow.all_handlers_finished()
+
+    def _share(self, generation: int, region: RegionId) -> Share:
+        return Share(
+            region=region, tenant=self._tenant, workload=self._workload, generation=generation
+        )
+
+    # ── signals for those who cannot send updates ───────────────────────────────────────────────
+
+    @workflow.signal(
+        name="scale", description=described(Scale, "Another number of replicas; prefer the update.")
+    )
+    def on_scale(self, raw: Any = None) -> None:
+        self._inbox.signal("scale", raw)
+
+    @workflow.signal(
+        name="delete", description=described(Delete, "Stop everything; prefer the update.")
+    )
+    def on_delete(self, raw: Any = None) -> None:
+        self._inbox.signal("delete", raw)
+
+    @workflow.signal(dynamic=True, description="For controllers; anything unknown is kept, unread.")
+    def on_other(self, name: str, args: Sequence[Any]) -> None:
+        self._inbox.dynamic(name, args)
+
+
+_UNREACHABLE: Any = object()
