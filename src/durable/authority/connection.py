@@ -103,7 +103,10 @@ class Databases:
         return self.at(self._url, role)
 
     def at_region(self, region: str, role: str) -> AsyncEngine:
-        return self.at(self._regional_urls.get(region, self._url), role)
+        return self.at(self.url_of(region), role)
+
+    def url_of(self, region: str) -> str:
+        return self._regional_urls.get(region, self._url)
 
     @property
     def urls(self) -> tuple[str, ...]:

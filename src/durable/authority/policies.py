@@ -11,6 +11,7 @@ from durable.authority import audit
 from durable.authority.connection import Databases, transact
 from durable.authority.regions import advance_region, lock_region
 from durable.model.ids import ActorId, PolicyRevision, RegionId
+from durable.model.records import SchedulerPolicy
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import POLICY_MOVES, PolicyState
 
@@ -26,7 +27,10 @@ _SAME = text("""
     SELECT spec = CAST(:spec AS jsonb) FROM global.policies WHERE revision = :revision
 """)
 
-_PUBLISHED = text("SELECT FROM global.policies WHERE revision = :revision")
+_READ = text("""
+    SELECT revision, spec, published_by, published_at FROM global.policies
+     WHERE revision = :revision
+""")
 
 _STATE = text("""
     SELECT state FROM regional.policy_states WHERE region = :region AND revision = :revision
@@ -74,6 +78,23 @@ async def publish_policy(
     await transact(databases.at_global(ROLE), work, doing=f"publish policy {revision}")
 
 
+async def read_revision(databases: Databases, revision: PolicyRevision) -> SchedulerPolicy:
+    """A published revision; it never changes, so whoever has read it once need not again."""
+
+    async def work(connection: AsyncConnection) -> SchedulerPolicy:
+        found = await connection.execute(_READ, {"revision": revision})
+        row = found.mappings().one_or_none()
+        if row is None:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_POLICY,
+                f"Policy revision {revision} was never published; publish it first.",
+            )
+        return SchedulerPolicy(**dict(row))
+
+    engine = databases.at_global("durable_reader")
+    return await transact(engine, work, doing=f"read policy {revision}")
+
+
 async def set_policy_state(
     databases: Databases,
     region: RegionId,
@@ -83,7 +104,8 @@ async def set_policy_state(
 ) -> None:
     """Moves a published revision in one region along the table of legal moves."""
     of = {"region": region, "revision": revision}
-    await _refuse_unpublished(databases, revision)
+    # Revisions are never unpublished, so what was seen a transaction ago still holds.
+    await read_revision(databases, revision)
 
     async def work(connection: AsyncConnection) -> None:
         await lock_region(connection, region)
@@ -114,16 +136,3 @@ async def set_policy_state(
 
     engine = databases.at_region(region, ROLE)
     await transact(engine, work, doing=f"move policy {revision} in {region}")
-
-
-async def _refuse_unpublished(databases: Databases, revision: PolicyRevision) -> None:
-    """Revisions are never unpublished, so what was seen a transaction ago still holds."""
-
-    async def work(connection: AsyncConnection) -> None:
-        if (await connection.execute(_PUBLISHED, {"revision": revision})).one_or_none() is None:
-            raise RefusedError(
-                RefusalCode.UNKNOWN_POLICY,
-                f"Policy revision {revision} was never published; publish it first.",
-            )
-
-    await transact(databases.at_global(ROLE), work, doing=f"read policy {revision}")

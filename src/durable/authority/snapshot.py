@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.connection import Databases, transact
 from durable.authority.ledger import Amounts
 from durable.authority.regions import unknown_region
+from durable.authority.schema.columns import DIMENSIONS
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
@@ -49,27 +50,49 @@ class RegionSnapshot:
     read_at: datetime
     nodes: tuple[NodeView, ...]
     grants: tuple[GrantView, ...]
+    # What ordinary work may still take: what is kept for recovery until now is not in it.
+    room: Amounts
+    policy_revision: int | None
 
 
 # One statement, so that every part is of the same moment without a transaction's snapshot.
-_SNAPSHOT = text("""
+_SNAPSHOT = """
     SELECT r.epoch, r.version, r.state, clock_timestamp() AS read_at,
            (SELECT coalesce(jsonb_agg(to_jsonb(n) || jsonb_build_object(
                        'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at)
                        ORDER BY n.node), '[]')
               FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
-             WHERE n.region = r.region
-               AND (:since < 0 AND n.state <> 'removed'
-                    OR n.changed_version > :since
-                    OR n.node IN (SELECT node FROM regional.reservations
-                                   WHERE region = :region AND changed_version > :since))
-           ) AS nodes,
+             WHERE n.region = r.region AND {which}) AS nodes,
            (SELECT coalesce(jsonb_agg(to_jsonb(g) ORDER BY g.tenant), '[]')
-              FROM regional.grants AS g WHERE g.region = r.region) AS grants
+              FROM regional.grants AS g WHERE g.region = r.region) AS grants,
+           (SELECT revision FROM regional.policy_states AS p
+             WHERE p.region = r.region AND p.state = 'active') AS policy_revision,
+           {room}
       FROM regional.regions AS r WHERE r.region = :region
-""")
+"""
 
-_EVERYTHING = -1
+# The rule of Ledger.ordinary_room: a budget past its expiry keeps nothing free.
+ROOM = ", ".join(
+    f"""r.capacity_{d} - r.used_{d} - (
+           SELECT coalesce(sum(b.{d} - b.used_{d}), 0)::bigint FROM regional.recovery_budgets AS b
+            WHERE b.region = r.region AND b.expires_at > clock_timestamp()) AS room_{d}"""
+    for d in DIMENSIONS
+)
+
+_WHOLE = text(_SNAPSHOT.format(which="n.state <> 'removed'", room=ROOM))
+
+# Removed nodes too: whoever follows has to forget them.
+_CHANGES = text(
+    _SNAPSHOT.format(
+        which="""n.node IN (
+                   SELECT node FROM regional.nodes
+                    WHERE region = :region AND changed_version > :since
+                    UNION
+                   SELECT node FROM regional.reservations
+                    WHERE region = :region AND changed_version > :since)""",
+        room=ROOM,
+    )
+)
 
 # What a node held at a version is what was claimed there by then and not yet freed.
 _NODES_AT = text("""
@@ -119,7 +142,7 @@ _VERSION = text("SELECT version FROM regional.regions WHERE region = :region")
 
 async def read_snapshot(databases: Databases, region: RegionId) -> RegionSnapshot:
     """The region now."""
-    return await _read(databases, region, _EVERYTHING)
+    return await _read(databases, region, None)
 
 
 async def read_changes(databases: Databases, region: RegionId, since: int) -> RegionSnapshot:
@@ -132,10 +155,13 @@ async def read_changes(databases: Databases, region: RegionId, since: int) -> Re
     return await _read(databases, region, since)
 
 
-async def _read(databases: Databases, region: RegionId, since: int) -> RegionSnapshot:
+async def _read(databases: Databases, region: RegionId, since: int | None) -> RegionSnapshot:
+    statement = _WHOLE if since is None else _CHANGES
+
     async def work(connection: AsyncConnection) -> RegionSnapshot:
-        of = {"region": region, "since": since}
-        row = (await connection.execute(_SNAPSHOT, of)).one_or_none()
+        row = (
+            await connection.execute(statement, {"region": region, "since": since})
+        ).one_or_none()
         if row is None:
             raise unknown_region(region)
         return RegionSnapshot(
@@ -149,6 +175,8 @@ async def _read(databases: Databases, region: RegionId, since: int) -> RegionSna
                 GrantView(entry["tenant"], _amounts(entry, "granted_"), _amounts(entry, "used_"))
                 for entry in row.grants
             ),
+            room=(row.room_cpu_millis, row.room_memory_mib, row.room_gpus),
+            policy_revision=row.policy_revision,
         )
 
     engine = databases.at_region(region, "durable_reader")

@@ -190,8 +190,6 @@ REQUEST_MOVES = Moves(
     RequestState.PENDING,
     {
         RequestState.WITHDRAWN: (),
-        **{
-            state: tuple(other for other in RequestState if other is not state) for state in _OPEN
-        },
+        **{state: tuple(other for other in RequestState if other is not state) for state in _OPEN},
     },
 )

@@ -72,3 +72,26 @@ ALTER TABLE regional.intents ALTER COLUMN key TYPE TEXT COLLATE "C";
 -- A message that was refused is told once, however often its workflow tells it.
 CREATE UNIQUE INDEX events_messages ON audit.events (chain, (after ->> 'message_key'))
  WHERE after ? 'message_key';
+
+-- What ended keeps the moment of its end, also when its node's lease lapses later.
+CREATE OR REPLACE FUNCTION regional.binding_status(at_time timestamptz)
+RETURNS TABLE (
+    region text, token bigint, tenant text, workload text, generation bigint, slot integer,
+    attempt integer, node text, state text, observer text, evidence text, since timestamptz
+) LANGUAGE sql STABLE AS $$
+    SELECT r.region, r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
+           CASE WHEN b.state = 'released' THEN 'released'
+                WHEN o.state IN ('failed', 'stopped') THEN o.state
+                WHEN l.expires_at IS NULL OR l.expires_at <= at_time THEN 'unknown'
+                ELSE coalesce(o.state, b.state) END,
+           CASE WHEN b.state = 'released' OR o.state IS NULL THEN b.actor ELSE o.observer END,
+           CASE WHEN b.state = 'released' OR o.state IS NULL THEN b.evidence ELSE o.evidence END,
+           CASE WHEN b.state = 'released' THEN b.released_at
+                WHEN o.state IN ('failed', 'stopped') THEN o.received_at
+                WHEN l.expires_at <= at_time THEN l.expires_at
+                ELSE coalesce(o.received_at, b.started_at, b.bound_at) END
+      FROM regional.bindings AS b
+      JOIN regional.reservations AS r USING (region, token)
+      LEFT JOIN regional.observations AS o USING (region, token)
+      LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
+$$;
