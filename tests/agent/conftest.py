@@ -1,18 +1,26 @@
 """Each test of an agent gets a region of its own, and agents that end with it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes
+from durable.agent.hosting import DeclaredNodes, OwnNode
+from durable.agent.killing import kill
+from durable.agent.node_directory import NodeDirectory, RememberedLeases
 from durable.agent.pace import Pace
+from durable.agent.process import ProcessDriver
+from durable.agent.replica_directory import ReplicaDirectory
 from durable.agent.simulated import Delays, SimulatedDriver
 from durable.authority.connection import Databases
+from durable.embedded.postgres import EmbeddedPostgres
+from durable.model.ids import NodeId
 from tests.agent.region import LiveRegion
-from tests.authority.world import EAST, TEST
+from tests.authority.conftest import copied
+from tests.authority.world import EAST, TEST, labels, node
 
 INSTANTLY = Delays(0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -22,6 +30,7 @@ class Agents:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._directories: dict[str, NodeDirectory] = {}
         self.events: list[tuple[str, dict[str, Any]]] = []
 
     def log(self, event: str, **fields: Any) -> None:
@@ -34,6 +43,8 @@ class Agents:
         task = self._tasks.pop(name)
         task.cancel()
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        if name in self._directories:
+            self._directories.pop(name).__exit__(None, None, None)
         if not isinstance(outcome, asyncio.CancelledError):
             raise AssertionError(f"{name} had ended with {outcome!r}")
 
@@ -61,15 +72,70 @@ class Agents:
         )
         self.start("simulated", agent)
 
+    def process(
+        self,
+        region: LiveRegion,
+        state_dir: Path,
+        *,
+        name: str = "n1",
+        databases: Databases | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        """An agent of the process driver; its node is held until the agent is ended."""
+        pace = pace or Pace()
+        directory = NodeDirectory(state_dir, NodeId(name)).__enter__()
+        self._directories[name] = directory
+        agent = Agent(
+            databases or region.databases,
+            EAST,
+            OwnNode(node(name, labels=labels(driver="process"))),
+            ProcessDriver(directory.path, EAST, self.log),
+            name=TEST,
+            log=self.log,
+            pace=pace,
+            leases=RememberedLeases(pace.lease_ttl_seconds, directory, EAST, NodeId(name)),
+        )
+        self.start(name, agent)
+
+
+@pytest.fixture(scope="session")
+def furnished(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
+    """The name of a database with the region as `LiveRegion.furnish` makes it, without nodes."""
+    with copied(postgres, "agents_template", template) as url:
+
+        async def furnish() -> None:
+            async with Databases(url) as databases:
+                await LiveRegion(databases, url).furnish()
+
+        asyncio.run(furnish())
+        yield "agents_template"
+
 
 @pytest.fixture
-async def region(database_url: str) -> AsyncIterator[LiveRegion]:
-    async with Databases(database_url) as databases:
-        yield LiveRegion(databases, database_url)
+async def region(postgres: EmbeddedPostgres, furnished: str) -> AsyncIterator[LiveRegion]:
+    """us-east without nodes, one tenant with room, many slots."""
+    with copied(postgres, "agents", furnished) as url:
+        async with Databases(url) as databases:
+            yield LiveRegion(databases, url)
 
 
 @pytest.fixture
-async def agents(region: LiveRegion) -> AsyncIterator[Agents]:
+async def agents(tmp_path: Path) -> AsyncIterator[Agents]:
+    """Ends them afterwards, and every process that their replicas left running."""
     running = Agents()
     yield running
     await running.end_all()
+    _end_replicas(tmp_path)
+
+
+def _end_replicas(root: Path) -> None:
+    for path in root.glob("**/agents/*/*/assignment.json"):
+        directory = ReplicaDirectory(path.parent)
+        kill(directory, directory.leader)
+
+
+@pytest.fixture
+async def process_region(region: LiveRegion, agents: Agents, tmp_path: Path) -> LiveRegion:
+    """The region with a running agent of the process driver for node n1."""
+    agents.process(region, tmp_path)
+    return region

@@ -34,13 +34,10 @@ class LiveRegion:
         self.world = World(databases)
         self._requests: set[int] = set()
 
-    async def furnish(self, *nodes: NodeSpec) -> "LiveRegion":
+    async def furnish(self) -> None:
         await self.world.with_region()
         await self.world.with_tenant()
         await self.world.with_slots(MANY_SLOTS)
-        if nodes:
-            await self.declare(*nodes)
-        return self
 
     async def declare(self, *nodes: NodeSpec) -> None:
         await declare_nodes(self.databases, EAST, nodes, actor=TEST)

@@ -7,7 +7,7 @@ from tests.agent.region import LiveRegion, node
 async def test_a_declared_node_registers_and_serves_what_is_bound_to_it(
     region: LiveRegion, agents: Agents
 ) -> None:
-    await region.furnish(node("n1"))
+    await region.declare(node("n1"))
     agents.simulated(region)
 
     token = await region.run()
@@ -20,7 +20,7 @@ async def test_a_declared_node_registers_and_serves_what_is_bound_to_it(
 async def test_a_node_that_is_declared_later_is_hosted_too(
     region: LiveRegion, agents: Agents
 ) -> None:
-    await region.furnish(node("n1"))
+    await region.declare(node("n1"))
     agents.simulated(region)
     await region.until_registered("n1")
 

@@ -2,30 +2,33 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from durable.agent.agent import Agent
 from durable.agent.faults import Faults, FaultsError, read_faults
-from durable.agent.hosting import DeclaredNodes, host_every_region
+from durable.agent.hosting import DeclaredNodes, OwnNode, host_every_region
 from durable.agent.log import EventLog
+from durable.agent.node_directory import NodeDirectory, RememberedLeases
 from durable.agent.pace import Pace
+from durable.agent.process import ProcessDriver
 from durable.agent.simulated import Delays, SimulatedDriver
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityUnreachableError
 from durable.authority.regions import read_region
 from durable.cli.authority import with_authority
-from durable.cli.options import StateDir
+from durable.cli.node_description import describe_node, parsed
+from durable.cli.options import StateDir, load_settings
 from durable.model.ids import ActorId, RegionId
+from durable.model.regions import MAX_GPUS_PER_NODE, NodeSpec
 
 ALL = "all"
 # How long the authority may take to say that there is no such region.
 FIRST_ANSWER_SECONDS = 5.0
-
 _DELAYS, _PACE = Delays(), Pace()
 
 
@@ -47,6 +50,16 @@ def agent(
     faults: Annotated[
         Path | None, typer.Option(help="Faults of simulated replicas; read again when changed.")
     ] = None,
+    node: Annotated[str | None, typer.Option(help="This machine's name as a node.")] = None,
+    zone: Annotated[str | None, typer.Option(help="Its zone.")] = None,
+    pool: Annotated[str, typer.Option(help="Its pool.")] = "process",
+    cpu: Annotated[str | None, typer.Option(help="What it offers, such as 4 or 500m.")] = None,
+    memory: Annotated[str | None, typer.Option(help="What it offers, such as 8Gi.")] = None,
+    gpu: Annotated[int, typer.Option(min=0, max=MAX_GPUS_PER_NODE, help="Its GPUs.")] = 0,
+    label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
+    taint: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE:EFFECT; may be repeated.")
+    ] = None,
     lease: Annotated[
         int, typer.Option(min=1, max=86_400, help="Seconds that a node's lease lasts.")
     ] = _PACE.lease_ttl_seconds,
@@ -54,40 +67,74 @@ def agent(
     state_dir: StateDir = None,
 ) -> None:
     """Host nodes: start and stop what is bound to them, and report what is seen."""
-    log = EventLog(as_json=as_json)
-    pace = Pace(lease_ttl_seconds=lease)
-    delays = Delays(start_seconds=start_delay, ready_seconds=ready_delay, job_seconds=job_duration)
-    known = _checked_faults(faults)
-
-    def agent_of(databases: Databases, region: RegionId) -> Agent:
-        return Agent(
-            databases,
-            region,
-            DeclaredNodes(databases, region),
-            SimulatedDriver(delays, faults=Faults(known, log), seed=seed),
-            name=ActorId(f"agent:simulated/{region}"),
-            log=log,
-            pace=pace,
-            tells_each=False,
+    if simulated == (node is not None):
+        raise typer.BadParameter("give one of --simulated and --node NAME")
+    log, pace = EventLog(as_json=as_json), Pace(lease_ttl_seconds=lease)
+    where = parsed("--region", RegionId, region)
+    if simulated:
+        delays = Delays(
+            start_seconds=start_delay, ready_seconds=ready_delay, job_seconds=job_duration
         )
+        _simulate(state_dir, where, delays, seed, _checked_faults(faults), pace, log)
+        return
+    if region == ALL:
+        raise typer.BadParameter("a node is in one region; name it", param_hint="--region")
+    spec = describe_node(
+        node or "", where, zone, pool, cpu=cpu, memory=memory, gpu=gpu, labels=label, taints=taint
+    )
+    _run_processes(state_dir, spec, pace, log)
 
+
+def _simulate(
+    state_dir: Path | None,
+    region: RegionId,
+    delays: Delays,
+    seed: int,
+    faults: Path | None,
+    pace: Pace,
+    log: EventLog,
+) -> None:
     async def work(databases: Databases) -> None:
-        if region == ALL:
-            running = host_every_region(databases, lambda name: agent_of(databases, name), log)
-        else:
-            await _refuse_unknown(databases, named)
-            running = agent_of(databases, named).run()
-        await _until_told(running, log)
+        def agent_of(region: RegionId) -> Agent:
+            return Agent(
+                databases,
+                region,
+                DeclaredNodes(databases, region),
+                SimulatedDriver(delays, faults=Faults(faults, log), seed=seed),
+                name=ActorId(f"agent:simulated/{region}"),
+                log=log,
+                pace=pace,
+                tells_each=False,
+            )
 
-    named = _region(region)
+        if region == ALL:
+            await _until_told(host_every_region(databases, agent_of, log), log)
+        else:
+            await _refuse_unknown(databases, region)
+            await _until_told(agent_of(region).run(), log)
+
     with_authority(state_dir, work)
 
 
-def _region(text: str) -> RegionId:
-    try:
-        return RegionId(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--region") from None
+def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: EventLog) -> None:
+    settings = load_settings(state_dir)
+
+    async def work(databases: Databases) -> None:
+        await _refuse_unknown(databases, spec.region)
+        with NodeDirectory(settings.state_dir, spec.id) as directory:
+            running = Agent(
+                databases,
+                spec.region,
+                OwnNode(spec),
+                ProcessDriver(directory.path, spec.region, log),
+                name=ActorId(f"agent:{spec.id}"),
+                log=log,
+                pace=pace,
+                leases=RememberedLeases(pace.lease_ttl_seconds, directory, spec.region, spec.id),
+            )
+            await _until_told(running.run(), log)
+
+    with_authority(state_dir, work)
 
 
 def _checked_faults(path: Path | None) -> Path | None:
@@ -99,6 +146,9 @@ def _checked_faults(path: Path | None) -> Path | None:
     return path
 
 
+# ── running ─────────────────────────────────────────────────────────────────────────────────────
+
+
 async def _refuse_unknown(databases: Databases, region: RegionId) -> None:
     """A misspelt region ends the command; an authority that is away does not."""
     with suppress(AuthorityUnreachableError, TimeoutError):
@@ -106,9 +156,9 @@ async def _refuse_unknown(databases: Databases, region: RegionId) -> None:
             await read_region(databases, region)
 
 
-async def _until_told(running: Awaitable[None], log: EventLog) -> None:
+async def _until_told(running: Coroutine[Any, Any, None], log: EventLog) -> None:
     loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(running)
+    task = asyncio.create_task(running)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
     try:

@@ -1,0 +1,115 @@
+"""Starts a replica's command under a small shell that outlives the agent and keeps its exit code.
+
+The shell leads a session and a process group of its own. It takes the signals that are meant for
+the command without dying of them, so that it can still write down how the command ended.
+"""
+
+import os
+import socket
+import subprocess
+from collections.abc import Collection, Mapping
+
+from durable.agent.replica_directory import ReplicaDirectory
+from durable.authority.assignments import Assignment
+from durable.failpoints import Failpoint, reach
+from durable.model.running import AUTO, Limits, Run
+
+PORT_ATTEMPTS = 100
+LOOPBACK = "127.0.0.1"
+# Set for every process of the replica, so that one that closed the lock is still found.
+COOKIE = "DURABLE_REPLICA"
+
+# Limits and the directory are the command's alone: the shell must be able to write the exit code.
+_WRAPPER = """
+directory=$1 work=$2 files=$3 memory=$4 cpu=$5
+shift 5
+echo $$ > "$directory/pid.new" && /bin/mv "$directory/pid.new" "$directory/pid" || exit 1
+trap : TERM INT HUP QUIT
+(
+    cd "$work" || exit 126
+    [ -z "$files" ] || ulimit -n "$files" || exit 126
+    [ -z "$memory" ] || ulimit -v "$memory" || exit 126
+    [ -z "$cpu" ] || ulimit -t "$cpu" || exit 126
+    exec "$@"
+)
+echo $? > "$directory/exit.new" && /bin/mv "$directory/exit.new" "$directory/exit"
+"""
+
+
+def launch(
+    assignment: Assignment, run: Run, directory: ReplicaDirectory
+) -> subprocess.Popen[bytes]:
+    """Spawns the shell; the caller has claimed the directory and never calls this again for it."""
+    logs = [os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            for log in (directory.stdout, directory.stderr)]  # fmt: skip
+    lock = directory.take_lock()
+    try:
+        reach(Failpoint.BEFORE_SPAWN)
+        child = subprocess.Popen(  # noqa: S603 - running what the workload says is its purpose
+            [
+                *("/bin/sh", "-c", _WRAPPER, "durable-replica", str(directory.path)),
+                run.working_directory or str(directory.work),
+                *_limits(run.limits),
+                *run.command,
+            ],
+            env=environment_of(assignment, run, directory),
+            stdin=subprocess.DEVNULL,
+            stdout=logs[0],
+            stderr=logs[1],
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+        reach(Failpoint.AFTER_SPAWN)
+        return child
+    finally:
+        # Ours goes, theirs stays: from here on the lock lives as long as the replica does.
+        for descriptor in (*logs, lock):
+            os.close(descriptor)
+
+
+def _limits(limits: Limits) -> tuple[str, str, str]:
+    memory = limits.address_space_mib
+    return (
+        str(limits.open_files or ""),
+        str(memory * 1024 if memory else ""),
+        str(limits.cpu_seconds or ""),
+    )
+
+
+def environment_of(
+    assignment: Assignment, run: Run, directory: ReplicaDirectory
+) -> Mapping[str, str]:
+    """Nothing of the agent's own but a path, a home and a language; its secrets stay with it."""
+    base = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": os.environ.get("HOME", "/"),
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+    }
+    own = {
+        "DURABLE_REGION": str(assignment.region),
+        "DURABLE_NODE": str(assignment.node),
+        "DURABLE_TENANT": str(assignment.tenant),
+        "DURABLE_WORKLOAD": str(assignment.workload),
+        "DURABLE_GENERATION": str(assignment.generation),
+        "DURABLE_SLOT": str(assignment.slot),
+        "DURABLE_TOKEN": str(assignment.token),
+        "DURABLE_DEVICES": ",".join(assignment.devices),
+        COOKIE: str(directory.path),
+    }
+    port = directory.port
+    return base | dict(run.environment) | own | ({} if port is None else {"PORT": str(port)})
+
+
+def port_for(run: Run, taken: Collection[int]) -> int | None:
+    """A free port that no other replica here was given, when a probe asks for one."""
+    readiness = run.readiness
+    probe = None if readiness is None else readiness.tcp or readiness.http
+    if probe is None or probe.port != AUTO:
+        return None
+    for _ in range(PORT_ATTEMPTS):
+        with socket.socket() as found:
+            found.bind((LOOPBACK, 0))
+            port: int = found.getsockname()[1]
+        if port not in taken:
+            return port
+    raise OSError(f"no free port was found in {PORT_ATTEMPTS} tries")

@@ -1,0 +1,155 @@
+"""Follows one replica from its start, or from where an agent before left it, to its end."""
+
+import asyncio
+import subprocess
+from contextlib import suppress
+
+from durable.agent.drivers import Report, StopOrder
+from durable.agent.ending import end_of
+from durable.agent.killing import kill, terminate
+from durable.agent.launcher import environment_of
+from durable.agent.logs import bound_log
+from durable.agent.probes import Prober
+from durable.agent.replica_directory import ReplicaDirectory
+from durable.authority.assignments import Assignment
+from durable.model.running import Readiness, Run
+from durable.model.states import ObservedState
+
+POLL_SECONDS = 0.1
+FIRST_PROBE_PAUSE_SECONDS = 0.1
+# What let go of the lock but not of its name is killed this often before it is given up.
+LEFTOVER_ROUNDS = 50
+
+
+class Supervisor:
+    """The only one who signals a replica and says what it is."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        run: Run,
+        directory: ReplicaDirectory,
+        report: Report,
+        child: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        self.assignment = assignment
+        self.directory = directory
+        self._run = run
+        self._report = report
+        self._child = child
+        self._stop_asked = asyncio.Event()
+        # Told by an agent before this one: the stop goes on, and so does its grace.
+        self._order, self._order_age_seconds = directory.stop_order()
+        if self._order is not None:
+            self._stop_asked.set()
+
+    def stop(self, order: StopOrder) -> None:
+        """The first order stands, unless a later one is more urgent."""
+        if self._order is not None:
+            if not order.at_once or self._order.at_once:
+                return
+            order = self._order.model_copy(update={"at_once": True})
+        self._order = order
+        # A full disk must not keep anything running; only a restart would have to ask again.
+        with suppress(OSError):
+            self.directory.order_stop(order)
+        self._stop_asked.set()
+
+    async def run(self) -> None:
+        probing = asyncio.create_task(self._keep_probing())
+        try:
+            await self._until_it_ends()
+        finally:
+            probing.cancel()
+            with suppress(asyncio.CancelledError):
+                await probing
+        for _ in range(LEFTOVER_ROUNDS):
+            if not await asyncio.to_thread(kill, self.directory, self._leader):
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        self._report(self.assignment.token, *end_of(self.directory, self._order))
+
+    # ── its end ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _until_it_ends(self) -> None:
+        """Until nothing holds its lock; it is stopped when asked, or when only leftovers live."""
+        while self._lives():
+            if self._stop_asked.is_set() or self.directory.exit_code is not None:
+                await self._stop()
+                return
+            await asyncio.to_thread(self._bound_logs)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._stop_asked.wait()
+
+    def _lives(self) -> bool:
+        if self._child is not None:
+            self._child.poll()  # or it stays a zombie as long as this agent runs
+        return self.directory.lives()
+
+    async def _stop(self) -> None:
+        """Asks, and after the grace insists for as long as it lives."""
+        clock = asyncio.get_running_loop().time
+        began = clock() - self._order_age_seconds
+        if not self._grace_is_over(clock() - began):
+            await asyncio.to_thread(terminate, self.directory, self._leader)
+        while self._lives():
+            if self._grace_is_over(clock() - began):
+                await asyncio.to_thread(kill, self.directory, self._leader)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _grace_is_over(self, waited_seconds: float) -> bool:
+        is_urgent = self._order is not None and self._order.at_once
+        return is_urgent or waited_seconds >= self._run.stop_grace.total_seconds()
+
+    @property
+    def _leader(self) -> int | None:
+        """Known from the start where we started it; the shell may not have written it yet."""
+        return self.directory.leader if self._child is None else self._child.pid
+
+    def _bound_logs(self) -> None:
+        for log in (self.directory.stdout, self.directory.stderr):
+            with suppress(OSError):
+                bound_log(log)
+
+    # ── its readiness ───────────────────────────────────────────────────────────────────────────
+
+    async def _keep_probing(self) -> None:
+        token, readiness = self.assignment.token, self._run.readiness
+        if self._child is not None:
+            self._report(token, ObservedState.RUNNING, f"process {self._child.pid} was started")
+        if self._stop_asked.is_set():
+            return
+        if readiness is None:
+            self._serves("it runs, and asks for no readiness probe")
+            return
+        await self._probe(readiness, was_running=self._child is not None)
+
+    async def _probe(self, readiness: Readiness, *, was_running: bool) -> None:
+        prober = Prober(
+            readiness,
+            port=self.directory.port,
+            environment=environment_of(self.assignment, self._run, self.directory),
+            directory=self.directory.work,
+        )
+        # An adopted replica is nothing yet: what it was before is not spoilt by a guess.
+        state = ObservedState.RUNNING if was_running else None
+        period = readiness.period.total_seconds()
+        # Until it is ready for the first time it is asked more often, ever more slowly.
+        pause = min(FIRST_PROBE_PAUSE_SECONDS, period)
+        while True:
+            refusal = await prober.ask()
+            if self._stop_asked.is_set():
+                return
+            if refusal is None and state is not ObservedState.SERVING:
+                self._serves("its readiness probe succeeded")
+                state = ObservedState.SERVING
+            elif refusal is not None and state is not ObservedState.RUNNING:
+                self._report(self.assignment.token, ObservedState.RUNNING, refusal)
+                state = ObservedState.RUNNING
+            pause = period if refusal is None else min(pause * 2, period)
+            await asyncio.sleep(pause)
+
+    def _serves(self, evidence: str) -> None:
+        self._report(self.assignment.token, ObservedState.READY, evidence)
+        self._report(self.assignment.token, ObservedState.SERVING, evidence)

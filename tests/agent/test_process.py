@@ -1,0 +1,104 @@
+"""Real processes: what they are given, and how their end is told."""
+
+from pathlib import Path
+
+import pytest
+
+from durable.model.intents import ReleaseCause
+from tests.agent.commands import FOREVER, directory_of, runs, shell
+from tests.agent.region import LiveRegion, workload
+from tests.agent.waiting import eventually
+
+
+async def test_without_a_probe_it_serves_as_soon_as_it_runs(process_region: LiveRegion) -> None:
+    token = await process_region.run(0, runs(*FOREVER))
+    await process_region.until(token, "serving")
+    await process_region.evict(token)
+    assert "SIGTERM" in await process_region.until(token, "stopped")
+
+
+async def test_its_environment_is_clean_and_tells_it_who_it_is(
+    process_region: LiveRegion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_SECRET", "not for replicas")
+    spec = shell("env; pwd", environment={"COLOUR": "blue", "DURABLE_TOKEN": "forged"})
+    token = await process_region.run(3, spec)
+    await process_region.until(token, "stopped")
+
+    lines = (directory_of(tmp_path, token) / "stdout.log").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert given["COLOUR"] == "blue"
+    assert given["DURABLE_TENANT"] == "risk"
+    assert given["DURABLE_WORKLOAD"] == "api"
+    assert given["DURABLE_GENERATION"] == "1"
+    assert given["DURABLE_SLOT"] == "3"
+    assert given["DURABLE_TOKEN"] == str(token)
+    assert given["DURABLE_NODE"] == "n1"
+    assert given["DURABLE_DEVICES"] == ""
+    assert "AGENT_SECRET" not in given
+    assert lines[-1] == str(directory_of(tmp_path, token) / "work")
+
+
+async def test_limits_hold_every_process_of_it(process_region: LiveRegion, tmp_path: Path) -> None:
+    limits = {"open_files": 64, "address_space_mib": 512, "cpu_seconds": 30}
+    script = "ulimit -n; ulimit -v; ulimit -t; sh -c 'ulimit -n'"
+    token = await process_region.run(0, shell(script, limits=limits))
+    await process_region.until(token, "stopped")
+
+    printed = (directory_of(tmp_path, token) / "stdout.log").read_text().split()
+    assert printed == ["64", str(512 * 1024), "30", "64"]
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "evidence"),
+    [
+        ("exit 0", "stopped", "exit code 0"),
+        ("exit 3", "failed", "exit code 3"),
+        ("kill -KILL $$", "failed", "SIGKILL"),
+        ("exec /no/such/command", "failed", "exit code 127"),
+    ],
+)
+async def test_its_end_is_told_by_how_it_ended(
+    process_region: LiveRegion, script: str, state: str, evidence: str
+) -> None:
+    token = await process_region.run(0, shell(script))
+    assert evidence in await process_region.until(token, state)
+
+
+async def test_a_missing_directory_or_command_fails_with_a_reason(
+    process_region: LiveRegion,
+) -> None:
+    nowhere = await process_region.run(0, shell("true", working_directory="/no/such/place"))
+    assert "exit code 126" in await process_region.until(nowhere, "failed")
+    nothing = await process_region.run(1, workload(), generation=2)
+    assert "no command" in await process_region.until(nothing, "failed")
+
+
+async def test_a_binding_without_a_description_fails_with_a_reason(
+    process_region: LiveRegion,
+) -> None:
+    await process_region.request(None, generation=7)
+    token = await process_region.run(0, generation=7)
+    assert "no description" in await process_region.until(token, "failed")
+
+
+async def test_logs_stay_bounded(process_region: LiveRegion, tmp_path: Path) -> None:
+    script = "yes 0123456789012345678901234567890123456789 | head -c 40000000; sleep 1000"
+    token = await process_region.run(0, shell(script))
+    log = directory_of(tmp_path, token) / "stdout.log"
+    await eventually("the log was cut", log.with_name("stdout.log.1").exists)
+
+    def is_small() -> bool:
+        return log.stat().st_size <= 8 * 1024**2
+
+    await eventually("the log is small", is_small)
+    assert log.with_name("stdout.log.1").stat().st_size <= 8 * 1024**2
+
+
+async def test_a_released_directory_is_closed_and_the_oldest_are_removed(
+    process_region: LiveRegion, tmp_path: Path
+) -> None:
+    token = await process_region.run(0, shell("exit 0"))
+    await process_region.until(token, "stopped")
+    await process_region.release(token, 0, ReleaseCause.STOPPED)
+    await eventually("it is closed", (directory_of(tmp_path, token) / "closed").exists)
