@@ -21,11 +21,12 @@ class LossyProxy:
         self._target = make_url(url)
         self.loses = Loses.NOTHING
         self.lost = 0
+        self._port = 0
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "LossyProxy":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        await self.accept()
         return self
 
     async def __aexit__(
@@ -34,17 +35,24 @@ class LossyProxy:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        await self.refuse()
+
+    async def refuse(self) -> None:
+        """Cuts every connection and takes no new one, as a server that is not there."""
         assert self._server is not None
         self._server.close()
-        for task in self._tasks:
+        cut = list(self._tasks)
+        for task in cut:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*cut, return_exceptions=True)
+
+    async def accept(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
 
     @property
     def url(self) -> str:
-        assert self._server is not None
-        port = self._server.sockets[0].getsockname()[1]
-        return self._target.set(port=port).render_as_string(hide_password=False)
+        return self._target.set(port=self._port).render_as_string(hide_password=False)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -53,12 +61,14 @@ class LossyProxy:
         try:
             upstream = await asyncio.open_connection(self._target.host, self._target.port)
             answers = asyncio.create_task(self._pump(upstream[0], writer))
-            await self._requests(reader, upstream, answers)
-            answers.cancel()
-            await asyncio.gather(answers, return_exceptions=True)
-            upstream[1].close()
-            writer.close()
+            try:
+                await self._requests(reader, upstream, answers)
+            finally:
+                answers.cancel()
+                await asyncio.gather(answers, return_exceptions=True)
+                upstream[1].close()
         finally:
+            writer.close()
             self._tasks.discard(task)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -33,7 +33,7 @@ SIZE = Resources.of(1000, 512)
 
 
 def manifest(tenant: TenantId = RISK, **spec: Any) -> WorkloadManifest:
-    values = {"replicas": 3, "resources": SIZE, **spec}
+    values: dict[str, Any] = {"replicas": 3, "resources": SIZE, **spec}
     return WorkloadManifest(tenant=tenant, name=API, spec=WorkloadSpec(**values))
 
 
@@ -134,9 +134,10 @@ async def test_a_scale_keeps_the_generation(ready_world: World, scaled: dict[str
 
 async def test_what_a_replica_runs_makes_a_generation(ready_world: World) -> None:
     await apply(ready_world, "r1")
-    for generation, spec in enumerate(
-        ({"priority": 7}, {"run": {"image": "api:2"}}, {"resources": SIZE * 2}), start=2
-    ):
+    changes: list[dict[str, Any]] = [
+        {"priority": 7}, {"run": {"image": "api:2"}}, {"resources": SIZE * 2},
+    ]  # fmt: skip
+    for generation, spec in enumerate(changes, start=2):
         assert (await apply(ready_world, f"r{generation}", manifest(**spec))).generation == (
             generation
         )

@@ -42,6 +42,7 @@ from durable.model.refusal import RefusalCode
 from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
+from durable.scheduling.policies import first_policy
 
 EAST, WEST = RegionId("us-east"), RegionId("us-west")
 RISK, BILLING = TenantId("risk"), TenantId("billing")
@@ -86,7 +87,7 @@ class World:
 
     async def with_region(self, region: RegionId = EAST) -> "World":
         await add_region(self.databases, region, TEST)
-        await publish_policy(self.databases, 1, {}, TEST)
+        await publish_policy(self.databases, 1, first_policy().model_dump(mode="json"), TEST)
         await set_policy_state(self.databases, region, 1, PolicyState.ACTIVE, TEST)
         return self
 

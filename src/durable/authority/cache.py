@@ -6,17 +6,16 @@ import time
 from contextlib import aclosing
 from typing import Self
 
+from durable.authority.cached_policies import CachedPolicies
 from durable.authority.cached_region import CachedRegion
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError, AuthorityUnreachableError
-from durable.authority.policies import read_revision
 from durable.authority.pulse import read_pulse
 from durable.authority.snapshot import read_changes, read_snapshot
 from durable.authority.watch import watch
 from durable.model.ids import RegionId
 from durable.model.policy import Policy
 from durable.model.refusal import RefusedError
-from durable.scheduling.policies import PolicyError, read_policy
 from durable.scheduling.snapshot import Snapshot
 
 RESYNC_SECONDS = 60.0
@@ -43,10 +42,11 @@ class RegionCache:
         self._databases, self._region = databases, region
         self._resync_seconds, self._pulse_seconds = resync_seconds, pulse_seconds
         self._held = CachedRegion(region)
-        self._policies: dict[int, Policy | str] = {}
+        self._policies = CachedPolicies(databases, region)
         self._reading = asyncio.Lock()
         self._next_read: asyncio.Task[None] | None = None
         self._reads: set[asyncio.Task[None]] = set()
+        self._was_read = False
         self._ready = asyncio.Event()
         self._trouble = "nothing was read yet"
         self._wakeups = 0
@@ -85,21 +85,7 @@ class RegionCache:
 
     def policy(self) -> tuple[int, Policy]:
         """The revision that is active in the region, and what it says."""
-        revision = self._known().policy_revision
-        if revision is None:
-            raise AuthorityError(
-                f"{self._region} has no active policy; load the fleet, or activate a revision."
-            )
-        policy = self._policies.get(revision)
-        if policy is None:
-            raise AuthorityUnreachableError(
-                f"Policy revision {revision} of {self._region} was not read yet; try again shortly."
-            )
-        if isinstance(policy, str):
-            raise AuthorityError(
-                f"Policy revision {revision}, active in {self._region}, cannot be used: {policy}"
-            )
-        return revision, policy
+        return self._policies.of(self._known().policy_revision)
 
     async def wait_ready(self, timeout_seconds: float) -> None:
         """Until the region was read for the first time."""
@@ -143,10 +129,10 @@ class RegionCache:
         async with self._reading:
             self._next_read = None  # from here on another caller needs another read
             await self._read_changes()
-        await self._read_policy()
+        await self._learn_policy()
 
     async def _read_changes(self) -> None:
-        if not self._ready.is_set():
+        if not self._was_read:
             return await self._read_whole()
         asked_at = time.monotonic()
         read = await read_changes(self._databases, self._region, self._held.version)
@@ -160,27 +146,18 @@ class RegionCache:
     async def _read_whole(self) -> None:
         asked_at = time.monotonic()
         read = await read_snapshot(self._databases, self._region)
+        self._was_read = True
         if self._held.lay_over(read, asked_at=asked_at, is_whole=True):
             self._wake()
-        self._ready.set()
 
-    async def _read_policy(self) -> None:
-        """Each revision is read once, because it never changes; then nobody needs the global side.
-
-        Not while the region is being read: it may be that only the global side does not answer.
-        """
-        revision = self._held.policy_revision
-        if revision is None or revision in self._policies:
-            return
+    async def _learn_policy(self) -> None:
+        """Not while the region is being read: it may be the global side alone that is silent."""
         try:
-            published = await read_revision(self._databases, revision)
-            self._policies[revision] = read_policy(published.spec)
-        except PolicyError as error:
-            self._policies[revision] = str(error)
+            if await self._policies.learn(self._held.policy_revision):
+                self._wake()
         except (AuthorityError, RefusedError) as error:
             self._note(error)
-            return
-        self._wake()
+        self._ready.set()
 
     def _ended(self, read: asyncio.Task[None]) -> None:
         self._reads.discard(read)
@@ -198,8 +175,8 @@ class RegionCache:
                         if change.is_resync:
                             async with self._reading:
                                 await self._read_whole()
-                            await self._read_policy()
-                        elif change.version > self._held.version or not self._ready.is_set():
+                            await self._learn_policy()
+                        elif change.version > self._held.version:
                             await asyncio.sleep(GATHER_SECONDS)
                             await self.refresh()
                         backoff = FIRST_BACKOFF_SECONDS
@@ -220,13 +197,13 @@ class RegionCache:
         async with self._reading:
             asked_at = time.monotonic()
             pulse = await read_pulse(self._databases, self._region)
-            if self._ready.is_set() and self._held.renew(pulse, asked_at=asked_at):
+            if self._was_read and self._held.renew(pulse, asked_at=asked_at):
                 self._wake()
         # A word that was lost, or a policy that could not be read: the next pulse makes up for it.
-        if not self._ready.is_set() or pulse.version != self._held.version:
+        if not self._was_read or pulse.version != self._held.version:
             await self.refresh()
         else:
-            await self._read_policy()
+            await self._learn_policy()
 
     def _wake(self) -> None:
         self._wakeups += 1

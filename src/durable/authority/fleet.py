@@ -11,18 +11,15 @@ from durable.authority.census import take_census
 from durable.authority.connection import Databases, transact
 from durable.authority.grants import GrantTransfer, protect, transfer_grant
 from durable.authority.nodes import MAX_NODES_PER_CALL, declare_nodes
-from durable.authority.policies import publish_policy, set_policy_state
 from durable.authority.quota import amounts_of, set_quota
 from durable.authority.rebalancing import above, resume_transfers
 from durable.authority.regions import add_region
+from durable.authority.shipped_policy import use_shipped_policy
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.regions import NodeSpec, Region
 from durable.model.resources import DIMENSIONS, ZERO, Resources
-from durable.model.states import PolicyState
 from durable.model.tenants import TenantSpec
-
-FIRST_POLICY = 1
 
 _GRANTED = text("""
     SELECT granted_cpu_millis, granted_memory_mib, granted_gpus
@@ -30,10 +27,6 @@ _GRANTED = text("""
 """)
 
 _NOW = text("SELECT clock_timestamp()")
-
-_POLICY = text("""
-    SELECT EXISTS (SELECT FROM regional.policy_states WHERE region = :region)
-""")
 
 
 async def apply_fleet(
@@ -51,11 +44,7 @@ async def apply_fleet(
     for region in fleet.regions:
         report(f"Region {region.id}: {sum(pool.count for pool in region.pools)} nodes")
         await _apply_region(databases, region, actor)
-    await publish_policy(databases, FIRST_POLICY, {}, actor)
-    for region in fleet.regions:
-        # Only where none was ever chosen: which revision is active is the policy's business.
-        if not await _has_policy(databases, region.id):
-            await set_policy_state(databases, region.id, FIRST_POLICY, PolicyState.ACTIVE, actor)
+    await use_shipped_policy(databases, [region.id for region in fleet.regions], actor)
     for tenant in fleet.tenants:
         report(f"Tenant {tenant.id}: {tenant.hard}")
         await _apply_tenant(databases, tenant, actor, request)
@@ -102,14 +91,6 @@ async def _left_alone(databases: Databases, fleet: Fleet) -> list[str]:
     if strangers:
         lines.append(f"Left as it is: tenants that it does not name: {', '.join(strangers)}")
     return lines
-
-
-async def _has_policy(databases: Databases, region: RegionId) -> bool:
-    async def work(connection: AsyncConnection) -> bool:
-        return (await connection.execute(_POLICY, {"region": region})).scalar_one()
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read the policies of {region}")
 
 
 async def _clock(databases: Databases, region: RegionId) -> datetime:
