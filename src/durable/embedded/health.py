@@ -10,6 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from durable.cluster import healthy_namespace
+from durable.embedded.controllers import ADDRESSES
+from durable.embedded.controllers_health import controller_problem
 from durable.embedded.errors import StackError
 from durable.embedded.postgres_data import ENVIRONMENT, binary
 from durable.embedded.process import is_alive
@@ -53,7 +55,7 @@ def stack_status(settings: Settings) -> StackStatus:
     running = is_running(path)
     if record is None:
         return StackStatus(state_dir=str(path), running=running, healthy=False, detail=_idle(path))
-    parts = tuple(_part_status(settings, part) for part in record.parts)
+    parts = tuple(_part_status(settings, record, part) for part in record.parts)
     return StackStatus(
         state_dir=str(path),
         running=running,
@@ -77,11 +79,13 @@ def _detail(record: StackRecord, running: bool, path: Path) -> str:
     return f"The supervisor of {path} was killed: durable up recovers, durable down cleans up."
 
 
-def _part_status(settings: Settings, part: Part) -> PartStatus:
+def _part_status(settings: Settings, record: StackRecord, part: Part) -> PartStatus:
     if part.ours and (part.process is None or not is_alive(part.process)):
         problem = "its process has ended"
     elif part.name == "postgres":
         problem = _postgres_problem(part.address)
+    elif part.name in ADDRESSES:
+        problem = controller_problem(settings, record, part)
     else:
         problem = _temporal_problem(settings, part.address)
     return PartStatus(
@@ -90,7 +94,7 @@ def _part_status(settings: Settings, part: Part) -> PartStatus:
         pid=None if part.process is None else part.process.pid,
         address=part.address,
         healthy=not problem,
-        detail=problem or "answers",
+        detail=problem or ("works" if part.name in ADDRESSES else "answers"),
     )
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from durable.authority.errors import AuthorityError
 from durable.authority.migrations import upgrade_all
+from durable.embedded.controllers import ADDRESSES, controllers
 from durable.embedded.errors import StackError
 from durable.embedded.namespace import register
 from durable.embedded.ports import HOST
@@ -29,6 +30,18 @@ def start_stack(supervisor: Supervisor, settings: Settings) -> None:
     address = _temporal(supervisor, settings)
     with supervisor.step(f"Register namespace {settings.temporal_namespace}"):
         asyncio.run(register(settings, address))
+    _controllers(supervisor, settings, database_url, address)
+
+
+def _controllers(
+    supervisor: Supervisor, settings: Settings, database_url: str, temporal_address: str
+) -> None:
+    """Last to start, and so the first to be drained while the servers still answer."""
+    ours = controllers(
+        supervisor.directory / "controllers", settings, database_url, temporal_address
+    )
+    with supervisor.step("Start the workers and the agent"):
+        supervisor.launch_together([(child, ADDRESSES[child.name]) for child in ours])
 
 
 def _postgres(supervisor: Supervisor, theirs: str | None) -> str:

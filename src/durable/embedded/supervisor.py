@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from durable.embedded.child import Child, spawn
+from durable.embedded.child import Child, RunningChild, spawn
 from durable.embedded.errors import PortTakenError, StackError
 from durable.embedded.events import Event, Report
 from durable.embedded.keeper import Keeper
@@ -80,6 +80,18 @@ class Supervisor:
             self._state.remember_ports({**self._state.remembered_ports(), **ports})
             return ports
         raise AssertionError("the last attempt returns or raises")
+
+    def launch_together(self, children: Sequence[tuple[Child, str]]) -> None:
+        """Start children that need no port all at once, and wait until every one is ready."""
+        started: list[RunningChild] = []
+        for child, address in children:
+            with self._stop.deferred():
+                running = spawn(child)
+                self._keepers.append(Keeper(running, address, self.note))
+            started.append(running)
+            self.save()
+        for running in started:
+            running.wait_ready()
 
     def use(self, name: str, address: str, variable: str) -> None:
         """Take a part that somebody else runs."""
