@@ -93,7 +93,7 @@ class Agents:
             name=TEST,
             log=self.log,
             pace=pace,
-            leases=RememberedLeases(pace.lease_ttl_seconds, directory, EAST, NodeId(name)),
+            leases=RememberedLeases(pace.trusted_seconds, directory, EAST, NodeId(name)),
         )
         self.start(name, agent)
 
@@ -116,7 +116,9 @@ async def region(postgres: EmbeddedPostgres, furnished: str) -> AsyncIterator[Li
     """us-east without nodes, one tenant with room, many slots."""
     with copied(postgres, "agents", furnished) as url:
         async with Databases(url) as databases:
-            yield LiveRegion(databases, url)
+            region = LiveRegion(databases, url)
+            yield region
+            await region.close()
 
 
 @pytest.fixture

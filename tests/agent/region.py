@@ -1,5 +1,6 @@
 """A region as agents meet it: declared nodes, replicas that shall run, and what was observed."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ class LiveRegion:
         self.url = url
         self.world = World(databases)
         self._requests: set[int] = set()
+        self._connecting = asyncio.Lock()
+        self._connection: psycopg.AsyncConnection | None = None
 
     async def furnish(self) -> None:
         await self.world.with_region()
@@ -82,8 +85,15 @@ class LiveRegion:
         return rows[0][0].astimezone(UTC)
 
     async def ask(self, statement: str, *values: Any) -> Sequence[Any]:
-        async with await psycopg.AsyncConnection.connect(self.url, autocommit=True) as connection:
-            return await (await connection.execute(statement.encode(), values)).fetchall()
+        """One connection for all who wait: a new one for each look would be most of the work."""
+        async with self._connecting:
+            if self._connection is None:
+                self._connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True)
+        return await (await self._connection.execute(statement.encode(), values)).fetchall()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
 
     # ── what is observed ────────────────────────────────────────────────────────────────────────
 

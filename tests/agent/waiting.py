@@ -13,6 +13,6 @@ async def eventually(what: str, holds: Callable[[], Awaitable[bool] | bool]) -> 
                 answer = holds()
                 if answer is True or (not isinstance(answer, bool) and await answer):
                     return
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"not in {DEADLINE_SECONDS:.0f} s: {what}") from None

@@ -64,7 +64,7 @@ class Agent:
         self._pace = pace
         self._log = log
         self._troubles = Troubles(log)
-        self._leases = leases or Leases(pace.lease_ttl_seconds)
+        self._leases = leases or Leases(pace.trusted_seconds)
         self._replicas = Replicas(log, tells_each=tells_each)
         self._reconciler = Reconciler(driver, self._replicas, self._leases)
         self._membership = Membership(

@@ -21,8 +21,8 @@ def boot_seconds() -> float:
 class Leases:
     """The session and the deadline of each node; both are lost on their own."""
 
-    def __init__(self, ttl_seconds: float) -> None:
-        self._ttl_seconds = ttl_seconds
+    def __init__(self, trusted_seconds: float) -> None:
+        self._trusted_seconds = trusted_seconds
         self._sessions: dict[NodeId, int] = {}
         self._deadlines: dict[NodeId, float] = {}
 
@@ -38,7 +38,7 @@ class Leases:
     def renewed(self, nodes: Collection[NodeId], sent_at: float) -> None:
         for node in nodes:
             before = self._deadlines.get(node, sent_at)
-            self._deadlines[node] = max(before, sent_at + self._ttl_seconds)
+            self._deadlines[node] = max(before, sent_at + self._trusted_seconds)
 
     def trust_until(self, node: NodeId, deadline: float) -> None:
         """Takes over what an agent before this one knew of the node's lease."""

@@ -53,9 +53,9 @@ class RememberedLeases(Leases):
     """Leases that an agent after this one knows of, so that it fences in time as well."""
 
     def __init__(
-        self, ttl_seconds: float, directory: NodeDirectory, region: RegionId, node: NodeId
+        self, trusted_seconds: float, directory: NodeDirectory, region: RegionId, node: NodeId
     ) -> None:
-        super().__init__(ttl_seconds)
+        super().__init__(trusted_seconds)
         self._file = directory.path / f"lease-{region}"
         self._node = node
         known = self._read()

@@ -23,6 +23,11 @@ class Pace:
         return self.lease_ttl_seconds / 3
 
     @property
+    def trusted_seconds(self) -> float:
+        """How long the agent itself trusts a lease: what must stop by its end needs a moment."""
+        return self.lease_ttl_seconds - min(1.0, self.lease_ttl_seconds / 10)
+
+    @property
     def call_seconds(self) -> float:
         """An answer that takes longer than a lease helps nobody."""
         return float(max(self.lease_ttl_seconds, 5))

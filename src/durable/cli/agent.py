@@ -130,7 +130,7 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: Even
                 name=ActorId(f"agent:{spec.id}"),
                 log=log,
                 pace=pace,
-                leases=RememberedLeases(pace.lease_ttl_seconds, directory, spec.region, spec.id),
+                leases=RememberedLeases(pace.trusted_seconds, directory, spec.region, spec.id),
             )
             await _until_told(running.run(), log)
 
