@@ -62,7 +62,6 @@ WORKLOAD: dict[str, Any] = {
         (SchedulingRequest, REQUEST, {"pending_reason": None}, "pending_reason"),
         (SchedulingRequest, REQUEST, {"deadline": T0}, "deadline"),
         (SchedulingRequest, REQUEST, {"slots": [1, 1]}, "slots"),
-        (SchedulingRequest, REQUEST, {"slots": []}, "slots"),
         (Workload, WORKLOAD, {"observed_generation": 3}, "observed_generation"),
         (Workload, WORKLOAD, {"spec": {"replicas": -1, "resources": {"cpu": 1}}}, "replicas"),
         (Workload, WORKLOAD, {"surprise": 1}, "surprise"),

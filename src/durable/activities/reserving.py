@@ -6,6 +6,7 @@ from typing import Any
 
 from durable.activities.steps import Claim, Reserved, ReserveStep
 from durable.authority.regional import Regional
+from durable.authority.standing import read_standing
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
@@ -16,6 +17,9 @@ from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.decide import decide
 from durable.scheduling.proposal import Proposal
 from durable.scheduling.wish import Crash, Standing, Wish
+
+# A placement that was started anew passes by so many old attempts before it waits for its turn.
+MOST = 200
 
 # What the authority would say again however fresh the cache is, as the reason for the wait.
 _WAITS = {
@@ -48,9 +52,10 @@ class Reserving:
         cache = self._regional.cache
         _, policy = cache.policy()
         so_far = _Outcome(step.slots, step.first_attempt)
-        for _ in range(policy.rounds_per_attempt):
+        rounds = 0
+        while rounds < policy.rounds_per_attempt and so_far.attempt < step.first_attempt + MOST:
             decided_at = cache.version
-            await self._round(step, so_far)
+            rounds += await self._round(step, so_far)
             if not so_far.waiting:
                 break
             await cache.refresh()
@@ -66,9 +71,13 @@ class Reserving:
             taken=tuple(sorted(so_far.taken)),
         )
 
-    async def _round(self, step: ReserveStep, so_far: _Outcome) -> None:
-        """One attempt: a decision for the slots that wait, and the authority's word on it."""
-        decision = await self._decide(step, so_far)
+    async def _round(self, step: ReserveStep, so_far: _Outcome) -> bool:
+        """One attempt: a decision for the slots that wait, and the authority's word on it.
+
+        False for an attempt that was made before: what came of it is told again, but for claims
+        that have ended since, and it does not count.
+        """
+        decision, is_new = await self._decide(step, so_far)
         so_far.attempt += 1
         proposal = Proposal.model_validate(decision.evidence["proposal"])
         nodes = {one.slot: one.node for one in proposal.assignments}
@@ -78,10 +87,21 @@ class Reserving:
         )
         reach(Failpoint.AFTER_RESERVE)
         so_far.pending = proposal.pending
+        standing = None if is_new else await self._standing(step)
         for slot, outcome in zip(asked, outcomes, strict=True):
-            self._take(so_far, decision.attempt, slot, outcome)
+            ended = standing is not None and getattr(outcome, "token", None) not in standing
+            if isinstance(outcome, Refused) or not ended:
+                self._take(so_far, decision.attempt, slot, outcome)
         done = {claim.slot for claim in so_far.claims}
         so_far.waiting = tuple(slot for slot in so_far.waiting if slot not in done)
+        return is_new
+
+    async def _standing(self, step: ReserveStep) -> set[int]:
+        share = step.share
+        found = await read_standing(
+            self._regional.databases, share.region, share.tenant, share.workload, share.generation
+        )
+        return {one.token for one in found}
 
     def _take(self, so_far: _Outcome, attempt: int, slot: int, outcome: Granted | Refused) -> None:
         if isinstance(outcome, Granted):
@@ -99,8 +119,8 @@ class Reserving:
             so_far.taken.add(slot)
         so_far.pending = _waits_for(outcome.refusal)
 
-    async def _decide(self, step: ReserveStep, so_far: _Outcome) -> Decision:
-        """The decision of this attempt: the one on record, or the one made now."""
+    async def _decide(self, step: ReserveStep, so_far: _Outcome) -> tuple[Decision, bool]:
+        """The decision of this attempt, and whether it is the one made now."""
         cache = self._regional.cache
         revision, policy = cache.policy()
         snapshot = cache.snapshot()
@@ -123,25 +143,24 @@ class Reserving:
             ),
         )
         proposal = decide(snapshot, wish, policy, revision)
-        stored = await self._regional.decisions.submit(
-            Decision(
-                region=share.region,
-                tenant=share.tenant,
-                workload=share.workload,
-                generation=share.generation,
-                attempt=so_far.attempt,
-                policy_revision=revision,
-                cache_version=snapshot.version,
-                evidence={
-                    "wish": wish.model_dump(mode="json", exclude_defaults=True),
-                    "proposal": proposal.model_dump(mode="json"),
-                    "lease_seconds": policy.reservation_lease_seconds,
-                },
-                decided_at=datetime.fromtimestamp(snapshot.now, UTC),
-            )
+        made = Decision(
+            region=share.region,
+            tenant=share.tenant,
+            workload=share.workload,
+            generation=share.generation,
+            attempt=so_far.attempt,
+            policy_revision=revision,
+            cache_version=snapshot.version,
+            evidence={
+                "wish": wish.model_dump(mode="json", exclude_defaults=True),
+                "proposal": proposal.model_dump(mode="json"),
+                "lease_seconds": policy.reservation_lease_seconds,
+            },
+            decided_at=datetime.fromtimestamp(snapshot.now, UTC),
         )
+        stored = await self._regional.decisions.submit(made)
         reach(Failpoint.AFTER_DECISION)
-        return stored
+        return stored, stored == made
 
     def _intent(self, step: ReserveStep, decision: Decision, slot: int, node: NodeId) -> Reserve:
         lease_seconds = decision.evidence["lease_seconds"]

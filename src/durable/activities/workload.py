@@ -11,7 +11,11 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import (
+    ApplicationError,
+    ApplicationErrorCategory,
+    WorkflowAlreadyStartedError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.activities.admission import Gate
@@ -123,23 +127,31 @@ class WorkloadActivities:
         return waits
 
     @activity.defn
-    async def open(self, step: OpenStep) -> None:
-        """Starts the placement if there is none, and tells it its share either way."""
+    async def open(self, step: OpenStep) -> bool:
+        """Starts the placement if there is none, and tells it its share either way.
+
+        One that was terminated is started again and finds out by itself what stands; one that came
+        to its end is not, and the answer says so.
+        """
         share = step.share
-        await self._client.start_workflow(
-            PLACEMENT,
-            {"share": share, "wanted": step.wanted},
-            id=placement_id(share.tenant, share.workload, share.generation, share.region),
-            task_queue=regional_queue(share.region),
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            task_timeout=step.task_timeout,
-            start_signal="resize",
-            start_signal_args=[step.wanted],
-            search_attributes=_attributes(share),
-            static_summary=f"{share.tenant}/{share.workload} g{share.generation} in {share.region}",
-        )
+        try:
+            await self._client.start_workflow(
+                PLACEMENT,
+                {"share": share, "wanted": step.wanted},
+                id=placement_id(share.tenant, share.workload, share.generation, share.region),
+                task_queue=regional_queue(share.region),
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                task_timeout=step.task_timeout,
+                start_signal="resize",
+                start_signal_args=[step.wanted],
+                search_attributes=_attributes(share),
+                static_summary=str(share),
+            )
+        except WorkflowAlreadyStartedError:
+            return False
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
+        return True
 
     @activity.defn
     async def release(self, step: ReleasePlacement) -> bool:

@@ -32,8 +32,10 @@ class WakeupController:
         self._sender = Sender(client)
 
     async def run(self) -> None:
+        cache = self._regional.cache
+        seen = cache.wakeups
         while True:
-            await self._regional.cache.room_appeared()
+            seen = await cache.room_appeared(seen)
             try:
                 await self.wake()
             except (AuthorityError, RefusedError) as error:

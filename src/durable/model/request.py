@@ -17,7 +17,7 @@ class SchedulingRequest(Value):
     tenant: TenantId
     workload: WorkloadName
     generation: Generation
-    slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=10_000)]
+    slots: Annotated[tuple[Slot, ...], Field(max_length=10_000)]
     priority: Annotated[int, Field(ge=0, le=1000)]
     state: RequestState
     pending_reason: str | None = None

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -568,7 +569,7 @@ class Placement:
         self._inbox.signal("release", raw)
 
     @workflow.signal(dynamic=True, description="For controllers; anything unknown is kept, unread.")
-    def on_other(self, name: str, args: Sequence[Any]) -> None:
+    def on_other(self, name: str, args: Sequence[RawValue]) -> None:
         self._inbox.dynamic(name, args)
 
     @workflow.update(

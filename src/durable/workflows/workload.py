@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -327,12 +328,14 @@ class Workload:
     async def _open(self) -> None:
         """Tells each region its share, and starts the placements that do not run yet."""
         state = self._state
-        if state.deleting is not None or state.spec is None:
+        if state.deleting is not None or state.done or state.spec is None:
             return
         ours = {p.region: p for p in state.placements if p.generation == state.generation}
         for region in {**state.share, **dict.fromkeys(ours, ())}:
             placement = ours.get(region)
-            if placement is not None and placement.revision == state.revision:
+            if placement is not None and (
+                placement.revision == state.revision or placement.ended is not None
+            ):
                 continue
             if placement is None:
                 placement = OpenPlacement(state.generation, region)
@@ -513,7 +516,7 @@ class Workload:
         self._inbox.signal("delete", raw)
 
     @workflow.signal(dynamic=True, description="For controllers; anything unknown is kept, unread.")
-    def on_other(self, name: str, args: Sequence[Any]) -> None:
+    def on_other(self, name: str, args: Sequence[RawValue]) -> None:
         self._inbox.dynamic(name, args)
 
 

@@ -1,0 +1,60 @@
+"""One real Temporal server for the run, and a namespace of its own for each test."""
+
+import asyncio
+import itertools
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from durable.cluster import answers
+from durable.embedded.ports import free_port
+from durable.embedded.temporal import DYNAMIC_CONFIG, temporal_binary
+from durable.settings import Settings
+from durable.signals.search_attributes import SEARCH_ATTRIBUTES
+from tests.workflows.plane import Plane
+
+NAMESPACES = 120
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def temporal_address() -> Iterator[str]:
+    address = f"127.0.0.1:{free_port()}"
+    server = subprocess.Popen(
+        [
+            temporal_binary(), "server", "start-dev", "--headless", "--log-level=error",
+            "--ip=127.0.0.1", f"--port={address.partition(':')[2]}",
+            *(f"--namespace=test-{number}" for number in range(1, NAMESPACES + 1)),
+            *(f"--search-attribute={key.name}=Keyword" for key in SEARCH_ATTRIBUTES),
+            *(f"--dynamic-config-value={key}={value}" for key, value in DYNAMIC_CONFIG.items()),
+        ],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        while not asyncio.run(answers(address)):
+            assert server.poll() is None, "the Temporal server ended while it started"
+        yield address
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture
+def settings(temporal_address: str, database_url: str, tmp_path: Path) -> Settings:
+    return Settings(
+        state_dir=tmp_path,
+        database_url=database_url,
+        temporal_address=temporal_address,
+        temporal_namespace=f"test-{next(_numbers)}",
+    )
+
+
+@pytest.fixture
+async def plane(settings: Settings, tmp_path: Path) -> AsyncIterator[Plane]:
+    made = await Plane.make(settings, tmp_path / "faults.yaml")
+    try:
+        yield made
+    finally:
+        await made.close()

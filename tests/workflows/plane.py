@@ -1,0 +1,181 @@
+"""A whole control plane for a test: a database, a namespace, a fleet, workers and agents."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from durable.agent.agent import Agent
+from durable.agent.faults import Faults
+from durable.agent.hosting import DeclaredNodes
+from durable.agent.pace import Pace
+from durable.agent.simulated import Delays, SimulatedDriver
+from durable.authority.connection import Databases
+from durable.authority.fleet import apply_fleet
+from durable.authority.inspection import read_bindings
+from durable.authority.invariants import violations_everywhere
+from durable.client import Durable
+from durable.cluster import connect
+from durable.model.claims import Binding
+from durable.model.fleet import Fleet
+from durable.model.ids import ActorId, RegionId
+from durable.settings import Settings
+from durable.signals.names import placement_id
+from durable.signals.status import PlacementStatus
+from durable.worker import global_worker, regional_worker
+
+T = TypeVar("T")
+
+EAST, WEST = RegionId("east"), RegionId("west")
+DEADLINE_SECONDS = 60.0
+INSTANTLY = Delays(start_seconds=0, ready_seconds=0, stop_seconds=0, job_seconds=0, jitter=0)
+
+
+def small_fleet(*regions: str, nodes: int = 3, cpu: int = 4, gpus: int = 0, **pool: Any) -> Fleet:
+    """One pool per region and one tenant `risk` that may use all of it."""
+    names = regions or ("east",)
+    capacity = {"cpu": cpu, "memory": "16Gi", "gpu": gpus}
+    whole = {"cpu": nodes * cpu, "memory": f"{nodes * 16}Gi", "gpu": nodes * gpus}
+    everything = {name: value * len(names) for name, value in whole.items() if name != "memory"}
+    return Fleet.model_validate(
+        {
+            "regions": [
+                {
+                    "id": name,
+                    "zones": [f"{name}-a"],
+                    "pools": [
+                        {
+                            "name": "general",
+                            "zone": f"{name}-a",
+                            "count": nodes,
+                            "capacity": capacity,
+                            **pool,
+                        }
+                    ],
+                }
+                for name in names
+            ],
+            "tenants": [
+                {
+                    "id": "risk",
+                    "hard": {**everything, "memory": f"{nodes * 16 * len(names)}Gi"},
+                    "grants": dict.fromkeys(names, whole),
+                }
+            ],
+        }
+    )
+
+
+def manifest(name: str = "api", *, replicas: int = 2, **spec: Any) -> dict[str, Any]:
+    """A workload of `risk`; a case shows only what matters to it."""
+    resources = spec.pop("resources", {"cpu": "500m", "memory": "256Mi"})
+    wanted = {"replicas": replicas, "resources": resources, **spec}
+    return {"tenant": "risk", "name": name, "spec": wanted}
+
+
+async def until(
+    condition: Callable[[], Awaitable[T]], what: str, *, seconds: float = DEADLINE_SECONDS
+) -> T:
+    """The first answer that is true; the deadline is only there so that a failure ends."""
+    last: T | None = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                last = await condition()
+                if last:
+                    return last
+                await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}; last seen: {last!r}")
+
+
+@dataclass
+class Plane:
+    """The parts of a control plane, started when a test asks for them and stopped with it."""
+
+    settings: Settings
+    databases: Databases
+    durable: Durable
+    faults: Path
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    @classmethod
+    async def make(cls, settings: Settings, faults: Path) -> "Plane":
+        databases = Databases(settings.require_database_url())
+        durable = await Durable.connect(settings, actor="test")
+        return cls(settings, databases, durable, faults)
+
+    async def close(self) -> None:
+        await self.stack.aclose()
+        await self.durable.databases.close()
+        await self.databases.close()
+
+    async def load(self, fleet: Fleet | None = None) -> "Plane":
+        await apply_fleet(
+            self.databases,
+            fleet or small_fleet(),
+            actor=ActorId("test"),
+            request="load",
+            report=lambda _: None,
+        )
+        return self
+
+    async def work(self, *regions: RegionId) -> "Plane":
+        """The global worker and one for each region, in this process."""
+        client = await connect(self.settings, self.settings.require_temporal_address())
+        await self.stack.enter_async_context(global_worker(client, self.databases))
+        for region in regions or (EAST,):
+            await self.stack.enter_async_context(regional_worker(client, self.databases, region))
+        return self
+
+    async def host(self, *regions: RegionId, delays: Delays = INSTANTLY) -> "Plane":
+        """A simulated agent for each region, in this process."""
+        for region in regions or (EAST,):
+            await self.stack.enter_async_context(self._agent(region, delays))
+        return self
+
+    @contextlib.asynccontextmanager
+    async def _agent(self, region: RegionId, delays: Delays) -> Any:
+        agent = Agent(
+            self.databases,
+            region,
+            DeclaredNodes(self.databases, region),
+            SimulatedDriver(delays, faults=Faults(self.faults if self.faults.exists() else None)),
+            name=ActorId(f"agent:{region}"),
+            log=lambda *_, **__: None,
+            pace=Pace(lease_ttl_seconds=15),
+            tells_each=False,
+        )
+        task = asyncio.create_task(agent.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def placement(
+        self, name: str = "api", region: RegionId = EAST, generation: int = 1
+    ) -> PlacementStatus:
+        found = await self.handle(name, region, generation).query("status")
+        return PlacementStatus.model_validate(found)
+
+    def handle(self, name: str = "api", region: RegionId = EAST, generation: int = 1) -> Any:
+        return self.durable.client.get_workflow_handle(
+            placement_id("risk", name, generation, region)  # pyright: ignore[reportArgumentType]
+        )
+
+    async def bindings(self, *regions: RegionId) -> Mapping[tuple[str, int], Binding]:
+        """The active bindings by workload and slot; two of one slot would be one too many."""
+        found = [
+            binding
+            for region in regions or (EAST,)
+            for binding in await read_bindings(self.databases, region)
+        ]
+        by_slot = {(str(binding.workload), binding.slot): binding for binding in found}
+        assert len(by_slot) == len(found), "a slot has two active bindings"
+        return by_slot
+
+    async def no_promise_is_broken(self) -> None:
+        assert await violations_everywhere(self.databases) == []

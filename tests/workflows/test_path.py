@@ -1,0 +1,109 @@
+"""The path from apply to serving and back to nothing, on a simulated fleet."""
+
+from durable.model.states import BindingState
+from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
+
+
+async def test_a_workload_is_bound_started_and_serves(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+
+    answer = await plane.durable.apply(manifest(replicas=3), request_id="one")
+    status = await plane.durable.wait("risk", "api")
+
+    assert (answer.generation, dict(answer.share)) == (1, {EAST: (0, 1, 2)})
+    assert (status.bound, status.ready, status.serving) == (3, 3, 3)
+    assert status.observed_generation == 1
+    assert [c.type for c in status.conditions if c.status] == ["Bound", "Serving"]
+    bindings = await plane.bindings()
+    assert {binding.state for binding in bindings.values()} == {BindingState.SERVING}
+    await plane.no_promise_is_broken()
+
+
+async def test_replicas_are_split_over_regions_by_weight(plane: Plane) -> None:
+    await plane.load(small_fleet("east", "west"))
+    await (await plane.host(EAST, WEST)).work(EAST, WEST)
+
+    answer = await plane.durable.apply(manifest(replicas=6, weights={"east": 2}))
+    status = await plane.durable.wait("risk", "api")
+
+    assert {region: len(slots) for region, slots in answer.share.items()} == {EAST: 4, WEST: 2}
+    assert [(one.region, one.serving) for one in status.regions] == [(EAST, 4), (WEST, 2)]
+    await plane.no_promise_is_broken()
+
+
+async def test_scaling_keeps_what_runs_and_gives_back_what_is_too_much(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(replicas=2))
+    await plane.durable.wait("risk", "api")
+    before = await plane.bindings()
+
+    await plane.durable.scale("risk", "api", 4)
+    await plane.durable.wait("risk", "api")
+    grown = await plane.bindings()
+    assert {key: grown[key].token for key in before} == {
+        key: binding.token for key, binding in before.items()
+    }
+    assert len(grown) == 4
+
+    await plane.durable.scale("risk", "api", 1)
+
+    async def shrunk() -> bool:
+        return set(await plane.bindings()) == {("api", 0)}
+
+    await until(shrunk, "only slot 0 is bound")
+    assert (await plane.durable.status("risk", "api")).generation == 1
+    await plane.no_promise_is_broken()
+
+
+async def test_deleting_releases_everything_and_ends_both_workflows(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest())
+    await plane.durable.wait("risk", "api")
+
+    await plane.durable.delete("risk", "api", reason="no longer needed")
+    status = await plane.durable.wait("risk", "api", until="deleted")
+
+    assert status.deleting
+    assert await plane.bindings() == {}
+    assert (await plane.handle().describe()).close_time is not None
+    await plane.no_promise_is_broken()
+
+
+async def test_what_is_applied_again_after_its_deletion_is_a_new_generation(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest())
+    await plane.durable.wait("risk", "api")
+    await plane.durable.delete("risk", "api")
+    await plane.durable.wait("risk", "api", until="deleted")
+
+    again = await plane.durable.apply(manifest())
+    status = await plane.durable.wait("risk", "api")
+
+    assert again.generation == 2
+    assert status.serving == 2
+    await plane.no_promise_is_broken()
+
+
+async def test_another_template_replaces_what_runs(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest())
+    await plane.durable.wait("risk", "api")
+
+    changed = await plane.durable.apply(manifest(priority=500))
+    await plane.durable.wait("risk", "api")
+
+    assert changed.generation == 2
+    assert {binding.generation for binding in (await plane.bindings()).values()} == {2}
+    await plane.no_promise_is_broken()
+
+
+async def test_a_job_runs_to_completion_and_can_run_again(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+
+    status = await plane.durable.place(manifest("score", kind="job"), request_id="run-1")
+
+    assert (status.phase, status.completed) == ("complete", 2)
+    assert await plane.bindings() == {}
+    again = await plane.durable.place(manifest("score", kind="job"), request_id="run-2")
+    assert again.generation == 2
+    await plane.no_promise_is_broken()
