@@ -218,11 +218,35 @@ ATTACKS = {
     "record: use up a slot's numbers": """
         UPDATE regional.slots SET number = 9223372036854775807 WHERE slot = 5
     """,
+    "record: forget a workload's generation": "DELETE FROM global.workloads",
+    "record: turn a generation back": "UPDATE global.workloads SET generation = 1",
+    "record: raise the dead under their old generation": """
+        UPDATE global.workloads SET deleted_at = NULL WHERE deleted_at IS NOT NULL
+    """,
+    "record: bury what is still held": """
+        UPDATE global.workloads SET finalizers = '{durable/bindings}', deleted_at = now()
+    """,
+    "record: answer a request otherwise": "UPDATE global.workload_requests SET answer = '{}'",
+    "record: forget a request": "DELETE FROM global.workload_requests",
+    "record: run something else": "UPDATE regional.requests SET spec = '{}'",
+    "record: ask again for what was withdrawn": "UPDATE regional.requests SET state = 'placed'",
+    "record: rewrite a decision": "UPDATE regional.decisions SET evidence = '{}'",
     "record: forget a node's history": "DELETE FROM regional.node_history",
     "record: rewrite a node's history": """
         UPDATE regional.nodes SET labels = '{"a": "b"}', changed_version = 1 WHERE node = 'n1'
     """,
 }
+
+DELETED_WORKLOAD = """
+    INSERT INTO global.workloads (tenant, workload, generation, spec, deleted_at)
+    VALUES ('risk', 'gone', 2, '{}', now());
+    INSERT INTO global.workload_requests VALUES ('risk', 'gone', 'r1', '', '{"a": 1}', 'x', now());
+    INSERT INTO regional.requests
+           (region, tenant, workload, generation, slots, priority, state, enqueued_at, deadline,
+            spec)
+    VALUES ('us-east', 'risk', 'gone', 2, '{0}', 1, 'withdrawn', now(), now() + interval '1 hour',
+            '{"replicas": 1}')
+"""
 
 # The owner can do these: verifying the audit finds the first, the promises find the second and
 # third, and whoever may create triggers may also drop them.
@@ -251,6 +275,8 @@ async def besieged(world: World) -> World:
     await world.granted(world.bind(token, 3))
     await world.granted(world.release(token, 3))
     with psycopg.connect(world.databases.urls[0]) as owner:
+        # A workload that was deleted in its second generation, and its withdrawn request.
+        owner.execute(DELETED_WORKLOAD)
         # So that an attack is refused for what it tries, not for its token.
         owner.execute("UPDATE regional.regions SET tokens_issued = 99")
     return world

@@ -11,7 +11,8 @@ from durable.authority.cached_region import CachedRegion
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.pulse import read_pulse
-from durable.authority.snapshot import read_changes, read_snapshot
+from durable.authority.resync import read_whole
+from durable.authority.snapshot import read_changes
 from durable.authority.watch import watch
 from durable.model.ids import RegionId
 from durable.model.policy import Policy
@@ -145,7 +146,7 @@ class RegionCache:
 
     async def _read_whole(self) -> None:
         asked_at = time.monotonic()
-        read = await read_snapshot(self._databases, self._region)
+        read = await read_whole(self._databases, self._region)
         self._was_read = True
         if self._held.lay_over(read, asked_at=asked_at, is_whole=True):
             self._wake()

@@ -170,7 +170,7 @@ async def _read(databases: Databases, region: RegionId, since: int | None) -> Re
             version=row.version,
             state=RegionState(row.state),
             read_at=row.read_at,
-            nodes=tuple(_node(entry) for entry in row.nodes),
+            nodes=tuple(node_of(entry) for entry in row.nodes),
             grants=tuple(
                 GrantView(entry["tenant"], _amounts(entry, "granted_"), _amounts(entry, "used_"))
                 for entry in row.grants
@@ -191,7 +191,7 @@ async def read_nodes_at(
     async def work(connection: AsyncConnection) -> tuple[NodeView, ...]:
         await _refuse_unknown_version(connection, region, version)
         rows = await connection.execute(_NODES_AT, {"region": region, "version": version})
-        return tuple(_node(row.node) for row in rows)
+        return tuple(node_of(row.node) for row in rows)
 
     engine = databases.at_region(region, "durable_reader")
     return await transact(engine, work, doing=f"rebuild {region} at version {version}")
@@ -236,7 +236,7 @@ def _amounts(entry: Any, prefix: str) -> Amounts:
     )
 
 
-def _node(entry: dict[str, Any]) -> NodeView:
+def node_of(entry: dict[str, Any]) -> NodeView:
     expires_at = entry["lease_expires_at"]
     return NodeView(
         node=entry["node"],
