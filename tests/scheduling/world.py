@@ -1,7 +1,7 @@
 """Builds small regions and wishes in which a case shows only what matters to it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from durable.model.policy import Policy
@@ -17,6 +17,7 @@ PLENTY: Triple = (10**9, 10**9, 10**6)
 NOTHING: Triple = (0, 0, 0)
 EPOCH = 3
 REGION, TENANT = "us-east", "risk"
+POLICY = first_policy()
 
 
 def node(name: str = "n1", **facts: Any) -> NodeFacts:
@@ -87,7 +88,7 @@ class Region:
     in_use: Triple = NOTHING
     room: Triple = PLENTY
     is_open: bool = True
-    policy: Policy = field(default_factory=first_policy)
+    policy: Policy = POLICY
 
     def but(self, **changes: Any) -> "Region":
         return replace(self, **changes)
