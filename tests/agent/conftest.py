@@ -1,7 +1,7 @@
 """Each test of an agent gets a region of its own, and agents that end with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,10 @@ class Agents:
         self.events.append((event, fields))
 
     def start(self, name: str, agent: Agent) -> None:
-        self._tasks[name] = asyncio.create_task(agent.run())
+        self.run(name, agent.run())
+
+    def run(self, name: str, running: Coroutine[Any, Any, None]) -> None:
+        self._tasks[name] = asyncio.create_task(running)
 
     async def end(self, name: str) -> None:
         task = self._tasks.pop(name)

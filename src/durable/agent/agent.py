@@ -7,6 +7,7 @@ begins a new session, in which it tells everything again.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Protocol
 
 from durable.agent.drivers import Driver
@@ -99,12 +100,12 @@ class Agent:
         regions = frozenset({self._region})
         while True:
             try:
-                async for change in watch(
-                    address, regions, resync_seconds=self._pace.resync_seconds
-                ):
-                    self._needs_whole_read |= change.is_resync
-                    self._wanted.set()
-                    self._troubles.over("follow the region")
+                changes = watch(address, regions, resync_seconds=self._pace.resync_seconds)
+                async with aclosing(changes):
+                    async for change in changes:
+                        self._needs_whole_read |= change.is_resync
+                        self._wanted.set()
+                        self._troubles.over("follow the region")
             except _TROUBLES as error:
                 self._troubles.met("follow the region", error)
             await asyncio.sleep(self._pace.retry_seconds)

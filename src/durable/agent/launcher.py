@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.authority.assignments import Assignment
@@ -40,10 +41,12 @@ def launch(
     assignment: Assignment, run: Run, directory: ReplicaDirectory
 ) -> subprocess.Popen[bytes]:
     """Spawns the shell; the caller has claimed the directory and never calls this again for it."""
-    logs = [os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            for log in (directory.stdout, directory.stderr)]  # fmt: skip
-    lock = directory.take_lock()
-    try:
+    with ExitStack() as ours:
+        lock = directory.take_lock()
+        ours.callback(os.close, lock)
+        # Appended to, so that a log can be cut while the replica writes it.
+        stdout = ours.enter_context(directory.stdout.open("ab"))
+        stderr = ours.enter_context(directory.stderr.open("ab"))
         reach(Failpoint.BEFORE_SPAWN)
         child = subprocess.Popen(  # noqa: S603 - running what the workload says is its purpose
             [
@@ -54,17 +57,14 @@ def launch(
             ],
             env=environment_of(assignment, run, directory),
             stdin=subprocess.DEVNULL,
-            stdout=logs[0],
-            stderr=logs[1],
+            stdout=stdout,
+            stderr=stderr,
             start_new_session=True,
             pass_fds=(lock,),
         )
         reach(Failpoint.AFTER_SPAWN)
-        return child
-    finally:
-        # Ours goes, theirs stays: from here on the lock lives as long as the replica does.
-        for descriptor in (*logs, lock):
-            os.close(descriptor)
+    # Ours is closed, theirs stays: from here on the lock lives as long as the replica does.
+    return child
 
 
 def _limits(limits: Limits) -> tuple[str, str, str]:

@@ -87,15 +87,18 @@ class Membership:
 
     async def keep_renewing(self, session_ended: asyncio.Event) -> None:
         """Renews all leases three times within their time."""
+        pause = self._pace.renew_seconds
         while True:
-            await asyncio.sleep(self._pace.renew_seconds)
+            await asyncio.sleep(pause)
             try:
                 async with asyncio.timeout(self._pace.renew_seconds):
                     if await self._renew():
                         session_ended.set()
                 self._troubles.over("renew leases")
+                pause = self._pace.renew_seconds
             except (AuthorityError, TimeoutError) as error:
                 self._troubles.met("renew leases", error)
+                pause = min(self._pace.retry_seconds, self._pace.renew_seconds)
 
     async def _renew(self) -> bool:
         """Whether the authority counts some session no longer."""

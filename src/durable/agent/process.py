@@ -78,7 +78,13 @@ class ProcessDriver:
         if not directory.claim(assignment, port):
             return UNREADABLE
         self._say(assignment.token, ObservedState.STARTING, f"its directory is {directory.path}")
-        child = launch(assignment, run, directory)
+        child = None
+        try:
+            child = launch(assignment, run, directory)
+        except OSError as error:
+            # Whatever went wrong after the spawn: what lives is followed, and not called failed.
+            if not directory.lives():
+                return f"it could not be started: {error}"
         assert self._report is not None, "an agent adopts before it starts anything"
         self._follow(Supervisor(assignment, run, directory, self._report, child))
         return None

@@ -16,6 +16,7 @@ from durable.model.running import Readiness, Run
 from durable.model.states import ObservedState
 
 POLL_SECONDS = 0.1
+LOG_CHECK_SECONDS = 1.0
 FIRST_PROBE_PAUSE_SECONDS = 0.1
 # What let go of the lock but not of its name is killed this often before it is given up.
 LEFTOVER_ROUNDS = 50
@@ -37,6 +38,7 @@ class Supervisor:
         self._run = run
         self._report = report
         self._child = child
+        self._logs_due_at = 0.0
         self._stop_asked = asyncio.Event()
         # Told by an agent before this one: the stop goes on, and so does its grace.
         self._order, self._order_age_seconds = directory.stop_order()
@@ -77,7 +79,7 @@ class Supervisor:
             if self._stop_asked.is_set() or self.directory.exit_code is not None:
                 await self._stop()
                 return
-            await asyncio.to_thread(self._bound_logs)
+            await self._bound_logs()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._stop_asked.wait()
@@ -107,10 +109,15 @@ class Supervisor:
         """Known from the start where we started it; the shell may not have written it yet."""
         return self.directory.leader if self._child is None else self._child.pid
 
-    def _bound_logs(self) -> None:
+    async def _bound_logs(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._logs_due_at:
+            return
+        self._logs_due_at = now + LOG_CHECK_SECONDS
         for log in (self.directory.stdout, self.directory.stderr):
+            # A disk that is full or gone is told by whoever needs it, not by us.
             with suppress(OSError):
-                bound_log(log)
+                await asyncio.to_thread(bound_log, log)
 
     # ── its readiness ───────────────────────────────────────────────────────────────────────────
 

@@ -120,8 +120,11 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: Even
     settings = load_settings(state_dir)
 
     async def work(databases: Databases) -> None:
-        await _refuse_unknown(databases, spec.region)
-        with NodeDirectory(settings.state_dir, spec.id) as directory:
+        place = NodeDirectory(settings.state_dir, spec.id)
+        # What an agent before this one left running does not wait for anybody's answer.
+        if not place.path.exists():
+            await _refuse_unknown(databases, spec.region)
+        with place as directory:
             running = Agent(
                 databases,
                 spec.region,
