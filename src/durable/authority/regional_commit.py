@@ -147,8 +147,14 @@ _LOCK = text("""
       FROM regional.regions WHERE region = :region FOR UPDATE
 """)
 
-# A statement of its own: in the locking one it would be read before the wait for the lock.
-_CLOCK = text("SELECT clock_timestamp()")
+# A statement of its own: in the locking one all of it would be read before the wait for the lock.
+_SURROUNDINGS = text("""
+    SELECT clock_timestamp() AS now,
+           (SELECT coalesce(jsonb_agg(to_jsonb(b)), '[]')
+              FROM regional.recovery_budgets AS b WHERE b.region = :region) AS budgets,
+           (SELECT coalesce(jsonb_object_agg(p.revision, p.state), '{}')
+              FROM regional.policy_states AS p WHERE p.region = :region) AS policies
+""")
 
 _RECALL = text("""
     SELECT key, payload_sha256, outcome FROM regional.intents
@@ -162,10 +168,8 @@ async def _lock(
     row = (await connection.execute(_LOCK, {"region": str(region)})).one_or_none()
     if row is None:
         return None
-    if now is None:
-        now = (await connection.execute(_CLOCK)).scalar_one()
-    assert now is not None
-    assert now.tzinfo is not None, "times are aware"
+    around = (await connection.execute(_SURROUNDINGS, {"region": str(region)})).one()
+    assert now is None or now.tzinfo is not None, "times are aware"
     return Ledger(
         region=row.region,
         epoch=row.epoch,
@@ -174,7 +178,18 @@ async def _lock(
         tokens_issued=row.tokens_issued,
         capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
         used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
-        now=now,
+        now=around.now if now is None else now,
+        budgets={entry["budget"]: _budget(entry) for entry in around.budgets},
+        policies={int(number): PolicyState(state) for number, state in around.policies.items()},
+    )
+
+
+def _budget(entry: dict[str, Any]) -> BudgetEntry:
+    return BudgetEntry(
+        amount=(entry["cpu_millis"], entry["memory_mib"], entry["gpus"]),
+        used=(entry["used_cpu_millis"], entry["used_memory_mib"], entry["used_gpus"]),
+        expires_at=datetime.fromisoformat(entry["expires_at"]),
+        incident=entry["incident"],
     )
 
 
@@ -248,14 +263,6 @@ _SLOTS = text("""
               AND r.slot = wanted.slot AND r.freed_version IS NULL LIMIT 1) AS claim ON true
 """)
 
-_BUDGETS = text("""
-    SELECT budget, cpu_millis, memory_mib, gpus, used_cpu_millis, used_memory_mib, used_gpus,
-           expires_at, incident
-      FROM regional.recovery_budgets WHERE region = :region
-""")
-
-_POLICIES = text("SELECT revision, state FROM regional.policy_states WHERE region = :region")
-
 
 async def _read(connection: AsyncConnection, ledger: Ledger, intents: Sequence[AnyIntent]) -> None:
     """Fills the ledger. Nothing here needs a lock of its own: the region's row covers it.
@@ -267,15 +274,6 @@ async def _read(connection: AsyncConnection, ledger: Ledger, intents: Sequence[A
     if not intents:
         return
     of = {"region": ledger.region}
-    for row in await connection.execute(_BUDGETS, of):
-        ledger.budgets[row.budget] = BudgetEntry(
-            amount=(row.cpu_millis, row.memory_mib, row.gpus),
-            used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
-            expires_at=row.expires_at,
-            incident=row.incident,
-        )
-    for row in await connection.execute(_POLICIES, of):
-        ledger.policies[row.revision] = PolicyState(row.state)
     tokens = [intent.token for intent in intents if not isinstance(intent, Reserve)]
     lost = [intent.token for intent in intents if _says_lost(intent)]
     if lost:
@@ -431,14 +429,18 @@ _WRITES = {
     ],
 }  # fmt: skip
 
-_RECORD = text("""
+_RECORDED = """
     INSERT INTO regional.intents (region, key, payload_sha256, outcome, version, recorded_at)
     SELECT :region, key, decode(payload_sha256, 'hex'), outcome, :version, :now
-      FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+      FROM jsonb_to_recordset(CAST(:recorded AS jsonb))
            AS recorded(key text, payload_sha256 text, outcome jsonb)
-""")
+"""
 
-_ADVANCE = text("""
+_RECORD = text(_RECORDED)
+
+# First of all writes: a reservation may only carry a token that its region has issued.
+_ADVANCE = text(f"""
+    WITH recorded AS ({_RECORDED})
     UPDATE regional.regions SET version = :version, tokens_issued = :tokens_issued
      WHERE region = :region
 """)
@@ -454,13 +456,13 @@ async def _write(
         "version": version,
         "now": ledger.now,
     }
+    outcomes = {**common, "recorded": json.dumps(recorded)}
     if ledger.writes:
-        # First: a reservation may only carry a token that its region has issued.
-        await connection.execute(_ADVANCE, {**common, "tokens_issued": ledger.tokens_issued})
+        await connection.execute(_ADVANCE, {**outcomes, "tokens_issued": ledger.tokens_issued})
+    elif recorded:
+        await connection.execute(_RECORD, outcomes)
     for kind, statements in _WRITES.items():
         rows = ledger.writes.get(kind)
         if rows:
             for statement in statements:
                 await connection.execute(statement, {**common, "rows": json.dumps(rows)})
-    if recorded:
-        await connection.execute(_RECORD, {**common, "rows": json.dumps(recorded)})
