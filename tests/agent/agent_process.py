@@ -14,6 +14,7 @@ from durable.agent.process import ProcessDriver
 from durable.authority.connection import Databases
 from durable.failpoints import VARIABLE
 from durable.model.ids import NodeId
+from tests.agent.waiting import eventually
 from tests.authority.world import EAST, TEST, labels, node
 
 
@@ -56,6 +57,6 @@ class AgentProcesses:
 
 
 async def exit_code_of(child: ForkServerProcess) -> int | None:
-    """Waits for its end."""
-    await asyncio.to_thread(child.join)
+    """Waits for its end; in one thread, since two that ask at once would share one answer."""
+    await eventually("the agent has ended", lambda: child.exitcode is not None)
     return child.exitcode

@@ -13,13 +13,13 @@ from durable.agent.replica_directory import ReplicaDirectory
 from durable.agent.supervisor import Supervisor
 from durable.authority.assignments import Assignment
 from durable.model.ids import RegionId
+from durable.model.running import Run
 from durable.model.states import ObservedState
 
 # Logs of what has ended are kept for people, but not of everything that ever ran here.
 KEPT_AFTER_END = 50
 
 GONE = "its directory is gone, so nobody here knows what became of it; it is not started again"
-UNREADABLE = "this agent cannot read what another one wrote of it; it is not started again"
 NO_COMMAND = "its run has no command, and this node runs processes"
 
 
@@ -61,23 +61,27 @@ class ProcessDriver:
         except OSError as error:
             refusal = f"it could not be started: {error}"
         if refusal is not None:
-            self._say(assignment.token, ObservedState.FAILED, refusal)
+            self._reporting(assignment.token, ObservedState.FAILED, refusal)
 
     def _start(self, assignment: Assignment) -> str | None:
         """Begins it, or says why not. From the claim on it counts as begun, whatever happens."""
         directory = self._directory(assignment.token)
+        run = Run() if assignment.spec is None else assignment.spec.run
         if directory.path.exists():
-            return UNREADABLE
+            # Begun by an agent whose words we could not read; the region's own words will do.
+            self._follow(Supervisor(assignment, run, directory, self._reporting))
+            return None
         if assignment.observed is not None:
             return GONE
-        if assignment.spec is None or not assignment.spec.run.command:
+        if not run.command:
             return NO_COMMAND
-        run = assignment.spec.run
         taken = [supervisor.directory.port for supervisor in self._supervisors.values()]
         port = port_for(run, [number for number in taken if number is not None])
         if not directory.claim(assignment, port):
-            return UNREADABLE
-        self._say(assignment.token, ObservedState.STARTING, f"its directory is {directory.path}")
+            return f"{directory.path} was claimed by another"
+        self._reporting(
+            assignment.token, ObservedState.STARTING, f"its directory is {directory.path}"
+        )
         child = None
         try:
             child = launch(assignment, run, directory)
@@ -85,8 +89,7 @@ class ProcessDriver:
             # Whatever went wrong after the spawn: what lives is followed, and not called failed.
             if not directory.lives():
                 return f"it could not be started: {error}"
-        assert self._report is not None, "an agent adopts before it starts anything"
-        self._follow(Supervisor(assignment, run, directory, self._report, child))
+        self._follow(Supervisor(assignment, run, directory, self._reporting, child))
         return None
 
     def _follow(self, supervisor: Supervisor) -> None:
@@ -121,9 +124,10 @@ class ProcessDriver:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _say(self, token: int, state: ObservedState, evidence: str) -> None:
+    @property
+    def _reporting(self) -> Report:
         assert self._report is not None, "an agent adopts before it starts anything"
-        self._report(token, state, evidence)
+        return self._report
 
     def _directory(self, token: int) -> ReplicaDirectory:
         return ReplicaDirectory(self._root / f"{self._region}-{token}")

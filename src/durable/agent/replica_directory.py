@@ -108,6 +108,9 @@ class ReplicaDirectory:
             return StopOrder.model_validate(content["order"]), age_seconds
         except FileNotFoundError:
             return None, 0.0
+        except (ValueError, KeyError):
+            # A machine that lost its power may leave the file empty; the wish was there.
+            return StopOrder(reason="it was asked to stop, and why was lost"), 0.0
 
     # ── its end ─────────────────────────────────────────────────────────────────────────────────
 
@@ -125,7 +128,7 @@ class ReplicaDirectory:
 
 def _number(path: Path) -> int | None:
     try:
-        text = path.read_text().strip()
-    except FileNotFoundError:
+        return int(path.read_text())
+    except (FileNotFoundError, ValueError):
+        # Without a port, or emptied by a power failure.
         return None
-    return int(text) if text else None

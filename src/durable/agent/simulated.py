@@ -1,13 +1,14 @@
 """Pretends to run replicas: thousands of nodes in one process, with delays and faults on demand."""
 
 import asyncio
-import heapq
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 
 from durable.agent.drivers import ENDS, Report, StopOrder
 from durable.agent.faults import Fault, FaultKind, Faults
+from durable.agent.timers import Timer, Timers
 from durable.authority.assignments import Assignment
 from durable.model.states import ObservedState
 from durable.model.workload import WorkloadKind
@@ -41,14 +42,6 @@ class _Pretended:
         return spec is not None and spec.kind is WorkloadKind.JOB
 
 
-@dataclass(order=True, slots=True)
-class _Timer:
-    at: float
-    number: int
-    token: int = field(compare=False)
-    crash: Fault | None = field(compare=False, default=None)
-
-
 class SimulatedDriver:
     """One heap of timers and one task for all replicas of a region."""
 
@@ -59,8 +52,7 @@ class SimulatedDriver:
         self._faults = faults or Faults()
         self._random = random.Random(seed)  # noqa: S311 - spreads delays, guards nothing
         self._replicas: dict[int, _Pretended] = {}
-        self._timers: list[_Timer] = []
-        self._numbers = 0
+        self._timers = Timers()
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._report: Report = _say_nothing
@@ -108,26 +100,24 @@ class SimulatedDriver:
         while True:
             if self._faults.reread():
                 self._reconsider()
-            while self._timers and self._timers[0].at <= clock():
-                self._ring(heapq.heappop(self._timers))
-            due = self._timers[0].at - clock() if self._timers else FAULTS_CHECK_SECONDS
             self._woken.clear()
-            try:
-                async with asyncio.timeout(min(max(due, 0.0), FAULTS_CHECK_SECONDS)):
+            for timer in self._timers.due(clock()):
+                self._ring(timer)
+            due = self._timers.seconds_until_next(clock())
+            pause = FAULTS_CHECK_SECONDS if due is None else min(due, FAULTS_CHECK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
                     await self._woken.wait()
-            except TimeoutError:
-                continue
 
     def _after(self, pretended: _Pretended, seconds: float, crash: Fault | None = None) -> None:
         spread = 1 + self._delays.jitter * (2 * self._random.random() - 1)
         at = asyncio.get_running_loop().time() + seconds * spread
-        self._numbers += 1
+        number = self._timers.set(at, pretended.assignment.token, crash)
         if crash is None:
-            pretended.timer, pretended.is_timed = self._numbers, True
-        heapq.heappush(self._timers, _Timer(at, self._numbers, pretended.assignment.token, crash))
+            pretended.timer, pretended.is_timed = number, True
         self._woken.set()
 
-    def _ring(self, timer: _Timer) -> None:
+    def _ring(self, timer: Timer) -> None:
         pretended = self._replicas.get(timer.token)
         if pretended is None or pretended.state in ENDS:
             return
@@ -153,7 +143,7 @@ class SimulatedDriver:
                     self._enter(pretended, ObservedState.FAILED, f"simulated: {fault}")
                     return
                 self._enter(pretended, ObservedState.RUNNING, "simulated")
-            case ObservedState.RUNNING:
+            case ObservedState.RUNNING | ObservedState.READY:
                 if self._faults.of(pretended.assignment, FaultKind.NEVER_READY) is not None:
                     return
                 self._enter(pretended, ObservedState.READY, "simulated")
@@ -168,7 +158,7 @@ class SimulatedDriver:
         match pretended.state:
             case ObservedState.STARTING:
                 self._after(pretended, self._delays.start_seconds)
-            case ObservedState.RUNNING:
+            case ObservedState.RUNNING | ObservedState.READY:
                 self._after(pretended, self._delays.ready_seconds)
             case _ if pretended.is_job:
                 self._after(pretended, self._delays.job_seconds)

@@ -10,16 +10,16 @@ from durable.agent.killing import kill, terminate
 from durable.agent.launcher import environment_of
 from durable.agent.logs import bound_log
 from durable.agent.probes import Prober
+from durable.agent.readiness import keep_asking, tell_serving
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.authority.assignments import Assignment
-from durable.model.running import Readiness, Run
+from durable.model.running import Run
 from durable.model.states import ObservedState
 
 POLL_SECONDS = 0.1
 LOG_CHECK_SECONDS = 1.0
-FIRST_PROBE_PAUSE_SECONDS = 0.1
-# What let go of the lock but not of its name is killed this often before it is given up.
-LEFTOVER_ROUNDS = 50
+# The lock decides whether it lives; what is only named after it is not waited for without end.
+SWEEPS = 50
 
 
 class Supervisor:
@@ -58,27 +58,24 @@ class Supervisor:
         self._stop_asked.set()
 
     async def run(self) -> None:
-        probing = asyncio.create_task(self._keep_probing())
+        """Follows it to its end, and tells the end once nothing of it lives."""
+        asking = asyncio.create_task(self._keep_asking())
         try:
-            await self._until_it_ends()
+            await self._until_its_end_begins()
         finally:
-            probing.cancel()
-            with suppress(asyncio.CancelledError):
-                await probing
-        for _ in range(LEFTOVER_ROUNDS):
-            if not await asyncio.to_thread(kill, self.directory, self._leader):
-                break
-            await asyncio.sleep(POLL_SECONDS)
+            asking.cancel()
+            (defect,) = await asyncio.gather(asking, return_exceptions=True)
+        await self._stop()
+        await self._sweep()
         self._report(self.assignment.token, *end_of(self.directory, self._order))
+        if isinstance(defect, Exception):
+            raise defect
 
     # ── its end ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _until_it_ends(self) -> None:
-        """Until nothing holds its lock; it is stopped when asked, or when only leftovers live."""
-        while self._lives():
-            if self._stop_asked.is_set() or self.directory.exit_code is not None:
-                await self._stop()
-                return
+    async def _until_its_end_begins(self) -> None:
+        """It is asked to stop, its command has ended, or all of it is gone."""
+        while self._lives() and self.directory.exit_code is None and not self._stop_asked.is_set():
             await self._bound_logs()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
@@ -90,14 +87,21 @@ class Supervisor:
         return self.directory.lives()
 
     async def _stop(self) -> None:
-        """Asks, and after the grace insists for as long as it lives."""
+        """Asks, and after the grace insists for as long as anything holds its lock."""
         clock = asyncio.get_running_loop().time
         began = clock() - self._order_age_seconds
-        if not self._grace_is_over(clock() - began):
+        if self._lives() and not self._grace_is_over(clock() - began):
             await asyncio.to_thread(terminate, self.directory, self._leader)
         while self._lives():
             if self._grace_is_over(clock() - began):
                 await asyncio.to_thread(kill, self.directory, self._leader)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _sweep(self) -> None:
+        """Ends what let go of the lock but still carries the replica's name."""
+        for _ in range(SWEEPS):
+            if not await asyncio.to_thread(kill, self.directory, self._leader):
+                return
             await asyncio.sleep(POLL_SECONDS)
 
     def _grace_is_over(self, waited_seconds: float) -> bool:
@@ -121,42 +125,19 @@ class Supervisor:
 
     # ── its readiness ───────────────────────────────────────────────────────────────────────────
 
-    async def _keep_probing(self) -> None:
-        token, readiness = self.assignment.token, self._run.readiness
+    async def _keep_asking(self) -> None:
+        token, readiness, is_new = self.assignment.token, self._run.readiness, bool(self._child)
         if self._child is not None:
             self._report(token, ObservedState.RUNNING, f"process {self._child.pid} was started")
         if self._stop_asked.is_set():
             return
         if readiness is None:
-            self._serves("it runs, and asks for no readiness probe")
+            tell_serving(self._report, token, "it runs, and asks for no readiness probe")
             return
-        await self._probe(readiness, was_running=self._child is not None)
-
-    async def _probe(self, readiness: Readiness, *, was_running: bool) -> None:
         prober = Prober(
             readiness,
             port=self.directory.port,
             environment=environment_of(self.assignment, self._run, self.directory),
             directory=self.directory.work,
         )
-        # An adopted replica is nothing yet: what it was before is not spoilt by a guess.
-        state = ObservedState.RUNNING if was_running else None
-        period = readiness.period.total_seconds()
-        # Until it is ready for the first time it is asked more often, ever more slowly.
-        pause = min(FIRST_PROBE_PAUSE_SECONDS, period)
-        while True:
-            refusal = await prober.ask()
-            if self._stop_asked.is_set():
-                return
-            if refusal is None and state is not ObservedState.SERVING:
-                self._serves("its readiness probe succeeded")
-                state = ObservedState.SERVING
-            elif refusal is not None and state is not ObservedState.RUNNING:
-                self._report(self.assignment.token, ObservedState.RUNNING, refusal)
-                state = ObservedState.RUNNING
-            pause = period if refusal is None else min(pause * 2, period)
-            await asyncio.sleep(pause)
-
-    def _serves(self, evidence: str) -> None:
-        self._report(self.assignment.token, ObservedState.READY, evidence)
-        self._report(self.assignment.token, ObservedState.SERVING, evidence)
+        await keep_asking(prober, readiness, token, self._report, is_new=is_new)
