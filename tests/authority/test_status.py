@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 import pytest
 
-from durable.authority import shares
+from durable.authority import shares, status
 from durable.authority.observations import Observation, observe
 from durable.authority.requests import write_requests
 from durable.authority.shares import SHARES_PER_READ
@@ -80,7 +80,9 @@ async def test_nothing_new_is_nothing_told_by_one_statement(
     await report(ready_world, token, ObservedState.RUNNING)
     feed = await following(ready_world)
     assert await feed.changed(now=ready_world.now) == []
-    monkeypatch.setattr(shares, "_SLOTS", None)  # whoever reads a share now fails
+    # Whoever reads more than whether anything was written fails now.
+    monkeypatch.setattr(shares, "_SLOTS", None)
+    monkeypatch.setattr(status, "_NEWS", None)
     assert await feed.changed(now=ready_world.now) == []
 
 

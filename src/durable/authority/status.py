@@ -2,11 +2,13 @@
 
 Bindings have versions, which are in the order of commits. Observations and requests take no region
 lock and have only the moment of their write, and commits are not in the order of clocks: the feed
-looks some seconds back each time, and remembers what it saw there.
+looks some seconds back each time, and remembers what it saw there. As long as the sum of all those
+moments is the same, nothing was written, and that is all that is read.
 """
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,14 +30,31 @@ __all__ = ["RequestStatus", "ShareStatus", "SlotStatus", "StatusFeed", "read_sha
 # Longer than a statement may take between its write and its commit.
 OVERLAP = timedelta(seconds=STATEMENT_TIMEOUT_SECONDS + 5)
 
-# One statement, so that the version and everything up to it are of the same moment. A clock that
-# is given may be ahead of the one that stamps writes, or behind it: the lesser looks back enough.
+# A clock that is given may be ahead of the one that stamps writes, or behind it: the lesser looks
+# back far enough. Two sums of one moment: to compare with the last look, and for the next one,
+# whose window begins later.
+_LOOK = text("""
+    WITH clock AS (
+        SELECT version, least(CAST(:now AS timestamptz), clock_timestamp()) AS at,
+               least(CAST(:now AS timestamptz), clock_timestamp()) - CAST(:overlap AS interval)
+                   AS next_since
+          FROM regional.regions WHERE region = :region
+    ), writes AS (
+        SELECT received_at AS at FROM regional.observations
+         WHERE region = :region AND received_at > least(:since, (SELECT next_since FROM clock))
+         UNION ALL
+        SELECT changed_at FROM regional.requests
+         WHERE region = :region AND changed_at > least(:since, (SELECT next_since FROM clock))
+    )
+    SELECT version, clock.at,
+           (SELECT sum(extract(epoch FROM at)) FROM writes WHERE at > :since) AS sum,
+           (SELECT sum(extract(epoch FROM at)) FROM writes WHERE at > next_since) AS next_sum
+      FROM clock
+""")
+
+# One statement, so that the version and everything up to it are of the same moment.
 _NEWS = text("""
-    SELECT 'region' AS kind, NULL AS tenant, NULL AS workload, version AS number, 0 AS token,
-           least(CAST(:now AS timestamptz), clock_timestamp()) AS at
-      FROM regional.regions WHERE region = :region
-     UNION ALL
-    SELECT 'binding', r.tenant, r.workload, r.generation, b.token, b.bound_at
+    SELECT 'binding' AS kind, r.tenant, r.workload, r.generation, b.token, b.bound_at AS at
       FROM regional.bindings AS b JOIN regional.reservations AS r USING (region, token)
      WHERE b.region = :region AND b.changed_version > :version
      UNION ALL
@@ -47,21 +66,18 @@ _NEWS = text("""
       FROM regional.requests WHERE region = :region AND changed_at > :since
 """)
 
-_NOW = text("""
-    SELECT version, least(CAST(:now AS timestamptz), clock_timestamp()) AS at
-      FROM regional.regions WHERE region = :region
-""")
-
 # One write that has no version: of which share, which binding, and when.
 _Mark = tuple[ShareKey, int, datetime]
+_FOREVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class _Point:
-    """How far the feed has come."""
+    """How far the feed has come: the version, since when it looks back, and what it saw there."""
 
     version: int
-    at: datetime
+    since: datetime
+    sum: Decimal | None
     marks: frozenset[_Mark] = frozenset()
 
 
@@ -79,18 +95,25 @@ class StatusFeed:
 
         A lease that lapses writes nothing: only `everything` finds it.
         """
-        if self._point is None:
+        before = self._point
+        if before is None:
             return await self.everything(now=now)
-        point, keys = await self._news(self._point, now)
+        # What commits between this look and the read after it is read twice, never missed.
+        is_news, point = await self._look(before, now)
+        if not is_news:
+            self._point = replace(point, marks=before.marks)
+            return []
+        keys, marks = await self._news(before)
         read = await read_those_shares(self._databases, self._region, keys, now=now) if keys else []
-        self._point = point
+        self._point = replace(point, marks=marks)
         news = [share for share in read if not share.says_the_same_as(self._told.get(share.key))]
         self._told.update((share.key, share) for share in news)
         return news
 
     async def everything(self, *, now: datetime | None = None) -> list[ShareStatus]:
         """Every share there is, and once more each that was told and is no longer there."""
-        point = await self._begin(now)
+        # Before anything is read: what commits meanwhile is read again, never missed.
+        _, point = await self._look(None, now)
         shares = await read_shares(self._databases, self._region, now=now)
         found = {share.key for share in shares}
         gone = [key for key in self._told if key not in found]
@@ -99,38 +122,36 @@ class StatusFeed:
         self._told = {share.key: share for share in shares}
         return [*shares, *ended]
 
-    async def _begin(self, now: datetime | None) -> _Point:
-        """Where to go on after a full read that begins now: before anything of it is read."""
+    async def _look(self, last: _Point | None, now: datetime | None) -> tuple[bool, _Point]:
+        """Whether anything was written since, and the point of this look."""
+        since = _FOREVER if last is None else last.since
+        of = {"region": self._region, "now": now, "since": since, "overlap": OVERLAP}
 
-        async def work(connection: AsyncConnection) -> _Point:
-            found = await connection.execute(_NOW, {"region": self._region, "now": now})
-            row = found.one_or_none()
+        async def work(connection: AsyncConnection) -> tuple[bool, _Point]:
+            row = (await connection.execute(_LOOK, of)).one_or_none()
             if row is None:
                 raise unknown_region(self._region)
-            return _Point(row.version, row.at)
+            is_news = last is None or (row.version, row.sum) != (last.version, last.sum)
+            return is_news, _Point(row.version, row.at - OVERLAP, row.next_sum)
 
         engine = self._databases.at_region(self._region, "durable_reader")
-        return await transact(engine, work, doing=f"read {self._region}")
+        return await transact(engine, work, doing=f"look at {self._region}")
 
-    async def _news(self, point: _Point, now: datetime | None) -> tuple[_Point, list[ShareKey]]:
-        since = {"version": point.version, "since": point.at - OVERLAP}
+    async def _news(self, last: _Point) -> tuple[list[ShareKey], frozenset[_Mark]]:
+        """The shares of what was written since, and the writes that have no version."""
+        of = {"region": self._region, "version": last.version, "since": last.since}
 
-        async def work(connection: AsyncConnection) -> tuple[_Point, list[ShareKey]]:
-            of = {"region": self._region, "now": now, **since}
+        async def work(connection: AsyncConnection) -> tuple[list[ShareKey], frozenset[_Mark]]:
             keys: set[ShareKey] = set()
             marks: set[_Mark] = set()
-            version, at = point.version, point.at
             for row in await connection.execute(_NEWS, of):
-                if row.kind == "region":
-                    version, at = row.number, row.at
-                    continue
-                key = (row.tenant, row.workload, row.number)
+                key = (row.tenant, row.workload, row.generation)
                 if row.kind == "binding":
                     keys.add(key)
                 else:
                     marks.add((key, row.token, row.at))
-            keys |= {mark[0] for mark in marks - point.marks}
-            return _Point(version, at, frozenset(marks)), sorted(keys)
+            keys |= {mark[0] for mark in marks - last.marks}
+            return sorted(keys), frozenset(marks)
 
         engine = self._databases.at_region(self._region, "durable_reader")
         return await transact(engine, work, doing=f"read what changed in {self._region}")
