@@ -16,16 +16,13 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import ValidationError
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
     WorkflowHandle,
-    WorkflowQueryFailedError,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import (
     SearchAttributePair,
@@ -33,27 +30,27 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
 
 from durable.activities.steps import Admitted
+from durable.asking import ONE_TRY, ask
 from durable.authority.connection import Databases
 from durable.cluster import connect
+from durable.explaining import Explanation, explain
 from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.problems import problems_in
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.planning import Plan, Planner
 from durable.settings import Settings
 from durable.signals import search_attributes
 from durable.signals.messages import Apply, Asked, Delete, Scale
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
 from durable.signals.status import WorkloadStatus
-from durable.stack_record import StackError
 from durable.workflows.workload import WorkloadStart
 
+T = TypeVar("T")
 Until = Literal["bound", "ready", "serving", "complete", "deleted"]
 
-ANSWER_WITHIN = timedelta(seconds=60)
 TASK_TIMEOUT = timedelta(seconds=5)
 POLL_SECONDS = 0.25
 REASON = "asked through the SDK"
@@ -105,26 +102,29 @@ class Durable:
         message = Apply(
             manifest=wanted, actor=self.actor, reason=reason, request_id=request_id or _new_id()
         )
-        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            WORKLOAD,
-            WorkloadStart(wanted.tenant, wanted.name),
-            id=workload_id(wanted.tenant, wanted.name),
-            task_queue=GLOBAL_QUEUE,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            task_timeout=TASK_TIMEOUT,
-            search_attributes=_attributes(wanted),
-            static_summary=f"{wanted.tenant}/{wanted.name}",
-        )
-        with _explained(f"apply {wanted.tenant}/{wanted.name}"):
+
+        async def send() -> Admitted:
+            start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+                WORKLOAD,
+                WorkloadStart(wanted.tenant, wanted.name),
+                id=workload_id(wanted.tenant, wanted.name),
+                task_queue=GLOBAL_QUEUE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                task_timeout=TASK_TIMEOUT,
+                search_attributes=_attributes(wanted),
+                static_summary=f"{wanted.tenant}/{wanted.name}",
+            )
             return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
                 "apply",
                 message,
                 start_workflow_operation=start,
                 id=_update_id(message),
                 result_type=Admitted,
-                rpc_timeout=ANSWER_WITHIN,
+                rpc_timeout=ONE_TRY,
             )
+
+        return await ask(f"apply {wanted.tenant}/{wanted.name}", send)
 
     async def scale(
         self,
@@ -139,28 +139,14 @@ class Durable:
         message = Scale(
             replicas=replicas, actor=self.actor, reason=reason, request_id=request_id or _new_id()
         )
-        with _explained(f"scale {tenant}/{name}"):
-            return await self._handle(tenant, name).execute_update(  # pyright: ignore[reportUnknownMemberType]
-                "scale",
-                message,
-                id=_update_id(message),
-                result_type=Admitted,
-                rpc_timeout=ANSWER_WITHIN,
-            )
+        return await self._update(tenant, name, "scale", message, Admitted)
 
     async def delete(
         self, tenant: str, name: str, *, request_id: str | None = None, reason: str = REASON
     ) -> None:
         """Stops and releases everything; `wait(..., until="deleted")` tells when it is gone."""
         message = Delete(actor=self.actor, reason=reason, request_id=request_id or _new_id())
-        with _explained(f"delete {tenant}/{name}"):
-            await self._handle(tenant, name).execute_update(  # pyright: ignore[reportUnknownMemberType]
-                "delete",
-                message,
-                id=_update_id(message),
-                result_type=str,
-                rpc_timeout=ANSWER_WITHIN,
-            )
+        await self._update(tenant, name, "delete", message, str)
 
     async def place(
         self,
@@ -177,12 +163,38 @@ class Durable:
             wanted.tenant, wanted.name, until=until, within_seconds=within_seconds
         )
 
+    # ── asking why ──────────────────────────────────────────────────────────────────────────────
+
+    async def plan(self, manifest: WorkloadManifest | Mapping[str, Any]) -> Plan:
+        """What an apply would do now and why; refused as an apply would be, and changes nothing."""
+        return await Planner(self.databases).plan(read_manifest(manifest))
+
+    async def explain(
+        self,
+        tenant: str,
+        name: str,
+        *,
+        generation: int | None = None,
+        slot: int | None = None,
+        attempt: int | None = None,
+    ) -> Explanation:
+        """Why a workload is where it is: decisions, what became of them, and who moves it next."""
+        return await explain(
+            self.databases,
+            *_names(tenant, name),
+            generation=generation,
+            slot=slot,
+            attempt=attempt,
+        )
+
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
 
     async def status(self, tenant: str, name: str) -> WorkloadStatus:
         """The workload as its workflow knows it; also after it has ended."""
-        with _explained(f"read {tenant}/{name}"):
-            found = await self._handle(tenant, name).query("status", rpc_timeout=ANSWER_WITHIN)
+        handle = self._handle(tenant, name)
+        found = await ask(
+            f"read {tenant}/{name}", lambda: handle.query("status", rpc_timeout=ONE_TRY)
+        )
         if found is None:
             raise _unknown(tenant, name)
         return WorkloadStatus.model_validate(found)
@@ -236,13 +248,20 @@ class Durable:
         current = status.observed_generation >= status.generation
         return current and getattr(status, until) >= status.wanted
 
-    def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
-        try:
-            return self.client.get_workflow_handle(
-                workload_id(TenantId(tenant), WorkloadName(name))
+    async def _update(
+        self, tenant: str, name: str, update: str, message: Asked, answer: type[T]
+    ) -> T:
+        handle = self._handle(tenant, name)
+
+        async def send() -> T:
+            return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
+                update, message, id=_update_id(message), result_type=answer, rpc_timeout=ONE_TRY
             )
-        except ValueError as error:
-            raise RefusedError(RefusalCode.WRONG_STATE, f"No such workload: {error}.") from None
+
+        return await ask(f"{update} {tenant}/{name}", send)
+
+    def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
+        return self.client.get_workflow_handle(workload_id(*_names(tenant, name)))
 
 
 def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadManifest:
@@ -259,44 +278,11 @@ def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadMan
         raise RefusedError(RefusalCode.INVALID, f"The manifest is wrong: {said}"[:500]) from None
 
 
-class _explained:  # noqa: N801 - reads as a word at its use
-    """Turns what Temporal says into refusals and sentences."""
-
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        match error:
-            case WorkflowUpdateFailedError():
-                raise _refusal(error.cause) from error
-            case WorkflowQueryFailedError():
-                raise StackError(f"Could not {self._doing}: {error}") from error
-            case RPCError() if error.status is RPCStatusCode.NOT_FOUND:
-                raise RefusedError(
-                    RefusalCode.WRONG_STATE,
-                    f"Could not {self._doing}: there is no such workload, or it has ended; "
-                    "see `durable get workloads`.",
-                ) from error
-            case RPCError() | WorkflowUpdateRPCTimeoutOrCancelledError():
-                raise StackError(
-                    f"Could not {self._doing}: no worker answered in time; check that "
-                    "`durable worker --global` runs, then send the same request again."
-                ) from error
-            case _:
-                return
-
-
-def _refusal(cause: BaseException) -> RefusedError | StackError:
-    if not isinstance(cause, ApplicationError):
-        return StackError(str(cause))
-    if cause.type == "unreachable":
-        return StackError(cause.message)
-    codes = [str(detail) for detail in cause.details if str(detail) in set(RefusalCode)]
-    code = RefusalCode(codes[0]) if codes else RefusalCode.WRONG_STATE
-    return RefusedError(code, cause.message[:500])
+def _names(tenant: str, name: str) -> tuple[TenantId, WorkloadName]:
+    try:
+        return TenantId(tenant), WorkloadName(name)
+    except ValueError as error:
+        raise RefusedError(RefusalCode.WRONG_STATE, f"No such workload: {error}.") from None
 
 
 def _unknown(tenant: str, name: str) -> RefusedError:

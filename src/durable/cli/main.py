@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from durable.authority.errors import AuthorityError
-from durable.cli import agent, audit, database, demo, fleet, promises, stack, worker
+from durable.cli import agent, audit, database, demo, fleet, promises, stack, worker, workloads
 from durable.cli.manifest import ManifestError
 from durable.cli.output import print_error, print_traceback, print_unknown_error
 from durable.model.refusal import RefusedError
@@ -25,6 +25,9 @@ app.command("status")(stack.status)
 app.command("demo")(demo.demo)
 app.command("migrate")(database.migrate)
 app.command("promises")(promises.promises)
+app.command("apply")(workloads.apply)
+app.command("scale")(workloads.scale)
+app.command("delete")(workloads.delete)
 app.command("worker")(worker.worker)
 app.command("agent")(agent.agent)
 app.add_typer(fleet.app, name="fleet")

@@ -59,7 +59,7 @@ async def _serve(settings: Settings, serve_global: bool, regions: Sequence[Regio
         asyncio.get_running_loop().add_signal_handler(number, _drain, stop)
     urls = settings.require_database_url(), settings.regional_database_urls
     async with Databases(*urls) as databases:
-        named = [] if ALL in regions else regions
+        named: Sequence[RegionId] = () if ALL in regions else regions
         if named:
             await _refuse_unknown(databases, named)
         client = await connect(settings, settings.require_temporal_address())

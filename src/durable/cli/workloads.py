@@ -1,0 +1,214 @@
+"""`durable apply`, `scale` and `delete`: the desired state, and the wait until it is so."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from durable.activities.steps import Admitted
+from durable.cli.following import Followed, follow
+from durable.cli.options import AsJson, StateDir
+from durable.cli.output import print_json, progress, results
+from durable.cli.sdk import with_durable, workload_named
+from durable.cli.workload_files import Files, load_workloads
+from durable.client import Durable
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.value import Value
+from durable.model.workload import MAX_REPLICAS, WorkloadKind, WorkloadManifest
+from durable.signals.messages import RequestId
+from durable.signals.status import WorkloadStatus
+
+_REQUEST_ID: TypeAdapter[str] = TypeAdapter(RequestId)
+
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is admitted.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=1, max=86_400, help="Seconds to wait at most.")
+]
+Request = Annotated[
+    str | None,
+    typer.Option("--request-id", help="Sent again under this id, a change counts once."),
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the audit.")]
+Name = Annotated[str, typer.Argument(metavar="TENANT/NAME", help="The workload.")]
+
+
+class Applied(Value):
+    """One workload after a change: what was admitted, and how far it came."""
+
+    workload: str
+    kind: WorkloadKind
+    generation: int
+    regions: Mapping[str, int]
+    phase: str
+    status: WorkloadStatus | None
+
+
+def apply(
+    file: Files,
+    no_wait: NoWait = False,
+    timeout: Timeout = 300.0,
+    request_id: Request = None,
+    reason: Reason = "durable apply",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the desired state of workloads, and show them on their way until all serve."""
+    manifests = load_workloads(file)
+    rows = apply_all(manifests, no_wait, timeout, request_id, reason, state_dir)
+    if as_json:
+        print_json({"workloads": [row.model_dump(mode="json") for row in rows]})
+    else:
+        print_applied(rows)
+    refuse_failed(rows)
+
+
+def apply_all(
+    manifests: Sequence[WorkloadManifest],
+    no_wait: bool,
+    timeout: float,
+    request_id: str | None,
+    reason: str,
+    state_dir: Path | None,
+) -> list[Applied]:
+    """Applies manifests and follows them until all have come so far."""
+    ids = {_key(one): _request_id(request_id, _key(one)) for one in manifests}
+
+    async def work(durable: Durable) -> list[Applied]:
+        admitted = await _admit_all(durable, manifests, ids, reason)
+        # A job that was done under this request id is not done again: nothing is to be waited for.
+        waits = [] if no_wait else [m for m in manifests if not admitted[_key(m)].deleted]
+        statuses = await follow(durable, [Followed.of(one) for one in waits], timeout)
+        last = {f"{status.tenant}/{status.workload}": status for status in statuses}
+        return [_row(one, admitted[_key(one)], last.get(_key(one))) for one in manifests]
+
+    return with_durable(state_dir, work)
+
+
+def refuse_failed(rows: Sequence[Applied]) -> None:
+    failed = [row.workload for row in rows if row.phase == "failed"]
+    if failed:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"{', '.join(failed)} has failed: some replicas were given up; "
+            f"see durable explain {failed[0]}."[:500],
+        )
+
+
+def scale(
+    name: Name,
+    replicas: Annotated[int, typer.Argument(min=0, max=MAX_REPLICAS, help="How many.")],
+    no_wait: NoWait = False,
+    timeout: Timeout = 300.0,
+    request_id: Request = None,
+    reason: Reason = "durable scale",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Another number of replicas; everything else stays."""
+    tenant, workload = workload_named(name)
+    request = _request_id(request_id, f"{tenant}/{workload}")
+
+    async def work(durable: Durable) -> Applied:
+        of = (tenant, workload, replicas)
+        admitted = await durable.scale(*of, request_id=request, reason=reason)
+        manifest = WorkloadManifest(tenant=tenant, name=workload, spec=admitted.spec)
+        waits = [] if no_wait else [Followed.of(manifest)]
+        last = await follow(durable, waits, timeout)
+        return _row(manifest, admitted, last[0] if last else None)
+
+    row = with_durable(state_dir, work)
+    if as_json:
+        print_json(row)
+    else:
+        print_applied([row])
+
+
+def delete(
+    name: Name,
+    no_wait: NoWait = False,
+    timeout: Timeout = 300.0,
+    request_id: Request = None,
+    reason: Reason = "durable delete",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop and release everything of a workload, and wait until it is gone."""
+    tenant, workload = workload_named(name)
+    request = _request_id(request_id, f"{tenant}/{workload}")
+
+    async def work(durable: Durable) -> None:
+        await durable.delete(tenant, workload, request_id=request, reason=reason)
+        waits = [] if no_wait else [Followed(tenant, workload, "deleted")]
+        await follow(durable, waits, timeout)
+
+    with_durable(state_dir, work)
+    if as_json:
+        print_json({"workload": f"{tenant}/{workload}", "gone": not no_wait})
+    else:
+        done = "is being deleted" if no_wait else "is gone"
+        results.print(f"{tenant}/{workload} {done}.")
+
+
+async def _admit_all(
+    durable: Durable, manifests: Sequence[WorkloadManifest], ids: Mapping[str, str], reason: str
+) -> dict[str, Admitted]:
+    """One after the other; the first refusal stops, and says what was applied before it."""
+    done: dict[str, Admitted] = {}
+    for manifest in manifests:
+        name = _key(manifest)
+        try:
+            done[name] = await durable.apply(manifest, request_id=ids[name], reason=reason)
+        except RefusedError as error:
+            before = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
+            sentence = f"{name} was refused: {error} {before}"
+            raise RefusedError(error.refusal.code, sentence[:500]) from error
+        progress.print(f"[green]✓[/] Applied {name}, generation {done[name].answered_generation}")
+    return done
+
+
+def _key(manifest: WorkloadManifest) -> str:
+    return f"{manifest.tenant}/{manifest.name}"
+
+
+def _request_id(prefix: str | None, name: str) -> str:
+    given = f"cli-{uuid.uuid4()}" if prefix is None else f"{prefix}/{name}"
+    try:
+        return _REQUEST_ID.validate_python(given)
+    except ValidationError:
+        raise typer.BadParameter(
+            f"got {prefix!r}; allowed: letters, digits and . _ : @ / -, up to 128 with "
+            f"/{name} behind it",
+            param_hint="--request-id",
+        ) from None
+
+
+def _row(
+    manifest: WorkloadManifest, admitted: Admitted, status: WorkloadStatus | None
+) -> Applied:
+    return Applied(
+        workload=_key(manifest),
+        kind=manifest.spec.kind,
+        generation=admitted.answered_generation,
+        regions={str(region): len(slots) for region, slots in admitted.share.items()},
+        phase="ended" if admitted.deleted else status.phase if status else "admitted",
+        status=status,
+    )
+
+
+def print_applied(rows: Sequence[Applied]) -> None:
+    table = Table("Workload", "Kind", "Generation", "Regions", "Is", "Replicas", box=box.SIMPLE)
+    for row in rows:
+        count = ""
+        if row.status is not None:
+            stage = "completed" if row.kind is WorkloadKind.JOB else "serving"
+            count = f"{getattr(row.status, stage)} {stage} of {row.status.wanted}"
+        shares = ", ".join(f"{region} {slots}" for region, slots in sorted(row.regions.items()))
+        cells = (row.workload, row.kind, row.generation, shares, row.phase, count)
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    results.print(table)

@@ -1,0 +1,280 @@
+"""Why a workload is where it is: its decisions, what became of them, and who moves it next.
+
+Everything is read from the authority, so that it can also be told while Temporal is away.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import AwareDatetime
+
+from durable.authority.connection import Databases
+from durable.authority.decisions import read_decisions
+from durable.authority.explanation import read_intents
+from durable.authority.requests import read_queue, read_request
+from durable.authority.shapes import list_regions
+from durable.authority.shares import ShareStatus, SlotStatus, read_those_shares
+from durable.authority.workloads import Admission, read_workload
+from durable.explained_attempt import AttemptAccount, explain_attempt
+from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.records import Decision
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.request import RequestRow
+from durable.model.states import BindingState, RequestState
+from durable.model.value import Value
+from durable.model.workload import WorkloadSpec
+from durable.signals.status import Owner
+
+ATTEMPTS_TOLD = 5
+
+
+class SlotAccount(Value):
+    """Where one slot is now, and who moves it next."""
+
+    slot: Slot
+    node: NodeId
+    state: BindingState
+    attempt: int
+    token: int
+    since: AwareDatetime
+    evidence: str
+    owner: Owner
+
+
+class QueueAccount(Value):
+    """The wait for a place: since when, for how long, and what for."""
+
+    state: RequestState
+    waiting: int
+    pending_reason: str | None
+    enqueued_at: AwareDatetime
+    # Until the newest decision that placed something; while something waits, until now.
+    queue_seconds: float
+    position: int | None
+    attempts: int
+    next_retry_at: AwareDatetime | None
+    deadline: AwareDatetime
+
+
+class RegionAccount(Value):
+    """One region's share of the generation."""
+
+    region: RegionId
+    slots: tuple[Slot, ...]
+    queue: QueueAccount | None
+    attempts: tuple[AttemptAccount, ...]
+    bindings: tuple[SlotAccount, ...]
+    condition: str
+    owner: Owner
+
+
+class Explanation(Value):
+    """A workload's generation, region by region."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    current_generation: Generation
+    spec: WorkloadSpec
+    deleting: bool
+    ended: bool
+    regions: tuple[RegionAccount, ...]
+
+
+async def explain(
+    databases: Databases,
+    tenant: TenantId,
+    workload: WorkloadName,
+    *,
+    generation: Generation | None = None,
+    slot: Slot | None = None,
+    attempt: int | None = None,
+) -> Explanation:
+    """Tells of the newest generation or a given one; of one slot or one attempt, if asked to."""
+    admitted = await read_workload(databases, tenant, workload)
+    if admitted is None:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"Nothing was admitted as {tenant}/{workload}; see `durable get workloads`.",
+        )
+    wanted = generation or admitted.generation
+    if wanted > admitted.generation:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"{tenant}/{workload} has generations 1 to {admitted.generation}, not {wanted}; "
+            "name one of those.",
+        )
+    asker = _Asker(databases, admitted, wanted, slot, attempt)
+    accounts = [await asker.region(region) for region in await list_regions(databases)]
+    found = tuple(account for account in accounts if account is not None)
+    if not found and (slot is not None or attempt is not None):
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"No region decided on {_which(slot, attempt)} of {tenant}/{workload} in generation "
+            f"{wanted}; leave the option away to see what there is.",
+        )
+    return Explanation(
+        tenant=tenant,
+        workload=workload,
+        generation=wanted,
+        current_generation=admitted.generation,
+        spec=next((one.spec for one in asker.requests if one.spec), admitted.spec),
+        deleting=admitted.deleting,
+        ended=admitted.deleted,
+        regions=found,
+    )
+
+
+class _Asker:
+    """One question, asked of every region."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        admitted: Admission,
+        generation: Generation,
+        slot: Slot | None,
+        attempt: int | None,
+    ) -> None:
+        self._databases = databases
+        self._of = (admitted.tenant, admitted.workload)
+        self._admitted = admitted
+        self._generation = generation
+        self._slot = slot
+        self._attempt = attempt
+        self.requests: list[RequestRow] = []
+
+    async def region(self, region: RegionId) -> RegionAccount | None:
+        """This region's account, or nothing if it has no part in it."""
+        request = await read_request(self._databases, region, *self._of, self._generation)
+        decisions = await self._decisions(region)
+        is_current = self._generation == self._admitted.generation
+        slots = self._admitted.share.get(region, ()) if is_current else ()
+        if request is not None:
+            self.requests.append(request)
+            slots = slots or request.slots
+        if self._slot is not None:
+            slots = tuple(slot for slot in slots if slot == self._slot)
+        asked_for_less = self._slot is not None or self._attempt is not None
+        if (asked_for_less and not decisions and not slots) or (not slots and request is None):
+            return None
+        tenant, workload = self._of
+        key = (str(tenant), str(workload), self._generation)
+        [share] = await read_those_shares(self._databases, region, [key])
+        standing = [one for one in share.slots if self._slot in (None, one.slot)]
+        queue = None if request is None else await self._queue(request, decisions, share.read_at)
+        return RegionAccount(
+            region=region,
+            slots=tuple(slots),
+            queue=queue,
+            attempts=tuple([await self._attempt_of(one) for one in decisions]),
+            bindings=tuple(_slot_account(one) for one in standing),
+            condition=_condition(share, slots, queue),
+            owner=_owner(standing, queue),
+        )
+
+    async def _decisions(self, region: RegionId) -> list[Decision]:
+        found = await read_decisions(
+            self._databases,
+            region,
+            *self._of,
+            generation=self._generation,
+            attempt=self._attempt,
+            last=ATTEMPTS_TOLD if self._slot is None else 50,
+        )
+        if self._slot is None:
+            return found
+        return [one for one in found if self._slot in _asked(one)][-ATTEMPTS_TOLD:]
+
+    async def _attempt_of(self, decision: Decision) -> AttemptAccount:
+        intents = await read_intents(
+            self._databases, decision.region, *self._of, self._generation, decision.attempt
+        )
+        return explain_attempt(decision, intents, self._slot)
+
+    async def _queue(
+        self, request: RequestRow, decisions: Sequence[Decision], now: datetime
+    ) -> QueueAccount:
+        waits = request.state is RequestState.PENDING
+        position = None
+        if waits:
+            queue = await read_queue(self._databases, request.region)
+            mine = (request.tenant, request.workload, request.generation)
+            position = next(
+                (
+                    one.position
+                    for one in queue
+                    if (one.tenant, one.workload, one.generation) == mine
+                ),
+                None,
+            )
+        decided = [one.decided_at for one in decisions]
+        until = now if waits or not decided else decided[-1]
+        return QueueAccount(
+            state=request.state,
+            waiting=request.waiting,
+            pending_reason=request.pending_reason,
+            enqueued_at=request.enqueued_at,
+            queue_seconds=max(0.0, round((until - request.enqueued_at).total_seconds(), 3)),
+            position=position,
+            attempts=request.attempts,
+            next_retry_at=request.next_retry_at,
+            deadline=request.deadline,
+        )
+
+
+def _which(slot: Slot | None, attempt: int | None) -> str:
+    parts = [f"slot {slot}" if slot is not None else "", f"attempt {attempt}" if attempt else ""]
+    return " and ".join(filter(None, parts))
+
+
+def _asked(decision: Decision) -> Sequence[int]:
+    wish = decision.evidence.get("wish")
+    slots = wish.get("slots") if isinstance(wish, dict) else None
+    return [slot for slot in slots if isinstance(slot, int)] if isinstance(slots, list) else []
+
+
+def _slot_account(one: SlotStatus) -> SlotAccount:
+    return SlotAccount(
+        slot=one.slot,
+        node=one.node,
+        state=one.state,
+        attempt=one.attempt,
+        token=one.token,
+        since=one.since,
+        evidence=one.evidence,
+        owner=_owner_of(one),
+    )
+
+
+def _condition(share: ShareStatus, slots: Sequence[int], queue: QueueAccount | None) -> str:
+    counts: dict[str, int] = {}
+    for one in share.slots:
+        counts[one.state] = counts.get(one.state, 0) + 1
+    parts = [f"{count} {state}" for state, count in sorted(counts.items())]
+    if queue is not None and queue.waiting:
+        parts.append(f"{queue.waiting} waiting")
+    return f"{', '.join(parts) or 'nothing placed'} of {len(slots)}"
+
+
+def _owner(standing: Sequence[SlotStatus], queue: QueueAccount | None) -> Owner:
+    if queue is not None and queue.state is RequestState.PENDING:
+        return Owner.SCHEDULER
+    if queue is not None and queue.state is RequestState.TIMED_OUT:
+        return Owner.OPERATOR
+    owners = [_owner_of(one) for one in standing]
+    return next((owner for owner in owners if owner is not Owner.NOBODY), Owner.NOBODY)
+
+
+def _owner_of(slot: SlotStatus) -> Owner:
+    match slot.state:
+        case BindingState.BOUND:
+            return Owner.AUTHORITY
+        case BindingState.STARTING | BindingState.RUNNING | BindingState.READY:
+            return Owner.AGENT
+        case BindingState.UNKNOWN:
+            return Owner.AGENT
+        case BindingState.FAILED | BindingState.STOPPED:
+            return Owner.SCHEDULER
+        case BindingState.SERVING | BindingState.RELEASED:
+            return Owner.AGENT if slot.stop_requested else Owner.NOBODY
