@@ -10,6 +10,7 @@ from durable.agent.agent import Agent
 from durable.agent.hosting import OwnNode
 from durable.agent.log import EventLog
 from durable.agent.node_directory import NodeDirectory
+from durable.agent.pace import Pace
 from durable.agent.process import ProcessDriver
 from durable.authority.connection import Databases
 from durable.failpoints import VARIABLE
@@ -18,19 +19,19 @@ from tests.agent.waiting import eventually
 from tests.authority.world import EAST, TEST, labels, node
 
 
-def run_agent(url: str, state_dir: str, name: str, failpoints: str) -> None:
+def run_agent(url: str, state_dir: str, name: str, failpoints: str, lease: int) -> None:
     """The life of such a process."""
     os.environ[VARIABLE] = failpoints
-    asyncio.run(_run(url, Path(state_dir), name))
+    asyncio.run(_run(url, Path(state_dir), name, Pace(lease_ttl_seconds=lease)))
 
 
-async def _run(url: str, state_dir: Path, name: str) -> None:
+async def _run(url: str, state_dir: Path, name: str, pace: Pace) -> None:
     log = EventLog()
     async with Databases(url) as databases:
         with NodeDirectory(state_dir, NodeId(name)) as directory:
             driver = ProcessDriver(directory.path, EAST, log)
             nodes = OwnNode(node(name, labels=labels(driver="process")))
-            await Agent(databases, EAST, nodes, driver, name=TEST, log=log).run()
+            await Agent(databases, EAST, nodes, driver, name=TEST, log=log, pace=pace).run()
 
 
 class AgentProcesses:
@@ -43,8 +44,8 @@ class AgentProcesses:
         self._state_dir = state_dir
         self._started: list[ForkServerProcess] = []
 
-    def start(self, name: str, failpoints: str = "") -> ForkServerProcess:
-        arguments = (self._url, str(self._state_dir), name, failpoints)
+    def start(self, name: str, failpoints: str = "", *, lease: int = 15) -> ForkServerProcess:
+        arguments = (self._url, str(self._state_dir), name, failpoints, lease)
         child = self._context.Process(target=run_agent, args=arguments)
         child.start()
         self._started.append(child)

@@ -56,6 +56,14 @@ def test_a_lease_runs_on_when_its_session_was_ended_by_another() -> None:
     assert dict(leases.sessions) == {N1: 2}, "the end of an old session ends no new one"
 
 
+def test_an_agent_that_slept_through_its_lease_holds_nothing_though_nobody_told_it() -> None:
+    leases = Leases(trusted_seconds=10)
+    leases.begun({N1: 1}, sent_at=0)
+    assert leases.holds(N1, 9.9)
+    assert not leases.holds(N1, 10)
+    assert not leases.holds(N2, 0)
+
+
 @pytest.mark.parametrize(
     ("code", "order", "state"),
     [

@@ -31,7 +31,7 @@ class Desk:
         self.leases = Leases(trusted_seconds=600)
         self.replicas = Replicas(agents.log, tells_each=False)
         self.session_ended = asyncio.Event()
-        reconciler = Reconciler(self.driver, self.replicas, self.leases)
+        reconciler = Reconciler(self.driver, self.replicas, self.leases, lambda: 0.0)
         self.reporter = Reporter(
             region.databases,
             EAST,

@@ -12,6 +12,7 @@ import pytest
 from durable.agent.node_directory import NodeDirectory
 from durable.failpoints import Failpoint
 from durable.model.ids import NodeId
+from durable.model.intents import ReleaseCause
 from durable.stack_record import StackError
 from tests.agent.agent_process import AgentProcesses, exit_code_of
 from tests.agent.commands import directory_of, lives, number_in, shell
@@ -171,4 +172,46 @@ async def test_a_stop_goes_on_after_its_agent_was_killed(
     processes.start("n1")
 
     await region.until(token, "stopped")
+    assert not lives(pid)
+
+
+async def test_killed_again_and_again_it_never_starts_anything_twice(
+    region: LiveRegion, processes: AgentProcesses, tmp_path: Path
+) -> None:
+    tokens: list[int] = []
+    child = processes.start("n1")
+    for slot in range(4):
+        tokens.append(await region.run(slot, shell(counted(tmp_path))))
+        await eventually("it is begun", directory_of(tmp_path, tokens[-1]).exists)
+        child.kill()
+        await exit_code_of(child)
+        child = processes.start("n1")
+    for token in tokens:
+        await region.until(token, "serving", "failed")
+        if (await region.observed(token))[0] == "serving":
+            await eventually("it has started", lambda token=token: starts(tmp_path, token) > 0)
+        assert starts(tmp_path, token) <= 1
+
+
+async def test_an_agent_that_slept_through_its_lease_stops_what_was_given_away(
+    region: LiveRegion, processes: AgentProcesses, tmp_path: Path
+) -> None:
+    child = processes.start("n1", lease=2)
+    token = await region.run(0, shell(counted(tmp_path), on_disconnect="keep"))
+    await region.until(token, "serving")
+    pid = await number_in(directory_of(tmp_path, token) / "work" / "pid")
+    session = await region.session()
+
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGSTOP)
+
+    async def lease_is_over() -> bool:
+        return await region.session() == 0
+
+    await eventually("the lease is over", lease_is_over)
+    await region.release(token, 0, ReleaseCause.NODE_LOST)
+    assert lives(pid)
+    os.kill(child.pid, signal.SIGCONT)
+
+    await region.until_registered(after=session)
     assert not lives(pid)

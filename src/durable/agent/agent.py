@@ -67,7 +67,7 @@ class Agent:
         self._troubles = Troubles(log)
         self._leases = leases or Leases(pace.trusted_seconds)
         self._replicas = Replicas(log, tells_each=tells_each)
-        self._reconciler = Reconciler(driver, self._replicas, self._leases)
+        self._reconciler = Reconciler(driver, self._replicas, self._leases, clock)
         self._membership = Membership(
             databases, region, self._leases, self._replicas, driver, pace, clock, log
         )

@@ -60,6 +60,14 @@ class Leases:
             self._sessions.pop(node, None)
         return lapsed
 
+    def holds(self, node: NodeId, now: float) -> bool:
+        """Whether the node has a session and a lease at this very moment.
+
+        By the clock, not by who was told: an agent that was suspended wakes up in the middle of
+        what it did, before anybody has noticed that the lease is over.
+        """
+        return node in self._sessions and self._deadlines.get(node, now) > now
+
     def drop(self, node: NodeId) -> None:
         """This agent no longer hosts the node."""
         self._sessions.pop(node, None)

@@ -1,6 +1,6 @@
 """Makes the replicas here equal to what the region assigns: starts, stops, forgets, by token."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from durable.agent.drivers import ENDS, Driver, StopOrder, as_evidence
 from durable.agent.leases import Leases
@@ -15,10 +15,13 @@ NEVER_STARTED = "it was asked to stop before it was started here"
 class Reconciler:
     """Applies assignments in the order of their versions; all starts go through here."""
 
-    def __init__(self, driver: Driver, replicas: Replicas, leases: Leases) -> None:
+    def __init__(
+        self, driver: Driver, replicas: Replicas, leases: Leases, clock: Callable[[], float]
+    ) -> None:
         self._driver = driver
         self._replicas = replicas
         self._leases = leases
+        self._clock = clock
 
     async def apply(self, assignments: Sequence[Assignment], *, is_whole: bool) -> None:
         """Follows what changed; when it is all there is, what it does not name has departed."""
@@ -46,7 +49,8 @@ class Reconciler:
     async def _begin(self, assignment: Assignment) -> Replica | None:
         # Without a lease the region may give the work away at any moment: nothing is begun then.
         # Registration is followed by a whole read, which finds it again.
-        if assignment.observed in ENDS or assignment.node not in self._leases.sessions:
+        has_lease = self._leases.holds(assignment.node, self._clock())
+        if assignment.observed in ENDS or not has_lease:
             return None
         replica = self._replicas.add(assignment)
         if assignment.stop_requested and assignment.observed is None:
