@@ -49,6 +49,7 @@ async def test_an_agent_that_comes_back_takes_up_what_runs(
     agents.process(region, tmp_path)
     token = await region.run(0, shell(counted(tmp_path)))
     await region.until(token, "serving")
+    await eventually("it has started", lambda: starts(tmp_path, token) == 1)
     pid = await number_in(directory_of(tmp_path, token) / "work" / "pid")
     session = await region.session()
 
@@ -84,6 +85,7 @@ async def test_what_died_without_a_word_has_failed_and_is_not_started_again(
     agents.process(region, tmp_path)
     token = await region.run(0, shell(counted(tmp_path)))
     await region.until(token, "serving")
+    await eventually("it has started", lambda: starts(tmp_path, token) == 1)
 
     await agents.end("n1")
     leader = await number_in(directory_of(tmp_path, token) / "pid")
@@ -100,6 +102,7 @@ async def test_a_replica_whose_directory_is_gone_is_not_started_again(
     agents.process(region, tmp_path)
     token = await region.run(0, shell(counted(tmp_path)))
     await region.until(token, "serving")
+    await eventually("it has started", lambda: starts(tmp_path, token) == 1)
 
     await agents.end("n1")
     os.killpg(await number_in(directory_of(tmp_path, token) / "pid"), signal.SIGKILL)
