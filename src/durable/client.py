@@ -15,6 +15,7 @@ import json
 import os
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeVar
 
@@ -30,6 +31,7 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
+from temporalio.service import RPCError
 
 from durable.activities.steps import Admitted
 from durable.asking import ONE_TRY, ask
@@ -39,6 +41,7 @@ from durable.explaining import Explanation, explain
 from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.problems import problems_in
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.value import Value
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.planning import Plan, Planner
 from durable.settings import Settings
@@ -62,6 +65,13 @@ class WaitTimeoutError(TimeoutError):
     def __init__(self, sentence: str, status: WorkloadStatus | None) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class Told(Value):
+    """What a placement said to a message."""
+
+    placement: str
+    answer: str
 
 
 class Durable:
@@ -115,14 +125,19 @@ class Durable:
                 search_attributes=_attributes(wanted),
                 static_summary=f"{wanted.tenant}/{wanted.name}",
             )
-            return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
-                "apply",
-                message,
-                start_workflow_operation=start,
-                id=_update_id(message),
-                result_type=Admitted,
-                rpc_timeout=ONE_TRY,
-            )
+            try:
+                return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
+                    "apply",
+                    message,
+                    start_workflow_operation=start,
+                    id=_update_id(message),
+                    result_type=Admitted,
+                    rpc_timeout=ONE_TRY,
+                )
+            except RPCError:
+                with suppress(Exception):
+                    await start.workflow_handle()  # it keeps the same error, which nobody reads
+                raise
 
         return await ask(f"apply {wanted.tenant}/{wanted.name}", send)
 
@@ -147,6 +162,18 @@ class Durable:
         """Stops and releases everything; `wait(..., until="deleted")` tells when it is gone."""
         message = Delete(actor=self.actor, reason=reason, request_id=request_id or _new_id())
         await self._update(tenant, name, "delete", message, str)
+
+    async def tell(self, placement: str, name: str, message: Asked) -> Told:
+        """Sends hold, resume, retry_now, evict or release to a placement, and hears its answer."""
+        handle = self.client.get_workflow_handle(placement)
+
+        async def send() -> str:
+            return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
+                name, message, id=_update_id(message), result_type=str, rpc_timeout=ONE_TRY
+            )
+
+        answer = await ask(f"send {name} to {placement}", send)
+        return Told(placement=placement, answer=answer)
 
     async def place(
         self,

@@ -3,6 +3,7 @@
 Everything is read from the authority, so that it can also be told while Temporal is away.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -13,7 +14,7 @@ from durable.authority.decisions import read_decisions
 from durable.authority.explanation import read_intents
 from durable.authority.requests import read_queue, read_request
 from durable.authority.shapes import list_regions
-from durable.authority.shares import ShareStatus, SlotStatus, read_those_shares
+from durable.authority.shares import SlotStatus, read_those_shares
 from durable.authority.workloads import Admission, read_workload
 from durable.explained_attempt import AttemptAccount, explain_attempt
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
@@ -118,7 +119,7 @@ async def explain(
         workload=workload,
         generation=wanted,
         current_generation=admitted.generation,
-        spec=next((one.spec for one in asker.requests if one.spec), admitted.spec),
+        spec=admitted.spec if wanted == admitted.generation else asker.spec or admitted.spec,
         deleting=admitted.deleting,
         ended=admitted.deleted,
         regions=found,
@@ -142,7 +143,8 @@ class _Asker:
         self._generation = generation
         self._slot = slot
         self._attempt = attempt
-        self.requests: list[RequestRow] = []
+        # What an older generation ran, as its requests tell.
+        self.spec: WorkloadSpec | None = None
 
     async def region(self, region: RegionId) -> RegionAccount | None:
         """This region's account, or nothing if it has no part in it."""
@@ -151,7 +153,7 @@ class _Asker:
         is_current = self._generation == self._admitted.generation
         slots = self._admitted.share.get(region, ()) if is_current else ()
         if request is not None:
-            self.requests.append(request)
+            self.spec = request.spec
             slots = slots or request.slots
         if self._slot is not None:
             slots = tuple(slot for slot in slots if slot == self._slot)
@@ -169,7 +171,7 @@ class _Asker:
             queue=queue,
             attempts=tuple([await self._attempt_of(one) for one in decisions]),
             bindings=tuple(_slot_account(one) for one in standing),
-            condition=_condition(share, slots, queue),
+            condition=_condition(standing, slots, queue),
             owner=_owner(standing, queue),
         )
 
@@ -247,10 +249,10 @@ def _slot_account(one: SlotStatus) -> SlotAccount:
     )
 
 
-def _condition(share: ShareStatus, slots: Sequence[int], queue: QueueAccount | None) -> str:
-    counts: dict[str, int] = {}
-    for one in share.slots:
-        counts[one.state] = counts.get(one.state, 0) + 1
+def _condition(
+    standing: Sequence[SlotStatus], slots: Sequence[int], queue: QueueAccount | None
+) -> str:
+    counts = Counter(one.state.value for one in standing)
     parts = [f"{count} {state}" for state, count in sorted(counts.items())]
     if queue is not None and queue.waiting:
         parts.append(f"{queue.waiting} waiting")

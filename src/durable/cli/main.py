@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 
 from durable.authority.errors import AuthorityError
-from durable.cli import agent, audit, database, demo, fleet, promises, stack, worker, workloads
+from durable.cli import (
+    agent,
+    audit,
+    database,
+    demo,
+    explained,
+    fleet,
+    listing,
+    planned,
+    promises,
+    replica_logs,
+    sending,
+    stack,
+    worker,
+    workloads,
+)
 from durable.cli.manifest import ManifestError
 from durable.cli.output import print_error, print_traceback, print_unknown_error
 from durable.model.refusal import RefusedError
@@ -28,8 +43,14 @@ app.command("promises")(promises.promises)
 app.command("apply")(workloads.apply)
 app.command("scale")(workloads.scale)
 app.command("delete")(workloads.delete)
+app.command("plan")(planned.plan)
+app.command("explain")(explained.explain_workload)
+app.command("queue")(listing.queue)
+app.command("logs")(replica_logs.logs)
+app.command("send")(sending.send)
 app.command("worker")(worker.worker)
 app.command("agent")(agent.agent)
+app.add_typer(listing.app, name="get")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(audit.app, name="audit")
 

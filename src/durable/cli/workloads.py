@@ -188,9 +188,7 @@ def _request_id(prefix: str | None, name: str) -> str:
         ) from None
 
 
-def _row(
-    manifest: WorkloadManifest, admitted: Admitted, status: WorkloadStatus | None
-) -> Applied:
+def _row(manifest: WorkloadManifest, admitted: Admitted, status: WorkloadStatus | None) -> Applied:
     return Applied(
         workload=_key(manifest),
         kind=manifest.spec.kind,

@@ -1,0 +1,93 @@
+"""`durable plan`: where workloads would go and why, without changing anything."""
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from durable.authority.connection import Databases
+from durable.cli.authority import with_authority
+from durable.cli.options import AsJson, StateDir
+from durable.cli.output import print_json, progress, results
+from durable.cli.workload_files import Files, load_workloads
+from durable.model.refusal import RefusedError
+from durable.planning import Action, Plan, Planner, RegionPlan
+from durable.scheduling.proposal import Assignment
+
+SLOTS_SHOWN = 6
+
+
+def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Show what an apply would do now; each workload is planned on what those before it leave."""
+    manifests = load_workloads(file)
+
+    async def work(databases: Databases) -> tuple[list[Plan], list[str]]:
+        planner = Planner(databases)
+        plans: list[Plan] = []
+        refusals: list[str] = []
+        for manifest in manifests:
+            try:
+                plans.append(await planner.plan(manifest))
+            except RefusedError as error:
+                refusals.append(f"{manifest.tenant}/{manifest.name} would be refused: {error}")
+        return plans, refusals
+
+    plans, refusals = with_authority(state_dir, work)
+    if as_json:
+        shown = [one.model_dump(mode="json") for one in plans]
+        print_json({"plans": shown, "refusals": refusals})
+    else:
+        for one in plans:
+            print_plan(one)
+    for refusal in refusals:
+        progress.print(f"[bold red]Error:[/] {escape(refusal)}")
+    if refusals:
+        raise typer.Exit(1)
+
+
+def print_plan(plan: Plan) -> None:
+    """One workload's plan as people read it."""
+    title = f"{plan.tenant}/{plan.workload}: {plan.action}, generation {plan.generation}"
+    table = Table("Region", "Keeps", "Places", "Stops", "Waits", box=box.SIMPLE, title=title)
+    table.title_justify = "left"
+    for region in plan.regions:
+        table.add_row(
+            region.region,
+            _nodes(region.keeps),
+            _nodes(region.places),
+            _nodes(region.stops),
+            str(len(region.waits)) if region.waits else "",
+        )
+    results.print(table)
+    for region in plan.regions:
+        for line in _why(region):
+            results.print(f"  {escape(line)}")
+    if plan.action is Action.NOTHING and not any(r.places or r.waits for r in plan.regions):
+        results.print("  Applying it changes nothing.")
+
+
+def _why(region: RegionPlan) -> list[str]:
+    evidence = region.evidence
+    if evidence is None:
+        return []
+    lines = [
+        f"{region.region}: {evidence.feasible:,} of {evidence.nodes:,} nodes could take it"
+        f" (policy {evidence.policy_revision}, version {evidence.cache_version})"
+    ]
+    if evidence.rejections:
+        lines.append(f"{region.region}: refused by {region.filtered}")
+    if evidence.candidates:
+        best = evidence.candidates[0]
+        scores = ", ".join(f"{name} {value:g}" for name, value in best.scores.items() if value)
+        lines.append(f"{region.region}: best is {best.node} with {best.total:g} ({scores})")
+    if region.pending is not None:
+        lines.append(f"{region.region}: waits: {region.pending}")
+    return lines
+
+
+def _nodes(placed: tuple[Assignment, ...]) -> str:
+    if not placed:
+        return ""
+    shown = ", ".join(f"{one.slot} on {one.node}" for one in placed[:SLOTS_SHOWN])
+    more = f" and {len(placed) - SLOTS_SHOWN} more" if len(placed) > SLOTS_SHOWN else ""
+    return f"{len(placed)}: {shown}{more}"
