@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,20 +41,36 @@ def temporal_address() -> Iterator[str]:
         server.wait()
 
 
-@pytest.fixture
-def settings(temporal_address: str, database_url: str, tmp_path: Path) -> Settings:
-    return Settings(
-        state_dir=tmp_path,
-        database_url=database_url,
-        temporal_address=temporal_address,
-        temporal_namespace=f"test-{next(_numbers)}",
-    )
+MakePlane = Callable[[], Awaitable[Plane]]
 
 
 @pytest.fixture
-async def plane(settings: Settings, tmp_path: Path) -> AsyncIterator[Plane]:
-    made = await Plane.make(settings, tmp_path / "faults.yaml")
+async def make_plane(
+    temporal_address: str, new_database: Callable[[], str], tmp_path: Path
+) -> AsyncIterator[MakePlane]:
+    """Makes control planes that know nothing of each other."""
+    made: list[Plane] = []
+
+    async def make() -> Plane:
+        number = next(_numbers)
+        state_dir = tmp_path / f"plane-{number}"
+        state_dir.mkdir()
+        settings = Settings(
+            state_dir=state_dir,
+            database_url=new_database(),
+            temporal_address=temporal_address,
+            temporal_namespace=f"test-{number}",
+        )
+        made.append(await Plane.make(settings, state_dir / "faults.yaml"))
+        return made[-1]
+
     try:
-        yield made
+        yield make
     finally:
-        await made.close()
+        for plane in made:
+            await plane.close()
+
+
+@pytest.fixture
+async def plane(make_plane: MakePlane) -> Plane:
+    return await make_plane()

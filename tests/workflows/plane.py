@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +137,7 @@ class Plane:
         return self
 
     @contextlib.asynccontextmanager
-    async def _agent(self, region: RegionId, delays: Delays) -> Any:
+    async def _agent(self, region: RegionId, delays: Delays) -> AsyncGenerator[None]:
         agent = Agent(
             self.databases,
             region,
@@ -154,6 +154,12 @@ class Plane:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    def background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Runs beside the test, and ends with it."""
+        task = asyncio.create_task(work)
+        self.stack.push_async_callback(_ended, task)
+        return task
 
     async def placement(
         self, name: str = "api", region: RegionId = EAST, generation: int = 1
@@ -179,3 +185,8 @@ class Plane:
 
     async def no_promise_is_broken(self) -> None:
         assert await violations_everywhere(self.databases) == []
+
+
+async def _ended(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

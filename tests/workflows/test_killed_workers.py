@@ -1,0 +1,106 @@
+"""A worker is killed between every two steps, and answers are lost after each commit."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from durable.failpoints import Failpoint
+from durable.model.states import BindingState
+from durable.stack_record import StackError
+from tests.workflows.conftest import MakePlane
+from tests.workflows.plane import Plane, manifest, until
+from tests.workflows.processes import AGENT, WORKER, Process, process
+
+# On the way to serving and back to nothing, in the order in which they are met.
+ADMISSION = (
+    Failpoint.BEFORE_ADMIT_WORKLOAD,
+    Failpoint.AFTER_ADMIT_WORKLOAD,
+    Failpoint.AFTER_ASSIGN_SLOTS,
+    Failpoint.AFTER_OPEN_PLACEMENTS,
+    Failpoint.AFTER_EVICT,
+)
+CLAIMING = (
+    Failpoint.AFTER_DECISION,
+    Failpoint.AFTER_RESERVE,
+    Failpoint.BEFORE_BIND,
+    Failpoint.AFTER_BIND,
+    Failpoint.AFTER_RELEASE,
+)
+STARTING = (
+    Failpoint.BEFORE_ENQUEUE,
+    Failpoint.AFTER_ENQUEUE,
+    Failpoint.BEFORE_START,
+    Failpoint.AFTER_START,
+)
+
+
+async def serves_once(plane: Plane, replicas: int) -> None:
+    """Every slot serves, each has one binding, and nothing else is claimed."""
+    status = await plane.durable.wait("risk", "api", within_seconds=300)
+    assert status.serving == replicas
+    bindings = await plane.bindings()
+    assert {slot for _, slot in bindings} == set(range(replicas))
+    assert {binding.state for binding in bindings.values()} == {BindingState.SERVING}
+    await plane.no_promise_is_broken()
+
+
+async def revive(worker: Process, armed: str) -> None:
+    """Whatever kills the worker, another is started in its place."""
+    while True:
+        await until(lambda: _ended(worker), "the worker dies", seconds=3600)
+        worker.start(armed)
+
+
+async def _ended(worker: Process) -> bool:
+    return worker.exit_code is not None
+
+
+async def insist(ask: Callable[[], Awaitable[object]]) -> None:
+    """As a client that was not answered in time does: sends the same request again."""
+    for _ in range(5):
+        with suppress(StackError):
+            await ask()
+            return
+    raise AssertionError("nobody answered")
+
+
+async def live_through(plane: Plane, points: tuple[Failpoint, ...], fired: Path) -> None:
+    """From apply to serving to deleted, with the worker killed once at each of these points."""
+    await plane.load()
+    armed = ",".join(f"{point}=kill:{fired / point}" for point in points)
+    with process(plane.settings, AGENT), process(plane.settings, WORKER, armed) as worker:
+        reviving = plane.background(revive(worker, armed))
+        await insist(lambda: plane.durable.apply(manifest(replicas=3), request_id="one"))
+        await serves_once(plane, 3)
+        await insist(lambda: plane.durable.delete("risk", "api", request_id="two"))
+        await plane.durable.wait("risk", "api", until="deleted", within_seconds=300)
+        reviving.cancel()
+    assert await plane.bindings() == {}
+    await plane.no_promise_is_broken()
+    assert [point for point in points if not (fired / point).exists()] == []
+
+
+async def test_a_worker_killed_between_any_two_steps_harms_nothing(
+    make_plane: MakePlane, tmp_path: Path
+) -> None:
+    # Most of it is waiting for a dead worker's tasks to time out, so three live through it at once.
+    async with asyncio.TaskGroup() as group:
+        for points in (ADMISSION, CLAIMING, STARTING):
+            group.create_task(live_through(await make_plane(), points, tmp_path))
+
+
+async def test_an_answer_that_is_lost_after_each_commit_changes_nothing(
+    plane: Plane, tmp_path: Path
+) -> None:
+    await plane.load()
+    lost = [p for p in (*ADMISSION, *CLAIMING, *STARTING) if not p.startswith("before")]
+    armed = ",".join(f"{point}=lose:{tmp_path / point}" for point in lost)
+    with process(plane.settings, AGENT), process(plane.settings, WORKER, armed):
+        await plane.durable.apply(manifest(replicas=3), request_id="one")
+        await serves_once(plane, 3)
+        await plane.durable.delete("risk", "api")
+        await plane.durable.wait("risk", "api", until="deleted", within_seconds=300)
+    assert [point for point in lost if not (tmp_path / point).exists()] == []
+    assert await plane.bindings() == {}
+    await plane.no_promise_is_broken()
