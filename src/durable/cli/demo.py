@@ -1,5 +1,6 @@
-"""`durable demo`: starts a stack of its own, shows what it can do so far, and stops it."""
+"""`durable demo`: a stack of its own, the five workloads driven to serving, why, and the end."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -7,30 +8,44 @@ from typing import Annotated
 import typer
 
 from durable.authority.census import take_census
+from durable.authority.connection import Databases
 from durable.authority.invariants import violations_everywhere
 from durable.cli.authority import with_authority
+from durable.cli.explained import print_explanation
 from durable.cli.fleet import load_fleets, print_census
 from durable.cli.manifest import load_manifest
 from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import Steps, print_json, progress, results
 from durable.cli.stack import show_event
+from durable.cli.workload_files import load_workloads
+from durable.cli.workloads import Applied, apply_all, print_applied, refuse_failed
 from durable.embedded.detached import start_detached
 from durable.embedded.shutdown import stop_stack
+from durable.explaining import explain
 from durable.model.fleet import Fleet
-from durable.stack_record import StackError
+from durable.model.workload import WorkloadManifest
+from durable.stack_record import StackError, read_record
 
 OWN_STATE_DIR = Path(".durable/demo")
+WAIT_SECONDS = 120.0
+LOOKS = 150
+LOOK_SECONDS = 0.2
 
 File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to show.")]
+Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run on it.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the stack running at the end.")]
 
 
 def demo(
     file: File = Path("examples/fleet.yaml"),
+    workloads: Workloads = Path("examples/workloads"),
+    keep: Keep = False,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a stack, load a fleet, show it, check every promise, and stop."""
+    """Start a stack, load a fleet, run five workloads on it, explain one, check every promise."""
     fleets = load_manifest(file, Fleet)
+    manifests = load_workloads([workloads])
     settings = load_settings(state_dir)
     if settings.database_url or settings.temporal_address:
         raise StackError(
@@ -41,26 +56,76 @@ def demo(
     place = settings.state_dir if named else OWN_STATE_DIR
     with Steps() as steps:
         start_detached(place, lambda event: show_event(steps, event))
+        kept = False
         try:
-            _show(fleets, place, as_json)
+            _show(fleets, manifests, place, as_json)
+            kept = keep
         finally:
-            stopped = stop_stack(place)
-            progress.print(f"[green]✓[/] Stopped {', '.join(stopped)}")
+            if kept:
+                progress.print(f"Stop it with: .venv/bin/durable down --state-dir {place}")
+            else:
+                stopped = stop_stack(place)
+                progress.print(f"[green]✓[/] Stopped {', '.join(stopped)}")
 
 
-def _show(fleets: list[Fleet], place: Path, as_json: bool) -> None:
+def _show(
+    fleets: list[Fleet], manifests: list[WorkloadManifest], place: Path, as_json: bool
+) -> None:
     load_fleets(fleets, place)
+    with_authority(place, _await_agent)
+    applied = apply_all(manifests, False, WAIT_SECONDS, None, "durable demo", place)
     census = with_authority(place, take_census)
     broken = with_authority(place, violations_everywhere)
+    # The most important one, as what people ask about first.
+    first = max(manifests, key=lambda one: one.spec.priority)
+    why = with_authority(place, lambda databases: explain(databases, first.tenant, first.name))
     if as_json:
-        print_json({"fleet": census.model_dump(mode="json"), "promises_hold": not broken})
+        print_json(
+            {
+                "fleet": census.model_dump(mode="json"),
+                "workloads": [row.model_dump(mode="json") for row in applied],
+                "explanation": why.model_dump(mode="json"),
+                "promises_hold": not broken,
+            }
+        )
     else:
         print_census(census)
+        print_applied(applied)
+        results.print(f"Why {first.tenant}/{first.name} is where it is, in its first region:\n")
+        print_explanation(why.model_copy(update={"regions": why.regions[:1]}))
         results.print(
-            "Every promise of the authority holds."
+            "\nEvery promise of the authority holds."
             if not broken
-            else f"[red]{len(broken)} promises do not hold: see durable promises.[/]"
+            else f"\n[red]{len(broken)} promises do not hold: see durable promises.[/]"
         )
-        results.print("\nTo keep a stack with Temporal's UI: .venv/bin/durable up --detach\n")
+        _print_next(place, applied)
     if broken:
         raise typer.Exit(1)
+    refuse_failed(applied)
+
+
+async def _await_agent(databases: Databases) -> None:
+    """Nodes without an agent take nothing; it finds them within seconds of their declaration."""
+    nodes = live = 0
+    for _ in range(LOOKS):
+        pools = [pool for one in (await take_census(databases)).regions for pool in one.pools]
+        nodes, live = sum(pool.nodes for pool in pools), sum(pool.live for pool in pools)
+        if live >= nodes:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    progress.print(f"[green]✓[/] Simulated agents: {live} of {nodes} nodes alive")
+
+
+def _print_next(place: Path, applied: list[Applied]) -> None:
+    record = read_record(place)
+    ui_url = None if record is None else record.temporal_ui_url
+    name = applied[0].workload if applied else "TENANT/NAME"
+    results.print(f"Temporal UI: {ui_url}, while the stack runs. To keep it and look around:\n")
+    for line in (
+        "demo --keep",
+        f"get workloads --state-dir {place}",
+        f"plan -f examples/workloads --state-dir {place}",
+        f"scale {name} 3 --state-dir {place}",
+        f"explain {name} --state-dir {place}",
+    ):
+        results.print(f"  .venv/bin/durable {line}")

@@ -47,6 +47,7 @@ class Board:
             console=progress,
         )
         self._tasks: dict[Followed, TaskID] = {}
+        self._told: dict[Followed, str] = {}
 
     def __enter__(self) -> Self:
         if progress.is_terminal:
@@ -66,7 +67,10 @@ class Board:
         counts = counts_of(status, followed.until)
         why = f"; waits: {status.waits_for[0]}" if status.waits_for else ""
         if not progress.is_terminal:
-            progress.print(f"{escape(str(followed))}: {counts}{escape(why)}")
+            line = f"{followed}: {counts}{why}"
+            if self._told.get(followed) != line:
+                self._told[followed] = line
+                progress.print(escape(line))
             return
         if followed not in self._tasks:
             words = escape(str(followed))
