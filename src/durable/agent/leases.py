@@ -31,6 +31,10 @@ class Leases:
         """The sessions that stand, as far as the agent knows."""
         return self._sessions
 
+    def by_deadline(self) -> list[tuple[NodeId, int]]:
+        """The sessions, those whose lease ends first in front."""
+        return sorted(self._sessions.items(), key=lambda pair: self._deadlines.get(pair[0], 0.0))
+
     def begun(self, sessions: Mapping[NodeId, int], sent_at: float) -> None:
         self._sessions.update(sessions)
         self.renewed(sessions, sent_at)

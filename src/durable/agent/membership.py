@@ -18,7 +18,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.regions import NodeSpec
 from durable.model.states import ObservedState
 
-MAX_NODES_PER_MESSAGE = 2_000
+MAX_NODES_PER_MESSAGE = 1_000
 
 FENCED = StopOrder(
     reason="its node could not renew its lease, and it asked to stop then",
@@ -102,7 +102,9 @@ class Membership:
 
     async def _renew(self) -> bool:
         """Whether the authority counts some session no longer."""
-        sessions = iter(list(self._leases.sessions.items()))
+        # Whoever is nearest to its end comes first: when time runs out, it is not always the same
+        # nodes that are left.
+        sessions = iter(self._leases.by_deadline())
         lost: dict[NodeId, int] = {}
         while part := dict(islice(sessions, MAX_NODES_PER_MESSAGE)):
             sent_at = self._clock()
