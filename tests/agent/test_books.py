@@ -12,6 +12,7 @@ from durable.agent.outbox import Outbox
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.model.ids import NodeId
 from durable.model.states import ObservedState
+from durable.model.text import PLAIN_TEXT
 
 N1, N2 = NodeId("n1"), NodeId("n2")
 
@@ -89,6 +90,8 @@ def test_any_text_makes_evidence() -> None:
     assert as_evidence("a\nb\x00c\t d") == "a b c d"
     assert len(as_evidence("x" * 10_000)) == 500
     assert as_evidence(" \n") == "nothing was said"
+    for odd in ("e\u0301", "\ud800", "\u200b", "\u212b" * 600):
+        assert PLAIN_TEXT.validate_python(as_evidence(odd))
 
 
 def test_a_cut_log_keeps_its_newest_part(tmp_path: Path) -> None:

@@ -49,20 +49,21 @@ async def test_limits_hold_every_process_of_it(process_region: LiveRegion, tmp_p
     assert printed == ["64", str(512 * 1024), "30", "64"]
 
 
-@pytest.mark.parametrize(
-    ("script", "state", "evidence"),
-    [
-        ("exit 0", "stopped", "exit code 0"),
-        ("exit 3", "failed", "exit code 3"),
-        ("kill -KILL $$", "failed", "SIGKILL"),
-        ("exec /no/such/command", "failed", "exit code 127"),
-    ],
+ENDS = (
+    ("exit 0", "stopped", "exit code 0"),
+    ("exit 3", "failed", "exit code 3"),
+    ("kill -KILL $$", "failed", "SIGKILL"),
+    ("exec /no/such/command", "failed", "exit code 127"),
 )
-async def test_its_end_is_told_by_how_it_ended(
-    process_region: LiveRegion, script: str, state: str, evidence: str
-) -> None:
-    token = await process_region.run(0, shell(script))
-    assert evidence in await process_region.until(token, state)
+
+
+async def test_its_end_is_told_by_how_it_ended(process_region: LiveRegion) -> None:
+    tokens = [
+        await process_region.run(slot, shell(script), generation=slot + 1)
+        for slot, (script, _, _) in enumerate(ENDS)
+    ]
+    for token, (_, state, evidence) in zip(tokens, ENDS, strict=True):
+        assert evidence in await process_region.until(token, state)
 
 
 async def test_a_missing_directory_or_command_fails_with_a_reason(

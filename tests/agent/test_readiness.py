@@ -2,9 +2,6 @@
 
 import socket
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.agent.commands import FOREVER, directory_of, lives, number_in, python, runs
 from tests.agent.region import LiveRegion
@@ -23,15 +20,15 @@ http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), Handler).serve_fo
 """
 
 
-@pytest.mark.parametrize("probe", [{"tcp": {"port": "auto"}}, {"http": {"port": "auto"}}])
 async def test_it_is_ready_only_when_its_port_answers(
-    process_region: LiveRegion, tmp_path: Path, probe: dict[str, Any]
+    process_region: LiveRegion, tmp_path: Path
 ) -> None:
-    token = await process_region.run(0, python(SERVER, readiness=probe))
-    work = directory_of(tmp_path, token) / "work"
-    await process_region.until(token, "running")
-    (work / "open").touch()
-    await process_region.until(token, "serving")
+    for slot, kind in enumerate(("tcp", "http")):
+        spec = python(SERVER, readiness={kind: {"port": "auto"}})
+        token = await process_region.run(slot, spec, generation=slot + 1)
+        await process_region.until(token, "running")
+        (directory_of(tmp_path, token) / "work" / "open").touch()
+        await process_region.until(token, "serving")
 
 
 async def test_it_is_running_again_when_its_probe_fails_again(

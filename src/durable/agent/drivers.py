@@ -1,5 +1,6 @@
 """What an agent asks of whatever runs replicas: start and stop by token, and say what is seen."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -52,6 +53,6 @@ class Driver(Protocol):
 
 
 def as_evidence(text: str) -> str:
-    """Any text as evidence: on one line, without control characters, and not too long."""
+    """Any text as evidence: on one line, in normal form C, printable, and not too long."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return plain[:MAX_LENGTH].strip() or "nothing was said"
+    return unicodedata.normalize("NFC", plain)[:MAX_LENGTH].strip() or "nothing was said"

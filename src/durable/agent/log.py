@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -23,8 +24,10 @@ class EventLog:
         else:
             words = (f"{name}={_word(value)}" for name, value in fields.items())
             line = " ".join([moment, event, *words])
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        # Whoever read the log may be gone; the replicas are not.
+        with suppress(OSError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
 def _word(value: object) -> str:
