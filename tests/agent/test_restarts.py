@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from durable.agent.node_directory import NodeDirectory
-from durable.failpoints import Failpoint
+from durable.failpoints import VARIABLE, Failpoint
 from durable.model.ids import NodeId
 from durable.model.intents import ReleaseCause
 from durable.stack_record import StackError
@@ -123,6 +123,28 @@ async def test_one_node_has_one_agent(tmp_path: Path) -> None:
         pass
     with NodeDirectory(tmp_path, node):
         pass
+
+
+async def test_answers_that_are_lost_cost_nothing_but_another_try(
+    region: LiveRegion, agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = (
+        Failpoint.AFTER_REGISTER,
+        Failpoint.AFTER_SPAWN,
+        Failpoint.BEFORE_OBSERVE,
+        Failpoint.AFTER_OBSERVE,
+    )
+    armed = ",".join(f"{point}=lose:{tmp_path}/lost-{point}" for point in points)
+    monkeypatch.setenv(VARIABLE, armed)
+    agents.process(region, tmp_path)
+
+    token = await region.run(0, shell(counted(tmp_path)))
+
+    await region.until(token, "serving")
+    await eventually("it has started", lambda: starts(tmp_path, token) > 0)
+    assert starts(tmp_path, token) == 1
+    for point in points:
+        await eventually(f"{point} was reached", (tmp_path / f"lost-{point}").exists)
 
 
 # ── by SIGKILL ──────────────────────────────────────────────────────────────────────────────────
