@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from durable.cli.main import execute
+from .terminal import Terminal
 
 FLEET = Path(__file__).parents[2] / "examples" / "fleet.yaml"
 
@@ -26,25 +25,6 @@ tenants:
     grants:
       us-east: {cpu: 12, memory: 32Gi}
 """
-
-
-class Terminal:
-    """Runs commands and keeps what they print."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.stdout = ""
-        self.stderr = ""
-
-    def run(self, *arguments: str) -> int:
-        self._capsys.readouterr()
-        code = execute(list(arguments))
-        self.stdout, self.stderr = self._capsys.readouterr()
-        return code
-
-    def json(self, *arguments: str) -> Any:
-        assert self.run(*arguments, "--json") == 0, self.stderr
-        return json.loads(self.stdout)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from durable.stack_record import is_running, record_path
 
 COMMAND = "from durable.cli.main import run; run()"
 DEADLINE_SECONDS = 100.0
+OURS = ("worker-global", "worker-regions", "agent")
 SRC = Path(__file__).parents[2] / "src"
 
 
@@ -130,6 +131,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
         "Migrate the data",
         "Start Temporal (",
         "Register namespa",
+        "Start the worker",
     ]
 
     status = durable.elsewhere("status", "--json")
@@ -138,7 +140,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
     found = StackStatus.model_validate_json(status.stdout)
     assert found == started
     assert found.healthy
-    assert [part.name for part in found.parts] == ["postgres", "temporal"]
+    assert [part.name for part in found.parts] == ["postgres", "temporal", *OURS]
     assert all(part.healthy and part.pid for part in found.parts)
 
     shown = durable("status")
@@ -152,7 +154,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
 
     down = durable("down")
     assert down.code == 0
-    assert down.stdout == "Stopped postgres, temporal, supervisor.\n"
+    assert down.stdout == f"Stopped postgres, temporal, {', '.join(OURS)}, supervisor.\n"
     assert nothing_left(durable)
 
     second = durable("down")
@@ -213,8 +215,9 @@ def test_servers_of_others_are_used_and_left_alone(durable: Durable, scratch: Pa
         assert [(part.name, part.ours) for part in found.parts] == [
             ("postgres", False),
             ("temporal", False),
+            *((name, True) for name in OURS),
         ]
-        assert down.stdout == "Stopped supervisor.\n"
+        assert down.stdout == f"Stopped {', '.join(OURS)}, supervisor.\n"
         assert temporal.is_ready()
         postgres.ensure_database("theirs")
     finally:
@@ -230,7 +233,8 @@ def test_a_supervisor_that_was_killed_is_cleaned_up_by_down(durable: Durable) ->
 
     down = durable("down")
 
-    assert down.stdout == "Stopped temporal, postgres.\n"
+    # The workers end first, while what they work with still answers.
+    assert down.stdout == f"Stopped {', '.join(reversed(OURS))}, temporal, postgres.\n"
     assert nothing_left(durable)
 
 

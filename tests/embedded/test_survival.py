@@ -24,6 +24,7 @@ from .waiting import Waiting
 
 WORKFLOW_ID = "waiting"
 TASK_QUEUE = "survival"
+OURS = ("worker-global", "worker-regions", "agent")
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_the_supervisor_starts_a_killed_child_again(state_dir: Path) -> None:
     commit_a_row(state_dir)
     asyncio.run(say_a_word(state_dir))
 
-    for victim in ("postgres", "temporal"):
+    for victim in ("postgres", "temporal", "worker-global"):
         kill_and_wait(state_dir, victim)
 
     check_survivors(state_dir)
@@ -148,11 +149,14 @@ def test_up_recovers_a_directory_whose_supervisor_was_killed(state_dir: Path) ->
     kill(state_dir, "supervisor")
     after_one = start(state_dir)
     orphans = [process for part in before.parts if (process := part.process)]
-    kill(state_dir, "supervisor", "postgres", "temporal")
+    kill(state_dir, "supervisor", "postgres", "temporal", *OURS)
     after_all = start(state_dir)
 
-    assert any("Stopped of it: temporal and postgres" in note for note in after_one), after_one
-    assert len(orphans) == 2
+    first_to_last = (*reversed(OURS), "temporal", "postgres")
+    assert any(f"Stopped of it: {' and '.join(first_to_last)}" in note for note in after_one), (
+        after_one
+    )
+    assert len(orphans) == 2 + len(OURS)
     assert not any(is_alive(orphan) for orphan in orphans)
     assert any("Stopped of it: nothing, all had ended" in note for note in after_all), after_all
     check_survivors(state_dir)

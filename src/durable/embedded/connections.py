@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ESTABLISHED = "01"
+DATABASE_PORT = 5432
 
 
 def is_connected(pid: int, port: int) -> bool:
@@ -21,6 +23,10 @@ def is_connected(pid: int, port: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         # A descriptor or the process itself went away while we looked.
         return False
+
+
+def port_of(database_url: str) -> int:
+    return urlsplit(database_url).port or DATABASE_PORT
 
 
 def _inodes(port: int) -> set[str]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from durable.embedded.child import Child
-from durable.embedded.connections import is_connected
+from durable.embedded.connections import is_connected, port_of
+from durable.embedded.controllers_health import (
+    AGENT,
+    GLOBAL_WORKER,
+    REGIONAL_WORKER,
+    unserved,
+)
 from durable.settings import Settings, variable
 from durable.signals.names import GLOBAL_QUEUE
-
-GLOBAL_WORKER = "worker-global"
-REGIONAL_WORKER = "worker-regions"
-AGENT = "agent"
-DATABASE_PORT = 5432
 
 _COMMANDS = {
     GLOBAL_WORKER: ("worker", "--global"),
@@ -36,17 +37,28 @@ def controllers(
 ) -> list[Child]:
     """How to run them, in the order in which the stack starts them."""
     environment = _environment(settings, directory.parent, database_url, temporal_address)
-    database = urlsplit(database_url).port or DATABASE_PORT
-    temporal = int(temporal_address.rpartition(":")[2])
-    # Before these connections a process has only loaded its code; right after them it takes work.
-    needed = {GLOBAL_WORKER: (temporal,), REGIONAL_WORKER: (temporal, database), AGENT: (database,)}
+    database, temporal = port_of(database_url), int(temporal_address.rpartition(":")[2])
+
+    def polls(pid: int) -> bool:
+        # Until it is connected there is no use in asking Temporal, which costs more.
+        return is_connected(pid, temporal) and not asyncio.run(
+            unserved(settings, temporal_address, [GLOBAL_QUEUE], pid)
+        )
+
+    # Regions come and go, and one that is out of reach must not keep the stack from starting: who
+    # serves them is ready when it has reached what it works with; `durable status` tells the rest.
+    ready: dict[str, Callable[[int], bool]] = {
+        GLOBAL_WORKER: polls,
+        REGIONAL_WORKER: lambda pid: is_connected(pid, temporal) and is_connected(pid, database),
+        AGENT: lambda pid: is_connected(pid, database),
+    }
     return [
         Child(
             name=name,
             argv=(sys.executable, "-m", "durable.cli", *command),
             environment=environment,
             directory=directory,
-            ready=lambda pid, ports=needed[name]: all(is_connected(pid, port) for port in ports),
+            ready=ready[name],
         )
         for name, command in _COMMANDS.items()
     ]

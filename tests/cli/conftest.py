@@ -1,0 +1,85 @@
+"""One whole control plane for the tests that only use it: servers, workers, a simulated agent."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from durable.embedded.detached import start_detached
+from durable.embedded.shutdown import stop_stack
+
+from .terminal import Terminal
+
+FLEET = """
+regions:
+  - id: north
+    zones: [n1, n2]
+    pools:
+      - {name: one, zone: n1, count: 3, capacity: {cpu: 8, memory: 32Gi}}
+      - {name: two, zone: n2, count: 3, capacity: {cpu: 8, memory: 32Gi}}
+  - id: south
+    zones: [s1]
+    pools:
+      - {name: one, zone: s1, count: 3, capacity: {cpu: 8, memory: 32Gi}}
+      - {name: kept, zone: s1, count: 1, capacity: {cpu: 4, memory: 8Gi},
+         taints: [{key: for, value: nobody, effect: no-schedule}]}
+tenants:
+  - id: shop
+    hard: {cpu: 90, memory: 400Gi}
+    grants:
+      north: {cpu: 44, memory: 180Gi}
+      south: {cpu: 24, memory: 90Gi}
+"""
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[Path]:
+    """The state directory of a stack that runs for all tests that ask for it."""
+    for name in [name for name in os.environ if name.startswith("DURABLE_")]:
+        del os.environ[name]
+    # Unlike tmp_path: every pytest that starts closes that one to PostgreSQL's system user.
+    with tempfile.TemporaryDirectory(prefix="durable-test-") as folder:
+        state_dir = Path(folder) / "state"
+        start_detached(state_dir, lambda _: None)
+        try:
+            yield state_dir
+        finally:
+            stop_stack(state_dir)
+
+
+@pytest.fixture(scope="session")
+def fleet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
+    path.write_text(FLEET)
+    return path
+
+
+@pytest.fixture
+def at_plane(
+    plane: Path,
+    fleet_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Terminal:
+    """A terminal at that stack, whose fleet is loaded; loading it again changes nothing."""
+    monkeypatch.setenv("DURABLE_STATE_DIR", str(plane))
+    monkeypatch.setenv("COLUMNS", "200")
+    terminal = Terminal(capsys)
+    assert terminal.run("fleet", "load", "-f", str(fleet_file)) == 0, terminal.stderr
+    return terminal
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a manifest and answers its path."""
+
+    def to_file(text: str) -> str:
+        path = tmp_path / "workload.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return to_file

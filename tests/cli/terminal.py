@@ -1,0 +1,40 @@
+"""Commands as a person types them, in this process, with what they print."""
+
+import json
+from typing import Any
+
+import pytest
+
+from durable.cli.main import execute
+
+
+class Terminal:
+    """Runs commands and keeps what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.stdout = ""
+        self.stderr = ""
+
+    def run(self, *arguments: str) -> int:
+        self._capsys.readouterr()
+        code = execute(list(arguments))
+        self.stdout, self.stderr = self._capsys.readouterr()
+        return code
+
+    def json(self, *arguments: str) -> Any:
+        assert self.run(*arguments, "--json") == 0, self.stderr
+        return json.loads(self.stdout)
+
+    def refused(self, *arguments: str) -> str:
+        """The sentence of a refusal, which is all that is printed, and on stderr."""
+        assert self.run(*arguments) == 1, (self.stdout, self.stderr)
+        assert self.stdout == ""
+        assert "Traceback" not in self.stderr
+        return self.stderr
+
+    def wrong(self, *arguments: str) -> str:
+        """What is said of wrong usage or input."""
+        assert self.run(*arguments) == 2, (self.stdout, self.stderr)
+        assert "Traceback" not in self.stderr
+        return self.stderr

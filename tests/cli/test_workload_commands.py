@@ -1,0 +1,195 @@
+"""`apply`, `plan`, `scale`, `delete` and `send` on a control plane that really runs."""
+
+import json
+from typing import Any
+
+import pytest
+
+from .conftest import Write
+from .terminal import Terminal
+
+
+def service(name: str, replicas: int = 2, cpu: str = "1", more: str = "") -> str:
+    return (
+        f"tenant: shop\nname: {name}\nspec:\n  replicas: {replicas}\n"
+        f"  resources: {{cpu: {cpu}, memory: 1Gi}}\n{more}"
+    )
+
+
+def everything(at_plane: Terminal) -> Any:
+    """What an authority remembers of changes: versions, the audit's heads, workloads."""
+    return (
+        at_plane.json("get", "regions"),
+        at_plane.json("audit", "head"),
+        at_plane.json("get", "workloads", "--ended"),
+    )
+
+
+def test_a_service_is_applied_until_it_serves_and_again_changes_nothing(
+    at_plane: Terminal, write: Write
+) -> None:
+    path = write(service("web", 3))
+    [first] = at_plane.json("apply", "-f", path)["workloads"]
+    assert (first["workload"], first["phase"], first["generation"]) == ("shop/web", "serving", 1)
+    assert sum(first["regions"].values()) == 3
+    assert "shop/web: " in at_plane.stderr
+    assert "3 serving of 3" in at_plane.stderr
+
+    before = everything(at_plane)
+    [again] = at_plane.json("apply", "-f", path)["workloads"]
+    assert (again["phase"], again["generation"]) == ("serving", 1)
+    assert everything(at_plane) == before
+
+    assert at_plane.run("apply", "-f", path) == 0
+    assert "3 serving of 3" in at_plane.stdout
+
+
+def test_a_plan_says_where_and_why_and_changes_nothing(at_plane: Terminal, write: Write) -> None:
+    path = write(service("planned", 4))
+    before = everything(at_plane)
+    [new] = at_plane.json("plan", "-f", path)["plans"]
+    assert everything(at_plane) == before
+    assert (new["action"], new["generation"]) == ("create", 1)
+    places = {region["region"]: region["places"] for region in new["regions"]}
+    assert sum(map(len, places.values())) == 4
+    south = next(region for region in new["regions"] if region["region"] == "south")
+    assert south["filtered"] == "1 of 4 nodes: 1 taint for=nobody"
+    assert south["evidence"]["candidates"]
+
+    at_plane.json("apply", "-f", path)
+    before = everything(at_plane)
+    [same] = at_plane.json("plan", "-f", path)["plans"]
+    assert same["action"] == "no change"
+    assert sum(len(region["keeps"]) for region in same["regions"]) == 4
+    assert not any(region["places"] or region["stops"] for region in same["regions"])
+    assert at_plane.run("plan", "-f", path) == 0
+    assert "Applying it changes nothing." in at_plane.stdout
+
+    [less] = at_plane.json("plan", "-f", write(service("planned", 2)))["plans"]
+    assert less["action"] == "change the size or the shares"
+    assert sum(len(region["stops"]) for region in less["regions"]) == 2
+    [other] = at_plane.json("plan", "-f", write(service("planned", 4, cpu="2")))["plans"]
+    assert (other["action"], other["generation"]) == ("roll out a new generation", 2)
+    assert sum(len(region["places"]) for region in other["regions"]) == 4
+    assert everything(at_plane) == before
+
+
+def test_what_would_be_refused_is_refused_in_a_plan_as_well(
+    at_plane: Terminal, write: Write
+) -> None:
+    path = write(service("huge", 1, cpu="64"))
+    before = everything(at_plane)
+    assert at_plane.run("plan", "-f", path, "--json") == 1
+    [planned] = json.loads(at_plane.stdout)["refusals"]
+    applied = at_plane.refused("apply", "-f", path)
+    assert "shop/huge would be refused: " in planned
+    assert "64 cpu" in planned
+    assert "64 cpu" in applied
+    assert "Nothing was applied." in applied
+    assert everything(at_plane) == before
+
+
+def test_all_documents_are_checked_before_the_first_is_sent(
+    at_plane: Terminal, write: Write
+) -> None:
+    path = write(service("fine") + "---\n" + service("wrong", replicas=-1))
+    said = at_plane.wrong("apply", "-f", path)
+    assert f"{path}:10: document 2, field spec.replicas: " in said
+    assert "shop/fine" not in str(everything(at_plane))
+    twice = write(service("fine") + "---\n" + service("fine"))
+    assert "declared twice" in at_plane.wrong("apply", "-f", twice)
+    assert "no such file" in at_plane.wrong("apply", "-f", "missing.yaml")
+
+
+def test_a_refused_document_stops_and_says_what_was_applied(
+    at_plane: Terminal, write: Write
+) -> None:
+    foreign = service("nobodys").replace("tenant: shop", "tenant: nobody")
+    path = write(service("before", 1) + "---\n" + foreign + "---\n" + service("after"))
+    said = at_plane.refused("apply", "-f", path)
+    assert "nobody/nobodys was refused: " in said
+    assert "Applied before it: shop/before." in said
+    names = [row["workload"] for row in at_plane.json("get", "workloads")["workloads"]]
+    assert "shop/before" in names
+    assert "shop/after" not in names
+
+
+def test_a_request_id_counts_once(at_plane: Terminal, write: Write) -> None:
+    path = write(service("once", 1))
+    asked = ("--request-id", "deploy-7", "--no-wait")
+    first = at_plane.json("apply", "-f", path, *asked)
+    assert at_plane.json("apply", "-f", path, *asked) == first
+    other = at_plane.refused("apply", "-f", write(service("once", 2)), *asked)
+    assert "was used for something else" in other
+    assert "--request-id" in at_plane.wrong("apply", "-f", path, "--request-id", "no spaces")
+
+
+def test_a_workload_is_scaled_and_deleted(at_plane: Terminal, write: Write) -> None:
+    at_plane.json("apply", "-f", write(service("sized", 1)))
+    scaled = at_plane.json("scale", "shop/sized", "3")
+    assert (scaled["phase"], scaled["generation"]) == ("serving", 1)
+    assert scaled["status"]["serving"] == 3
+    assert at_plane.json("delete", "shop/sized") == {"workload": "shop/sized", "gone": True}
+    rows = at_plane.json("get", "workloads", "--tenant", "shop")["workloads"]
+    assert "shop/sized" not in [row["workload"] for row in rows]
+    ended = at_plane.json("get", "workloads", "--ended")["workloads"]
+    assert "shop/sized" in [row["workload"] for row in ended]
+    assert "shop/sized" in at_plane.refused("delete", "shop/sized")
+
+
+def test_a_job_is_followed_until_it_is_complete(at_plane: Terminal, write: Write) -> None:
+    job = service("batch", 2, more="  kind: job\n")
+    [row] = at_plane.json("apply", "-f", write(job))["workloads"]
+    assert row["phase"] == "complete"
+    assert row["status"]["completed"] == 2
+
+
+@pytest.mark.parametrize("name", ["web", "shop/", "/web", "shop/web/1", "Shop/web", "shop/we b"])
+@pytest.mark.parametrize("command", [("delete",), ("explain",), ("scale",)])
+def test_a_name_in_the_wrong_form_is_wrong_usage(
+    at_plane: Terminal, name: str, command: tuple[str, ...]
+) -> None:
+    number = ("3",) if command == ("scale",) else ()
+    assert "TENANT/NAME" in at_plane.wrong(*command, name, *number)
+
+
+def test_unknown_names_and_impossible_numbers_change_nothing(at_plane: Terminal) -> None:
+    before = everything(at_plane)
+    for command in (("scale", "shop/none", "2"), ("delete", "shop/none"), ("explain", "shop/none")):
+        assert "shop/none" in at_plane.refused(*command)
+    for number in ("-1", "10001", "two"):
+        at_plane.wrong("scale", "shop/web", "--", number)
+    assert everything(at_plane) == before
+
+
+def test_who_waits_is_in_the_queue_with_a_reason(at_plane: Terminal, write: Write) -> None:
+    # Every region has a node that could hold one, but not so many of them.
+    path = write(service("waits", 20, cpu="4"))
+    late = at_plane.refused("apply", "-f", path, "--timeout", "3")
+    assert "durable explain shop/waits" in late
+    waiting = [row for row in at_plane.json("queue")["queue"] if row["workload"] == "waits"]
+    assert waiting
+    assert all(row["position"] >= 1 and row["pending_reason"] for row in waiting)
+    assert at_plane.run("queue", "--region", "north") == 0
+    told = at_plane.json("explain", "shop/waits")
+    assert any(region["queue"]["pending_reason"] for region in told["regions"])
+    at_plane.json("delete", "shop/waits")
+    assert "there is no region" in at_plane.refused("queue", "--region", "west").lower()
+
+
+def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Write) -> None:
+    at_plane.json("apply", "-f", write(service("held", 2)))
+    held = at_plane.json("send", "shop/held", "hold", "--reason", "INC-1")["answers"]
+    assert [answer["placement"] for answer in held] == [
+        "placement/shop/held/g1/north",
+        "placement/shop/held/g1/south",
+    ]
+    one = held[0]["placement"]
+    assert at_plane.run("send", one, "resume", "--reason", "INC-1") == 0
+    assert f"{one}: " in at_plane.stdout
+    at_plane.refused("send", "placement/shop/held/g9/north", "hold", "--reason", "INC-1")
+    at_plane.refused("send", "shop/none", "hold", "--reason", "INC-1")
+    at_plane.wrong("send", "shop/held", "explode", "--reason", "INC-1")
+    at_plane.wrong("send", "shop/held", "hold")
+    at_plane.wrong("send", "shop/held", "hold", "--reason", " ")
+    at_plane.wrong("send", "shop/held", "hold", "--reason", "x", "--slot", "1")
