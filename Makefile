@@ -23,7 +23,7 @@ $(STAMP): requirements.lock pyproject.toml
 setup: $(STAMP) ## Install everything into .venv, and nothing else
 
 .PHONY: demo
-demo: $(STAMP) ## Start the stack, load examples/fleet.yaml, show it, stop
+demo: $(STAMP) ## Start everything, drive five workloads to serving, explain one, stop
 	@$(BIN)/durable demo
 
 .PHONY: check

@@ -17,6 +17,7 @@ from tests.compose_specification import Compose, interpolate, read_compose
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docker-compose.yml"
+OURS = ("worker-global", "worker-regions", "agent")
 PASSWORDS = {
     "TEMPORAL_DB_PASSWORD": "one",
     "AUTHORITY_DB_PASSWORD": "two",
@@ -39,6 +40,7 @@ def test_images_are_the_ones_that_were_tried_and_none_floats(compose: Compose) -
         "temporal-ui": "temporalio/ui:2.54.1",
         "authority-postgres": "postgres:18",
         "authority-migrate": f"durable:{project()['version']}",
+        **dict.fromkeys(OURS, f"durable:{project()['version']}"),
         "prometheus": "prom/prometheus:v3.5.0",
         "grafana": "grafana/grafana:12.4.0",
     }
@@ -119,6 +121,22 @@ def test_the_two_databases_share_neither_password_nor_host(compose: Compose) -> 
     assert url == "postgresql://durable:two@authority-postgres:5432/durable"
     settings = Settings.from_environment({"DURABLE_DATABASE_URL": url})
     assert settings.require_database_url() == url
+
+
+def test_our_own_processes_are_commands_that_exist_and_reach_both_servers(
+    compose: Compose,
+) -> None:
+    for name in OURS:
+        service = compose.services[name]
+        settings = Settings.from_environment(service.environment)
+        assert settings.require_temporal_address() == "temporal:7233"
+        assert settings.temporal_namespace == "durable"
+        assert "authority-postgres:5432" in settings.require_database_url()
+        assert service.command is not None
+        assert service.healthcheck is not None
+        for command in (service.command, service.healthcheck.test[1:]):
+            assert command[0] in project()["scripts"]
+            assert execute([*command[1:], "--help"]) == 0
 
 
 def test_the_migration_command_migrates(
