@@ -37,7 +37,8 @@ from durable.activities.steps import Admitted
 from durable.asking import ONE_TRY, ask
 from durable.authority.connection import Databases
 from durable.cluster import connect
-from durable.explaining import Explanation, explain
+from durable.explained_values import Explanation
+from durable.explaining import explain
 from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.problems import problems_in
 from durable.model.refusal import RefusalCode, RefusedError

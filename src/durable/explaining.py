@@ -3,83 +3,33 @@
 Everything is read from the authority, so that it can also be told while Temporal is away.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-
-from pydantic import AwareDatetime
 
 from durable.authority.connection import Databases
 from durable.authority.decisions import read_decisions
 from durable.authority.explanation import read_intents
 from durable.authority.requests import read_queue, read_request
 from durable.authority.shapes import list_regions
-from durable.authority.shares import SlotStatus, read_those_shares
+from durable.authority.shares import read_those_shares
 from durable.authority.workloads import Admission, read_workload
 from durable.explained_attempt import AttemptAccount, explain_attempt
-from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.explained_values import (
+    Explanation,
+    QueueAccount,
+    RegionAccount,
+    condition_of,
+    owner_of,
+    slot_account,
+)
+from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.records import Decision
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.request import RequestRow
-from durable.model.states import BindingState, RequestState
-from durable.model.value import Value
+from durable.model.states import RequestState
 from durable.model.workload import WorkloadSpec
-from durable.signals.status import Owner
 
 ATTEMPTS_TOLD = 5
-
-
-class SlotAccount(Value):
-    """Where one slot is now, and who moves it next."""
-
-    slot: Slot
-    node: NodeId
-    state: BindingState
-    attempt: int
-    token: int
-    since: AwareDatetime
-    evidence: str
-    owner: Owner
-
-
-class QueueAccount(Value):
-    """The wait for a place: since when, for how long, and what for."""
-
-    state: RequestState
-    waiting: int
-    pending_reason: str | None
-    enqueued_at: AwareDatetime
-    # Until the newest decision that placed something; while something waits, until now.
-    queue_seconds: float
-    position: int | None
-    attempts: int
-    next_retry_at: AwareDatetime | None
-    deadline: AwareDatetime
-
-
-class RegionAccount(Value):
-    """One region's share of the generation."""
-
-    region: RegionId
-    slots: tuple[Slot, ...]
-    queue: QueueAccount | None
-    attempts: tuple[AttemptAccount, ...]
-    bindings: tuple[SlotAccount, ...]
-    condition: str
-    owner: Owner
-
-
-class Explanation(Value):
-    """A workload's generation, region by region."""
-
-    tenant: TenantId
-    workload: WorkloadName
-    generation: Generation
-    current_generation: Generation
-    spec: WorkloadSpec
-    deleting: bool
-    ended: bool
-    regions: tuple[RegionAccount, ...]
 
 
 async def explain(
@@ -170,9 +120,9 @@ class _Asker:
             slots=tuple(slots),
             queue=queue,
             attempts=tuple([await self._attempt_of(one) for one in decisions]),
-            bindings=tuple(_slot_account(one) for one in standing),
-            condition=_condition(standing, slots, queue),
-            owner=_owner(standing, queue),
+            bindings=tuple(slot_account(one) for one in standing),
+            condition=condition_of(standing, slots, queue),
+            owner=owner_of(standing, queue),
         )
 
     async def _decisions(self, region: RegionId) -> list[Decision]:
@@ -234,49 +184,3 @@ def _asked(decision: Decision) -> Sequence[int]:
     wish = decision.evidence.get("wish")
     slots = wish.get("slots") if isinstance(wish, dict) else None
     return [slot for slot in slots if isinstance(slot, int)] if isinstance(slots, list) else []
-
-
-def _slot_account(one: SlotStatus) -> SlotAccount:
-    return SlotAccount(
-        slot=one.slot,
-        node=one.node,
-        state=one.state,
-        attempt=one.attempt,
-        token=one.token,
-        since=one.since,
-        evidence=one.evidence,
-        owner=_owner_of(one),
-    )
-
-
-def _condition(
-    standing: Sequence[SlotStatus], slots: Sequence[int], queue: QueueAccount | None
-) -> str:
-    counts = Counter(one.state.value for one in standing)
-    parts = [f"{count} {state}" for state, count in sorted(counts.items())]
-    if queue is not None and queue.waiting:
-        parts.append(f"{queue.waiting} waiting")
-    return f"{', '.join(parts) or 'nothing placed'} of {len(slots)}"
-
-
-def _owner(standing: Sequence[SlotStatus], queue: QueueAccount | None) -> Owner:
-    if queue is not None and queue.state is RequestState.PENDING:
-        return Owner.SCHEDULER
-    if queue is not None and queue.state is RequestState.TIMED_OUT:
-        return Owner.OPERATOR
-    owners = [_owner_of(one) for one in standing]
-    return next((owner for owner in owners if owner is not Owner.NOBODY), Owner.NOBODY)
-
-
-def _owner_of(slot: SlotStatus) -> Owner:
-    match slot.state:
-        case BindingState.BOUND:
-            return Owner.AUTHORITY
-        case BindingState.STARTING | BindingState.RUNNING | BindingState.READY:
-            return Owner.AGENT
-        case BindingState.UNKNOWN:
-            return Owner.AGENT
-        case BindingState.FAILED | BindingState.STOPPED:
-            return Owner.SCHEDULER
-        case BindingState.SERVING | BindingState.RELEASED:
-            return Owner.AGENT if slot.stop_requested else Owner.NOBODY

@@ -1,4 +1,4 @@
-"""`durable demo` from nothing to nothing: a stack, a fleet, its promises, and all of it gone."""
+"""`durable demo` from nothing to nothing: five workloads come to serve, and all is gone."""
 
 import json
 from pathlib import Path
@@ -8,16 +8,29 @@ import pytest
 from durable.cli.main import execute
 from durable.stack_record import is_running
 
-FLEET = Path(__file__).parents[2] / "examples" / "fleet.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ARGUMENTS = ("-f", str(EXAMPLES / "fleet.yaml"), "-w", str(EXAMPLES / "workloads"))
 
 
-def test_the_demo_shows_the_fleet_and_leaves_nothing_running(
+def test_the_demo_drives_five_workloads_to_serving_and_leaves_nothing_running(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = tmp_path / "state"
-    assert execute(["demo", "--json", "-f", str(FLEET), "--state-dir", str(state)]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    code = execute(["demo", "--json", *ARGUMENTS, "--state-dir", str(state)])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    shown = json.loads(said.out)
     assert len(shown["fleet"]["regions"]) == 3
+    assert {row["workload"]: row["phase"] for row in shown["workloads"]} == {
+        "analytics/analytics": "serving",
+        "billing/billing-api": "serving",
+        "fraud/fraud-jobs": "complete",
+        "risk/risk-api": "serving",
+        "search/search-indexing": "serving",
+    }
+    [risk] = [row for row in shown["workloads"] if row["workload"] == "risk/risk-api"]
+    assert all(count >= 4 for count in risk["regions"].values())
+    assert shown["explanation"]["workload"] == "risk-api"
     assert shown["promises_hold"] is True
     assert not is_running(state)
 
@@ -28,4 +41,6 @@ def test_a_demo_of_a_wrong_file_starts_nothing(
     state = tmp_path / "state"
     assert execute(["demo", "-f", str(tmp_path / "missing.yaml"), "--state-dir", str(state)]) == 2
     assert "no such file" in capsys.readouterr().err
+    missing = str(tmp_path / "missing")
+    assert execute(["demo", *ARGUMENTS, "-w", missing, "--state-dir", str(state)]) == 2
     assert not state.exists()

@@ -10,6 +10,7 @@ import typer
 from durable.authority.census import take_census
 from durable.authority.connection import Databases
 from durable.authority.invariants import violations_everywhere
+from durable.cli.applied import Applied, print_applied, refuse_failed
 from durable.cli.authority import with_authority
 from durable.cli.explained import print_explanation
 from durable.cli.fleet import load_fleets, print_census
@@ -18,7 +19,7 @@ from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import Steps, print_json, progress, results
 from durable.cli.stack import show_event
 from durable.cli.workload_files import load_workloads
-from durable.cli.workloads import Applied, apply_all, print_applied, refuse_failed
+from durable.cli.workloads import apply_all
 from durable.embedded.detached import start_detached
 from durable.embedded.shutdown import stop_stack
 from durable.explaining import explain

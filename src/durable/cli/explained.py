@@ -12,7 +12,8 @@ from durable.cli.output import print_json, results
 from durable.cli.sdk import workload_named
 from durable.cli.workloads import Name
 from durable.explained_attempt import AttemptAccount, StepAccount
-from durable.explaining import Explanation, QueueAccount, RegionAccount, explain
+from durable.explained_values import Explanation, QueueAccount, RegionAccount
+from durable.explaining import explain
 
 NODES_SHOWN = 6
 

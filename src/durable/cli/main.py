@@ -18,6 +18,7 @@ from durable.cli import (
     listing,
     planned,
     promises,
+    queued,
     replica_logs,
     sending,
     stack,
@@ -45,7 +46,7 @@ app.command("scale")(workloads.scale)
 app.command("delete")(workloads.delete)
 app.command("plan")(planned.plan)
 app.command("explain")(explained.explain_workload)
-app.command("queue")(listing.queue)
+app.command("queue")(queued.queue)
 app.command("logs")(replica_logs.logs)
 app.command("send")(sending.send)
 app.command("worker")(worker.worker)

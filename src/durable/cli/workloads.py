@@ -7,22 +7,18 @@ from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from durable.activities.steps import Admitted
+from durable.cli.applied import Applied, applied_row, print_applied, refuse_failed
 from durable.cli.following import Followed, follow
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, progress, results
 from durable.cli.sdk import with_durable, workload_named
 from durable.cli.workload_files import Files, load_workloads
 from durable.client import Durable
-from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.value import Value
-from durable.model.workload import MAX_REPLICAS, WorkloadKind, WorkloadManifest
+from durable.model.refusal import RefusedError
+from durable.model.workload import MAX_REPLICAS, WorkloadManifest
 from durable.signals.messages import RequestId
-from durable.signals.status import WorkloadStatus
 
 _REQUEST_ID: TypeAdapter[str] = TypeAdapter(RequestId)
 
@@ -36,17 +32,6 @@ Request = Annotated[
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the audit.")]
 Name = Annotated[str, typer.Argument(metavar="TENANT/NAME", help="The workload.")]
-
-
-class Applied(Value):
-    """One workload after a change: what was admitted, and how far it came."""
-
-    workload: str
-    kind: WorkloadKind
-    generation: int
-    regions: Mapping[str, int]
-    phase: str
-    status: WorkloadStatus | None
 
 
 def apply(
@@ -85,19 +70,9 @@ def apply_all(
         waits = [] if no_wait else [m for m in manifests if not admitted[_key(m)].deleted]
         statuses = await follow(durable, [Followed.of(one) for one in waits], timeout)
         last = {f"{status.tenant}/{status.workload}": status for status in statuses}
-        return [_row(one, admitted[_key(one)], last.get(_key(one))) for one in manifests]
+        return [applied_row(one, admitted[_key(one)], last.get(_key(one))) for one in manifests]
 
     return with_durable(state_dir, work)
-
-
-def refuse_failed(rows: Sequence[Applied]) -> None:
-    failed = [row.workload for row in rows if row.phase == "failed"]
-    if failed:
-        raise RefusedError(
-            RefusalCode.WRONG_STATE,
-            f"{', '.join(failed)} has failed: some replicas were given up; "
-            f"see durable explain {failed[0]}."[:500],
-        )
 
 
 def scale(
@@ -120,7 +95,7 @@ def scale(
         manifest = WorkloadManifest(tenant=tenant, name=workload, spec=admitted.spec)
         waits = [] if no_wait else [Followed.of(manifest)]
         last = await follow(durable, waits, timeout)
-        return _row(manifest, admitted, last[0] if last else None)
+        return applied_row(manifest, admitted, last[0] if last else None)
 
     row = with_durable(state_dir, work)
     if as_json:
@@ -186,27 +161,3 @@ def _request_id(prefix: str | None, name: str) -> str:
             f"/{name} behind it",
             param_hint="--request-id",
         ) from None
-
-
-def _row(manifest: WorkloadManifest, admitted: Admitted, status: WorkloadStatus | None) -> Applied:
-    return Applied(
-        workload=_key(manifest),
-        kind=manifest.spec.kind,
-        generation=admitted.answered_generation,
-        regions={str(region): len(slots) for region, slots in admitted.share.items()},
-        phase="ended" if admitted.deleted else status.phase if status else "admitted",
-        status=status,
-    )
-
-
-def print_applied(rows: Sequence[Applied]) -> None:
-    table = Table("Workload", "Kind", "Generation", "Regions", "Is", "Replicas", box=box.SIMPLE)
-    for row in rows:
-        count = ""
-        if row.status is not None:
-            stage = "completed" if row.kind is WorkloadKind.JOB else "serving"
-            count = f"{getattr(row.status, stage)} {stage} of {row.status.wanted}"
-        shares = ", ".join(f"{region} {slots}" for region, slots in sorted(row.regions.items()))
-        cells = (row.workload, row.kind, row.generation, shares, row.phase, count)
-        table.add_row(*(escape(str(cell)) for cell in cells))
-    results.print(table)

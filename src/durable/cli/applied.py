@@ -1,0 +1,61 @@
+"""Workloads after a change: what was admitted of each, how far it came, and the table of them."""
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from durable.activities.steps import Admitted
+from durable.cli.output import results
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.value import Value
+from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.signals.status import WorkloadStatus
+
+
+class Applied(Value):
+    """One workload after a change: what was admitted, and how far it came."""
+
+    workload: str
+    kind: WorkloadKind
+    generation: int
+    regions: Mapping[str, int]
+    phase: str
+    status: WorkloadStatus | None
+
+
+def applied_row(
+    manifest: WorkloadManifest, admitted: Admitted, status: WorkloadStatus | None
+) -> Applied:
+    return Applied(
+        workload=f"{manifest.tenant}/{manifest.name}",
+        kind=manifest.spec.kind,
+        generation=admitted.answered_generation,
+        regions={str(region): len(slots) for region, slots in admitted.share.items()},
+        phase="ended" if admitted.deleted else status.phase if status else "admitted",
+        status=status,
+    )
+
+
+def print_applied(rows: Sequence[Applied]) -> None:
+    table = Table("Workload", "Kind", "Generation", "Regions", "Is", "Replicas", box=box.SIMPLE)
+    for row in rows:
+        count = ""
+        if row.status is not None:
+            stage = "completed" if row.kind is WorkloadKind.JOB else "serving"
+            count = f"{getattr(row.status, stage)} {stage} of {row.status.wanted}"
+        shares = ", ".join(f"{region} {slots}" for region, slots in sorted(row.regions.items()))
+        cells = (row.workload, row.kind, row.generation, shares, row.phase, count)
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    results.print(table)
+
+
+def refuse_failed(rows: Sequence[Applied]) -> None:
+    failed = [row.workload for row in rows if row.phase == "failed"]
+    if failed:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"{', '.join(failed)} has failed: some replicas were given up; "
+            f"see durable explain {failed[0]}."[:500],
+        )

@@ -1,0 +1,42 @@
+"""`durable queue`: who waits for a place, in the order of service, and what for."""
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from durable.authority.connection import Databases
+from durable.authority.requests import read_queue
+from durable.cli.authority import with_authority
+from durable.cli.listed_regions import chosen_regions
+from durable.cli.options import AsJson, StateDir
+from durable.cli.output import print_json, results
+from durable.cli.rows import Region, region_named
+from durable.model.request import QueuedRequest
+
+
+def queue(region: Region = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Who waits for a place, in the order in which they are served, and what for."""
+    where = region_named(region)
+
+    async def work(databases: Databases) -> list[QueuedRequest]:
+        regions = await chosen_regions(databases, where)
+        return [row for one in regions for row in await read_queue(databases, one)]
+
+    rows = with_authority(state_dir, work)
+    if as_json:
+        print_json({"queue": [row.model_dump(mode="json") for row in rows]})
+        return
+    if not rows:
+        results.print("Nobody waits for a place.")
+        return
+    columns = ("Region", "Position", "Workload", "Waiting", "Priority", "Age", "Next look")
+    table = Table(*columns, "Waits for", box=box.SIMPLE)
+    for row in rows:
+        look = (
+            "at the next wakeup" if row.next_retry_at is None else f"{row.next_retry_at:%H:%M:%S}Z"
+        )
+        of = f"{row.tenant}/{row.workload} g{row.generation}"
+        cells = (row.region, row.position, of, row.waiting, row.priority)
+        ages = (f"{row.age_seconds:.0f} s", look, row.pending_reason or "")
+        table.add_row(*(escape(str(cell)) for cell in (*cells, *ages)))
+    results.print(table)

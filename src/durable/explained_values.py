@@ -1,0 +1,113 @@
+"""What an explanation is made of: the queue, the attempts, the bindings, and who moves next."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pydantic import AwareDatetime
+
+from durable.authority.shares import SlotStatus
+from durable.explained_attempt import AttemptAccount
+from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.states import BindingState, RequestState
+from durable.model.value import Value
+from durable.model.workload import WorkloadSpec
+from durable.signals.status import Owner
+
+
+class SlotAccount(Value):
+    """Where one slot is now, and who moves it next."""
+
+    slot: Slot
+    node: NodeId
+    state: BindingState
+    attempt: int
+    token: int
+    since: AwareDatetime
+    evidence: str
+    owner: Owner
+
+
+class QueueAccount(Value):
+    """The wait for a place: since when, for how long, and what for."""
+
+    state: RequestState
+    waiting: int
+    pending_reason: str | None
+    enqueued_at: AwareDatetime
+    # Until the newest decision that placed something; while something waits, until now.
+    queue_seconds: float
+    position: int | None
+    attempts: int
+    next_retry_at: AwareDatetime | None
+    deadline: AwareDatetime
+
+
+class RegionAccount(Value):
+    """One region's share of the generation."""
+
+    region: RegionId
+    slots: tuple[Slot, ...]
+    queue: QueueAccount | None
+    attempts: tuple[AttemptAccount, ...]
+    bindings: tuple[SlotAccount, ...]
+    condition: str
+    owner: Owner
+
+
+class Explanation(Value):
+    """A workload's generation, region by region."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    current_generation: Generation
+    spec: WorkloadSpec
+    deleting: bool
+    ended: bool
+    regions: tuple[RegionAccount, ...]
+
+
+def slot_account(one: SlotStatus) -> SlotAccount:
+    return SlotAccount(
+        slot=one.slot,
+        node=one.node,
+        state=one.state,
+        attempt=one.attempt,
+        token=one.token,
+        since=one.since,
+        evidence=one.evidence,
+        owner=_owner_of_slot(one),
+    )
+
+
+def condition_of(
+    standing: Sequence[SlotStatus], slots: Sequence[int], queue: QueueAccount | None
+) -> str:
+    counts = Counter(one.state.value for one in standing)
+    parts = [f"{count} {state}" for state, count in sorted(counts.items())]
+    if queue is not None and queue.waiting:
+        parts.append(f"{queue.waiting} waiting")
+    return f"{', '.join(parts) or 'nothing placed'} of {len(slots)}"
+
+
+def owner_of(standing: Sequence[SlotStatus], queue: QueueAccount | None) -> Owner:
+    if queue is not None and queue.state is RequestState.PENDING:
+        return Owner.SCHEDULER
+    if queue is not None and queue.state is RequestState.TIMED_OUT:
+        return Owner.OPERATOR
+    owners = [_owner_of_slot(one) for one in standing]
+    return next((owner for owner in owners if owner is not Owner.NOBODY), Owner.NOBODY)
+
+
+def _owner_of_slot(slot: SlotStatus) -> Owner:
+    match slot.state:
+        case BindingState.BOUND:
+            return Owner.AUTHORITY
+        case BindingState.STARTING | BindingState.RUNNING | BindingState.READY:
+            return Owner.AGENT
+        case BindingState.UNKNOWN:
+            return Owner.AGENT
+        case BindingState.FAILED | BindingState.STOPPED:
+            return Owner.SCHEDULER
+        case BindingState.SERVING | BindingState.RELEASED:
+            return Owner.AGENT if slot.stop_requested else Owner.NOBODY
