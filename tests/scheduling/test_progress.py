@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 
 from durable.scheduling.wish import Wish
 from tests.scheduling.oracle import State, fits, may_now, slots_let_through
@@ -23,6 +23,7 @@ def holds(world: Region, asked: Wish) -> Counter[str]:
     return room
 
 
+@settings(max_examples=500)
 @given(regions(), wishes())
 def test_no_slot_waits_while_a_node_could_take_it(world: Region, asked: Wish) -> None:
     placed = places(world.decide(asked))

@@ -3,7 +3,7 @@
 That it proposes anything at all is tested apart, in test_progress.
 """
 
-from hypothesis import given
+from hypothesis import given, settings
 
 from durable.scheduling.wish import Wish
 from tests.scheduling.oracle import State, may_ever, slots_let_through
@@ -11,6 +11,7 @@ from tests.scheduling.world import Region, places
 from tests.scheduling.worlds import regions, wishes
 
 
+@settings(max_examples=500)
 @given(regions(), wishes())
 def test_no_rule_is_broken(world: Region, asked: Wish) -> None:
     proposal = world.decide(asked)

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from durable.scheduling.snapshot import NodeFacts, Snapshot
-from tests.scheduling.world import EPOCH, NOW, node, places, region, rejected, used, wish
-
-FULL = used(cpu=8, memory=32)
+from tests.scheduling.world import EPOCH, FULL, NOW, node, places, region, rejected, used, wish
 
 
 def test_nodes_are_added_replaced_and_removed() -> None:

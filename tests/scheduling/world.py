@@ -43,6 +43,9 @@ def used(cpu: int = 0, memory: int = 0, gpus: int = 0) -> Triple:
     return (cpu * 1000, memory * 1024, gpus)
 
 
+FULL = used(cpu=8, memory=32)
+
+
 def taint(key: str, value: str, effect: str = "no-schedule") -> dict[str, str]:
     return {"key": key, "value": value, "effect": effect}
 

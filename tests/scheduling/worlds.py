@@ -16,7 +16,8 @@ NAMES = [f"n{number}" for number in range(8)]
 MARKS = [taint("shape", "gpu"), taint("shape", "gpu", "prefer-no-schedule"), taint("own", "x")]
 AMOUNTS = st.builds(used, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 
-ORDINARY: st.SearchStrategy[dict[str, Any]] = st.builds(dict)
+NONE: dict[str, Any] = {}
+ORDINARY = st.just(NONE)
 
 # What may be strange about a node, about a region and about a wish.
 NODES: dict[str, st.SearchStrategy[Any]] = {
@@ -56,6 +57,8 @@ WISHES: dict[str, st.SearchStrategy[Any]] = {
     "tolerations": st.sampled_from([[{"key": "shape"}], [{"key": "own", "value": "x"}]]),
     "prefers": st.just({"disk": "ssd"}),
 }
+# How replicas of one workload get into each other's way, all at once.
+COMPANY = {way: WISHES[way] for way in ("spread", "standing", "crashes")}
 # Preferences that pull away from every constraint, beside those of the first policy.
 WEIGHTS = st.sampled_from([None, {"packing": 1.0}, {"cost": 1.0, "packing": 0.5}])
 
@@ -68,8 +71,8 @@ def strange(draw: st.DrawFn, ways: dict[str, st.SearchStrategy[Any]]) -> dict[st
 
 
 @st.composite
-def nodes(draw: st.DrawFn, name: str) -> NodeFacts:
-    facts = draw(ORDINARY | strange(NODES))
+def nodes(draw: st.DrawFn, name: str, ways: dict[str, st.SearchStrategy[Any]]) -> NodeFacts:
+    facts = draw(ORDINARY | strange(ways)) if ways else NONE
     cpu, memory, gpus = draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(st.integers(0, 2))
     zone = draw(st.sampled_from(ZONES))
     made = node(name, zone=zone, cpu=cpu, memory=memory, gpus=gpus, **facts)
@@ -84,9 +87,9 @@ def nodes(draw: st.DrawFn, name: str) -> NodeFacts:
 
 @st.composite
 def regions(draw: st.DrawFn) -> Region:
-    count = draw(st.integers(1, len(NAMES)))
+    count, ways = draw(st.integers(1, len(NAMES))), draw(st.sampled_from([NONE, NODES]))
     made = Region(
-        nodes=tuple(draw(nodes(name)) for name in NAMES[:count]),
+        nodes=tuple(draw(nodes(name, ways)) for name in NAMES[:count]),
         **draw(ORDINARY | strange(REGIONS)),
     ).sampling(draw(st.sampled_from([2, 200])))
     weights = draw(WEIGHTS)
@@ -97,7 +100,7 @@ def regions(draw: st.DrawFn) -> Region:
 def wishes(draw: st.DrawFn, **fixed: Any) -> Wish:
     """What is `fixed` is as it says, whatever else is strange."""
     slots = draw(st.lists(st.integers(0, 9), min_size=1, max_size=8, unique=True))
-    values = {**draw(strange(WISHES)), **fixed}
+    values = {**draw(st.fixed_dictionaries(COMPANY) | strange(WISHES)), **fixed}
     replicas = len(slots) + len(values.get("standing", {}))
     together: dict[str, Any] = draw(
         st.sampled_from([{}, {}, {}, {"all_or_nothing": True}, {"minimum": replicas - 1 or 1}])

@@ -1,5 +1,6 @@
 """Which region each slot of a workload belongs to: by weight, and moved only when it must be."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from durable.model.refusal import RefusalCode, RefusedError
@@ -63,18 +64,20 @@ def _homes(
 
 def _home_of_gang(weights: Mapping[str, int], homes: Mapping[int, str]) -> str:
     """Where most of it is already, or else where the weight is highest."""
-    held = _counts(homes)
-    return min(weights, key=lambda region: (-held.get(region, 0), -weights[region], region))
+    held = Counter(homes.values())
+    return min(weights, key=lambda region: (-held[region], -weights[region], region))
 
 
 def _shares(replicas: int, weights: Mapping[str, int], homes: Mapping[int, str]) -> dict[str, int]:
-    """Whole shares by largest remainder; between equals who holds more keeps it, so less moves."""
-    total, held = sum(weights.values()), _counts(homes)
+    """Whole shares by largest remainder; between equals who has it keeps it, so less moves."""
+    total, held = sum(weights.values()), Counter(homes.values())
     shares = {region: replicas * weight // total for region, weight in weights.items()}
-    by_remainder = sorted(
-        weights,
-        key=lambda region: (-(replicas * weights[region] % total), -held.get(region, 0), region),
-    )
+
+    def claim(region: str) -> tuple[int, int, str]:
+        beyond = held[region] - shares[region]
+        return (-(replicas * weights[region] % total), -beyond, region)
+
+    by_remainder = sorted(weights, key=claim)
     for region in by_remainder[: replicas - sum(shares.values())]:
         shares[region] += 1
     return shares
@@ -92,17 +95,11 @@ def _assign(
         else:
             homeless.append(slot)
     for slot in homeless:
-        # To who lacks most, so that the first slots of a new workload lie in different regions.
-        neediest = min(shares, key=lambda region: (len(given[region]) - shares[region], region))
-        given[neediest].append(slot)
+        # To the emptiest for its share, so that the first slots of all lie in different regions.
+        open_to = [region for region in sorted(shares) if len(given[region]) < shares[region]]
+        emptiest = min(open_to, key=lambda region: len(given[region]) / shares[region])
+        given[emptiest].append(slot)
     return {region: tuple(sorted(slots)) for region, slots in given.items()}
-
-
-def _counts(homes: Mapping[int, str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for region in homes.values():
-        counts[region] = counts.get(region, 0) + 1
-    return counts
 
 
 def _listed(names: Iterable[str]) -> str:

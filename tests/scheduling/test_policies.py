@@ -1,0 +1,41 @@
+"""A policy is refused in words before anything is decided under it."""
+
+from typing import Any
+
+import pytest
+
+from durable.scheduling.policies import PolicyError, check_policy, first_policy, read_policy
+from durable.scheduling.scores import SCORES
+
+
+def data(**change: Any) -> dict[str, Any]:
+    return {**first_policy().model_dump(), **change}
+
+
+def test_the_first_policy_weighs_every_score() -> None:
+    policy = first_policy()
+    assert set(policy.weights) == {score.name for score in SCORES}
+    assert read_policy(policy.model_dump(mode="json")) == policy
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"weights": {"spred": 1.0, "cost": 1.0}}, "unknown score spred; known scores: spread, "),
+        ({"weights": {"cost": -1.0}}, "field weights.cost: got -1.0"),
+        ({"weights": {}}, "field weights"),
+        ({"candidates_kep": 5}, "did you mean candidates_kept?"),
+        ({"retry_first_seconds": 61.0}, "field retry_first_seconds: got 61.0"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_refused_with_its_field(
+    change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(PolicyError) as refused:
+        read_policy(data(**change))
+    assert says in str(refused.value)
+
+
+def test_a_policy_made_by_hand_is_checked_too() -> None:
+    with pytest.raises(PolicyError, match="unknown score charm"):
+        check_policy(first_policy().model_copy(update={"weights": {"charm": 1.0}}))
