@@ -72,9 +72,13 @@ async def _serve(settings: Settings, serve_global: bool, regions: Sequence[Regio
             _until(stop, regional_worker(client, databases, one), f"serving placements of {one}")
             for one in named
         ]
-        async with asyncio.TaskGroup() as tasks:
-            for each in work:
-                tasks.create_task(each)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for each in work:
+                    tasks.create_task(each)
+        except ExceptionGroup as group:
+            # One sentence for people: what failed first stopped the others.
+            raise group.exceptions[0] from group
 
 
 async def _until(stop: asyncio.Event, serving: Any, words: str) -> None:
