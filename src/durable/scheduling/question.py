@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from durable.scheduling.columns import Amounts, Columns, Mask
 from durable.scheduling.rows import Rows
@@ -11,6 +12,7 @@ from durable.scheduling.wish import Wish
 
 # Filters and scores are asked about every row or about some; the same code answers both.
 Some = Rows | slice
+Shares = NDArray[np.float64]
 EVERY_ROW = slice(None)
 
 
@@ -23,6 +25,8 @@ class Question:
         self.wish = wish
         self.asked = wish.spec.resources.amounts
         self.free: Amounts = its.capacity - its.used
+        # Of cpu and of memory, how much would be in use with one more replica; 1 is all of it.
+        self.would_use = [self._would_use(dimension, EVERY_ROW) for dimension in (0, 1)]
         # Replicas of this workload, standing or placed by this decision.
         rows = _known_rows(snapshot, (standing.node for standing in wish.standing))
         self.on_node = np.bincount(rows, minlength=len(its)).astype(np.int64)
@@ -68,6 +72,8 @@ class Question:
     def take(self, row: int) -> None:
         """Places one replica: what the next one sees is changed by it."""
         self.free[row] -= self.asked
+        for dimension, shares in enumerate(self.would_use):
+            shares[row] = self._would_use(dimension, row)
         self.on_node[row] += 1
         self.in_zone[self.columns.zone[row]] += 1
         if self._emptiest_left and self.on_node[row] == self.emptiest_node + 1:
@@ -79,6 +85,11 @@ class Question:
     def emptiest_zone(self) -> int:
         counts = self.in_zone[self.zone_counts]
         return int(counts.min()) if len(counts) else 0
+
+    def _would_use(self, dimension: int, rows: slice | int) -> Shares:
+        capacity = np.maximum(self.columns.capacity[rows, dimension], 1)
+        left = self.free[rows, dimension] - self.asked[dimension]
+        return np.minimum(1 - left / capacity, 1)
 
     def _find_floor(self) -> None:
         """How many replicas the emptiest eligible node has, and how many nodes have just that."""

@@ -52,28 +52,24 @@ def _even_over_zones(question: Question) -> Points:
     least, most = min(among, default=0), max(among, default=0)
     if least == most:
         return np.full(len(counts), _ZONE_PART)
-    return (most - np.clip(counts, least, most)) / (most - least) * _ZONE_PART
+    within = np.minimum(np.maximum(counts, least), most)
+    return (most - within) / (most - least) * _ZONE_PART
 
 
 def _even_over_nodes(question: Question, rows: Rows) -> Points:
     return (1 - _ZONE_PART) / (1 + question.on_node[rows])
 
 
-def _share_used(question: Question, rows: Rows, dimension: int) -> Points:
-    """How much of the node would be in use with one more replica."""
-    capacity = np.maximum(question.columns.capacity[rows, dimension], 1)
-    left = question.free[rows, dimension] - question.asked[dimension]
-    return np.minimum(1 - left / capacity, 1)
-
-
 def _packing(question: Question, rows: Rows) -> Points:
-    """Most where cpu and memory are nearly used up."""
-    return (_share_used(question, rows, 0) + _share_used(question, rows, 1)) / 2
+    """Most where cpu and memory would be nearly used up."""
+    cpu, memory = question.would_use
+    return (cpu[rows] + memory[rows]) / 2
 
 
 def _balance(question: Question, rows: Rows) -> Points:
-    """Most where cpu and memory are used in like measure, so that neither is stranded."""
-    return 1 - np.abs(_share_used(question, rows, 0) - _share_used(question, rows, 1))
+    """Most where cpu and memory would be used in like measure, so that neither is stranded."""
+    cpu, memory = question.would_use
+    return 1 - np.abs(cpu[rows] - memory[rows])
 
 
 def _locality(question: Question, rows: Rows) -> Points:

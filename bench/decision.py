@@ -1,0 +1,181 @@
+"""Time per decision by size of the region, and what a snapshot of 50,000 nodes weighs.
+
+A mixed fleet, half in use. The bars: from 5,000 to 50,000 nodes a decision takes at most as many
+times longer as there are more nodes, and a sample for best-effort work costs no more than looking
+at everyone. Times are the shortest of many: a decision waits for nothing, so whatever is longer
+than the shortest was somebody else's work on the same machine; the median stands beside it.
+"""
+
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench._report import progress, table, verdict
+from durable.model.workload import WorkloadSpec
+from durable.scheduling.decide import decide
+from durable.scheduling.policies import first_policy
+from durable.scheduling.snapshot import NodeFacts, Snapshot
+from durable.scheduling.wish import Wish
+
+REGION, TENANT = "us-east", "risk"
+SIZES = (1_000, 5_000, 50_000)
+SMALL, LARGE = 5_000, 50_000
+GROUP = 50
+SECONDS_PER_CASE = 2.0
+LEAST_DECISIONS = 20
+NOW = 1_000_000.0
+
+# How many slots are asked for at once, and what else the spec says.
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "single": (1, {}),
+    "group": (GROUP, {}),
+    "spread group": (GROUP, {"spread": {"zone_max_skew": 1, "max_per_node": 1}}),
+    "sampled single": (1, {"priority": 0}),
+}
+
+
+def facts(count: int) -> Iterator[NodeFacts]:
+    """Three zones; of ten nodes seven general, two for memory, one with gpus and a taint."""
+    for number in range(count):
+        kind = ("general", "memory", "gpu")[(number % 10 > 6) + (number % 10 > 8)]
+        taints = [{"key": "shape", "value": "gpu", "effect": "no-schedule"}]
+        yield NodeFacts(
+            node=f"node-{number:05}",
+            zone=f"zone-{number % 3}",
+            capacity=(64_000, 262_144, 4 if kind == "gpu" else 0),
+            used=(number * 7_919 % 64_000, number * 104_729 % 262_144, 0),
+            labels={"shape": kind, "cost": str(number % 5)},
+            taints=taints if kind == "gpu" else [],
+            dedicated_to=None,
+            ready=True,
+            cordoned=number % 100 == 0,
+            lease_epoch=1,
+            lease_expires_at=NOW + 30,
+        )
+
+
+def region(count: int) -> Snapshot:
+    snapshot = Snapshot.empty(REGION)
+    snapshot.now = NOW
+    snapshot.room = (10**12, 10**12, 10**6)
+    snapshot.grants = {TENANT: (snapshot.room, (0, 0, 0))}
+    snapshot.put(facts(count))
+    return snapshot
+
+
+def wish(case: str, attempt: int) -> Wish:
+    slots, wishes = CASES[case]
+    spec = WorkloadSpec.model_validate(
+        {
+            "replicas": slots,
+            "resources": {"cpu": 2, "memory": "4Gi"},
+            "prefers": {"shape": "general"},
+            **wishes,
+        }
+    )
+    return Wish.model_validate(
+        {
+            "region": REGION,
+            "tenant": TENANT,
+            "workload": "api",
+            "generation": 1,
+            "attempt": attempt,
+            "slots": tuple(range(slots)),
+            "spec": spec,
+        }
+    )
+
+
+class Took(NamedTuple):
+    """Milliseconds of one decision."""
+
+    shortest: float
+    median: float
+
+
+def time_decisions(snapshot: Snapshot, case: str) -> Took:
+    """Many decisions in a row; the first one, which fills the caches, is not counted."""
+    policy, taken = first_policy(), list[float]()
+    asked = [wish(case, attempt) for attempt in range(1, LEAST_DECISIONS + 1)]
+    decide(snapshot, asked[0], policy, policy_revision=1)
+    began = time.perf_counter()
+    while time.perf_counter() - began < SECONDS_PER_CASE or len(taken) < LEAST_DECISIONS:
+        start = time.perf_counter()
+        proposal = decide(snapshot, asked[len(taken) % len(asked)], policy, policy_revision=1)
+        taken.append((time.perf_counter() - start) * 1_000)
+        assert not proposal.unplaced, proposal.pending
+    return Took(min(taken), float(np.median(taken)))
+
+
+def snapshot_mebibytes(count: int) -> tuple[float, float]:
+    """What a snapshot holds once it is built, and the most that building it needed."""
+    tracemalloc.start()
+    snapshot = region(count)
+    snapshot.rows_by_name()
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(snapshot) == count
+    return held / 2**20, peak / 2**20
+
+
+def renewal_milliseconds(snapshot: Snapshot) -> float:
+    leases = {snapshot.name(int(row)): (1, NOW + 60) for row in snapshot.rows_by_name()}
+    start = time.perf_counter()
+    snapshot.renew(leases)
+    return (time.perf_counter() - start) * 1_000
+
+
+def measure() -> dict[str, dict[int, Took]]:
+    times: dict[str, dict[int, Took]] = {case: {} for case in CASES}
+    for size in SIZES:
+        progress(f"building {size:,} nodes")
+        snapshot = region(size)
+        for case in CASES:
+            took = times[case][size] = time_decisions(snapshot, case)
+            progress(f"{size:,} nodes, {case}: {took.shortest:.2f} ms, median {took.median:.2f}")
+    return times
+
+
+def main() -> int:
+    times = measure()
+    held, peak = snapshot_mebibytes(LARGE)
+    renewal = renewal_milliseconds(region(LARGE))
+    growth = {case: each[LARGE].shortest / each[SMALL].shortest for case, each in times.items()}
+    single, group, sampled = times["single"], times["group"], times["sampled single"]
+    group_ratio = {size: group[size].shortest / (GROUP * single[size].shortest) for size in SIZES}
+    sampled_ratio = sampled[LARGE].shortest / single[LARGE].shortest
+    holds = max(growth.values()) <= LARGE / SMALL and sampled_ratio <= 1
+    table(
+        "Milliseconds per decision: shortest (median)",
+        ("case", *(f"{size:,} nodes" for size in SIZES), "times 5,000 at 50,000"),
+        [
+            (case, *(f"{t.shortest:.2f} ({t.median:.2f})" for t in each.values()), growth[case])
+            for case, each in times.items()
+        ],
+    )
+    verdict(
+        "decision",
+        {"single_slot_5000_nodes_ms": round(single[SMALL].shortest, 3)},
+        {
+            "milliseconds": {
+                case: {size: [round(t, 3) for t in took] for size, took in each.items()}
+                for case, each in times.items()
+            },
+            "growth_5000_to_50000": {case: round(ratio, 2) for case, ratio in growth.items()},
+            "bar": LARGE / SMALL,
+            "group_to_single_slots": {size: round(each, 4) for size, each in group_ratio.items()},
+            "sampled_to_all_at_50000": round(sampled_ratio, 3),
+            "renewal_of_50000_leases_ms": round(renewal, 1),
+            "snapshot_50000_nodes_mib": {"held": round(held, 1), "peak": round(peak, 1)},
+        },
+        holds=holds,
+    )
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
