@@ -217,7 +217,7 @@ class Placement:
             if slot.deadline is not None and slot.deadline <= now
         ]
         await self._free(lost, ReleaseCause.NODE_LOST)
-        lapsed = [slot for slot in self._board.in_phase(Phase.RESERVED) if self._lapsed(slot)]
+        lapsed = [slot for slot in self._board.in_phase(Phase.RESERVED) if self._has_lapsed(slot)]
         await self._take(PlacementActivities.expire, lapsed, "expire", self._freed)
 
     async def _place(self) -> None:
@@ -225,7 +225,7 @@ class Placement:
         if self._state.held_by is not None or self._state.releasing is not None:
             return
         await self._reserve()
-        reserved = [s for s in self._board.in_phase(Phase.RESERVED) if not self._lapsed(s)]
+        reserved = [slot for slot in self._board.in_phase(Phase.RESERVED) if not slot.lapsed]
         await self._take(PlacementActivities.bind, reserved, "bind", self._board.bound)
         bound = [slot for slot in self._board.in_phase(Phase.BOUND) if slot.leave is None]
         if bound and await self._write_progress():  # agents read there what to run
@@ -265,8 +265,10 @@ class Placement:
     def _freed(self, number: int, version: int, now: datetime) -> None:
         self._board.freed(number, now, self._spec)
 
-    def _lapsed(self, slot: SlotState) -> bool:
-        return slot.lease_expires_at is not None and slot.lease_expires_at <= workflow.now()
+    def _has_lapsed(self, slot: SlotState) -> bool:
+        """Its lease ran out: by the authority's word, or by the hour while a hold keeps it."""
+        late = slot.lease_expires_at is not None and slot.lease_expires_at <= workflow.now()
+        return slot.lapsed or (late and self._state.held_by is not None)
 
     def _notice_deadlines(self) -> None:
         now = workflow.now()
@@ -313,14 +315,14 @@ class Placement:
     def _refused(self, slot: SlotState, code: RefusalCode, verb: str) -> None:
         now = workflow.now()
         if code is RefusalCode.LEASE_EXPIRED:
-            slot.lease_expires_at = now
+            slot.lapsed = True
         elif code is RefusalCode.STILL_RUNNING:
             # Its node is back, or was never gone: wait for what it reports.
             slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
         elif verb == "bind" or code is RefusalCode.STOP_REQUESTED:
             slot.leave = Leave.AGAIN
         elif code is RefusalCode.LEASE_STANDS:
-            slot.lease_expires_at = now + timeouts.LOOK_AGAIN
+            slot.lapsed, slot.lease_expires_at = False, now + timeouts.LOOK_AGAIN
         else:
             self._state.look_again = True
             self._state.look_again_at = now + timeouts.LOOK_AGAIN
@@ -439,26 +441,28 @@ class Placement:
         try:
             await workflow.wait_condition(
                 self._inbox.__bool__,
-                timeout=max(wait, _seconds(0.001)),
+                timeout=max(wait, timeouts.SHORTEST_REST),
                 timeout_summary=self._waits_for(),
             )
         except TimeoutError:
             return
 
     def _wake_at(self) -> datetime | None:
-        state, moments = self._state, list[datetime | None]()
-        waiting = self._board.in_phase(Phase.WAITING)
-        away = state.pending is not None and state.pending.code is _AWAY
-        if away or (waiting and state.held_by is None):
-            moments.append(state.next_retry_at)
+        """The next moment at which something is due by itself."""
+        state = self._state
+        if state.pending is not None and state.pending.code is _AWAY:
+            return state.next_retry_at
+        moments: list[datetime | None] = []
         if state.look_again:
-            moments.append(state.look_again_at or workflow.now() + timeouts.LOOK_AGAIN)
+            moments.append(state.look_again_at)
         for slot in self._board.slots.values():
-            moments += [slot.deadline, slot.lease_expires_at]
-            if state.held_by is None and slot.phase is Phase.WAITING:
-                moments.append(slot.retry_at)
-        known = [moment for moment in moments if moment is not None]
-        return min(known, default=None)
+            if slot.phase is not Phase.WAITING:
+                moments += [slot.deadline, slot.lease_expires_at]
+            elif state.held_by is None:
+                moments.append(
+                    max(filter(None, (slot.retry_at, state.next_retry_at)), default=None)
+                )
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def _waits_for(self) -> str:
         reason = self._reason()

@@ -57,6 +57,8 @@ class SlotState:
     version: int = 0
     ordinal: int = 1
     lease_expires_at: datetime | None = None
+    # The authority has said that its lease ran out; a clock of ours alone cannot know.
+    lapsed: bool = False
     deadline: datetime | None = None
     retry_at: datetime | None = None
     leave: Leave | None = None
@@ -125,7 +127,7 @@ class Board:
     def reserved(self, claim: Claim, now: datetime) -> None:
         slot = self.slots[claim.slot]
         slot.attempt, slot.token, slot.node = claim.attempt, claim.token, claim.node
-        slot.lease_expires_at, slot.ordinal = claim.expires_at, 1
+        slot.lease_expires_at, slot.lapsed, slot.ordinal = claim.expires_at, False, 1
         slot.retry_at = slot.deadline = None
         slot.enter(Phase.RESERVED, now, f"reserved on {claim.node}")
 
@@ -240,7 +242,7 @@ class Board:
             slot = self.slots.get(number)
             if slot is None:
                 slot = self.slots[number] = SlotState(number, now, leave=Leave.FOR_GOOD)
-            if slot.token == one.claim.token:
+            if slot.token == one.claim.token and slot.phase is not Phase.RESERVED:
                 continue
             self.reserved(one.claim, now)
             if one.held:

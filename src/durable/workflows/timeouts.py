@@ -34,6 +34,9 @@ UNKNOWN_TIMEOUT = timedelta(seconds=30)
 CRASH_FIRST = timedelta(seconds=1)
 CRASH_LONGEST = timedelta(minutes=5)
 
+# A moment that has passed while nothing could be done about it is not looked at more often.
+SHORTEST_REST = timedelta(milliseconds=100)
+
 # Slots that wait for something only the authority can tell are asked about again after so long.
 LOOK_AGAIN = timedelta(seconds=5)
 

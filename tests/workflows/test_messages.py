@@ -1,0 +1,175 @@
+"""What is sent to a placement: what counts, what is refused, and that nothing is lost."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from durable.authority.inspection import read_events
+from durable.model.refusal import RefusedError
+from durable.model.states import BindingState
+from durable.signals.messages import Evict, Hold, Release, Resume, RetryNow
+from tests.workflows.plane import Plane, manifest, small_fleet, until
+
+WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42", "request_id": "INC-42-1"}
+
+
+async def serving(plane: Plane, replicas: int = 2) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(replicas=replicas))
+    await plane.durable.wait("risk", "api")
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "why"),
+    [
+        ("hold", None, "actor"),
+        ("hold", "not an object", "It cannot be read"),
+        ("hold", {**WHO, "reason": ""}, "reason"),
+        ("hold", {**WHO, "surprise": 1}, "surprise"),
+        ("evict", {**WHO, "slots": ["first"]}, "slots"),
+        ("seen", {"version": -1}, "version"),
+        ("hodl", WHO, "There is no message hodl"),
+    ],
+)
+async def test_a_signal_that_cannot_be_taken_changes_nothing_and_is_kept(
+    plane: Plane, name: str, payload: object, why: str
+) -> None:
+    await serving(plane)
+    before = await plane.placement()
+
+    await plane.handle().signal(name, *([] if payload is None else [payload]))
+
+    async def told() -> Any:
+        return (await plane.placement()).rejected
+
+    (rejected,) = await until(told, "the message is in the status")
+    assert rejected.name == name
+    assert why in rejected.why
+    after = await plane.placement()
+    assert (after.slots, after.held_by, after.phase) == (
+        before.slots,
+        before.held_by,
+        before.phase,
+    )
+
+    async def audited() -> Any:
+        events = await read_events(plane.databases, last=200)
+        return [event for event in events if event.action == f"reject message {name}"]
+
+    (event,) = await until(audited, "the message is in the audit")
+    assert event.object == "placement/risk/api/g1/east"
+
+
+async def test_a_held_placement_places_nothing_until_it_is_resumed(plane: Plane) -> None:
+    await serving(plane)
+    handle = plane.handle()
+
+    assert "Held" in await handle.execute_update("hold", Hold(**WHO))
+    await plane.durable.scale("risk", "api", 3)
+
+    async def waits() -> bool:
+        found = await plane.placement()
+        return found.pending is not None and found.pending.code == "held" and len(found.slots) == 3
+
+    await until(waits, "the third slot waits, held")
+    assert len(await plane.bindings()) == 2
+    await handle.execute_update("resume", Resume(**WHO))
+    assert (await plane.durable.wait("risk", "api")).serving == 3
+
+
+async def test_evicted_slots_are_stopped_and_placed_again(plane: Plane) -> None:
+    await serving(plane)
+    before = await plane.bindings()
+
+    await plane.handle().execute_update("evict", Evict(**WHO, slots=(0,)))
+
+    async def moved() -> bool:
+        now = await plane.bindings()
+        return (
+            ("api", 0) in now
+            and now["api", 0].token != before["api", 0].token
+            and now["api", 0].state is BindingState.SERVING
+        )
+
+    await until(moved, "slot 0 serves under another token")
+    assert (await plane.bindings())["api", 1].token == before["api", 1].token
+    await plane.no_promise_is_broken()
+
+
+async def test_a_slot_that_is_not_there_cannot_be_evicted(plane: Plane) -> None:
+    await serving(plane)
+    with pytest.raises(RefusedError, match="There is no slot 7 here; slots: 0, 1"):
+        await plane.durable.tell("placement/risk/api/g1/east", "evict", Evict(**WHO, slots=(7,)))
+    assert (await plane.placement()).messages < 20
+
+
+async def test_a_message_that_is_sent_twice_counts_once(plane: Plane) -> None:
+    await serving(plane)
+    before = await plane.bindings()
+    for _ in range(2):
+        await plane.handle().signal("evict", {**WHO, "slots": [0]})
+
+    async def moved() -> bool:
+        now = await plane.bindings()
+        return (
+            ("api", 0) in now
+            and now["api", 0].state is BindingState.SERVING
+            and (now["api", 0].token != before["api", 0].token)
+        )
+
+    await until(moved, "slot 0 was moved")
+    answer = await plane.handle().execute_update("evict", Evict(**WHO, slots=(0,)))
+    assert answer == "Request INC-42-1 was taken before."
+
+
+async def test_released_placements_end(plane: Plane) -> None:
+    await serving(plane)
+    await plane.handle().execute_update("release", Release(**WHO))
+
+    async def ended() -> bool:
+        return (await plane.handle().describe()).close_time is not None
+
+    await until(ended, "the placement ended")
+    assert await plane.bindings() == {}
+
+
+async def test_five_thousand_messages_are_all_counted(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(replicas=1))
+    await plane.durable.wait("risk", "api")
+    handle = plane.handle()
+    room = asyncio.Semaphore(50)
+
+    async def send(number: int) -> None:
+        async with room:
+            asked = RetryNow(actor=WHO["actor"], reason="again", request_id=f"n-{number}")
+            await handle.signal("retry_now", asked)
+
+    before = (await plane.placement()).messages
+    first_run = (await handle.describe()).run_id
+    await asyncio.gather(*(send(number) for number in range(5_000)))
+
+    async def counted() -> bool:
+        return (await plane.placement()).messages >= before + 5_000
+
+    await until(counted, "every message was counted", seconds=240)
+    assert (await plane.placement()).rejected_in_all == 0
+    assert (await handle.describe()).run_id != first_run, "it continued as new on the way"
+    assert (await plane.durable.status("risk", "api")).serving == 1
+
+
+async def test_a_workload_that_fits_nowhere_now_is_woken_when_room_appears(plane: Plane) -> None:
+    await plane.load(small_fleet(nodes=1, cpu=1))
+    await (await plane.host()).work()
+    await plane.durable.apply(manifest("first", replicas=2))
+    await plane.durable.wait("risk", "first")
+    await plane.durable.apply(manifest("second", replicas=1))
+
+    async def waits() -> bool:
+        return (await plane.durable.status("risk", "second")).phase == "waiting"
+
+    await until(waits, "the second waits")
+    await plane.durable.delete("risk", "first")
+    assert (await plane.durable.wait("risk", "second")).serving == 1
+    await plane.no_promise_is_broken()

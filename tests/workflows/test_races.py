@@ -1,0 +1,99 @@
+"""Many who ask the same at once, and two who want the same last thing."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from durable.authority.inspection import read_reservations
+from durable.model.refusal import RefusalCode, RefusedError
+from tests.workflows.conftest import MakePlane
+from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
+
+
+async def test_the_same_request_fifty_times_at_once_is_one_workload(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+
+    answers = await asyncio.gather(
+        *(plane.durable.apply(manifest(), request_id="one") for _ in range(50))
+    )
+
+    assert {answer.generation for answer in answers} == {1}
+    assert (await plane.durable.wait("risk", "api")).serving == 2
+    assert len(await read_reservations(plane.databases, EAST, standing=False)) == 2
+    await plane.no_promise_is_broken()
+
+
+async def test_another_payload_under_the_same_request_id_is_a_conflict(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(), request_id="one")
+    await plane.durable.wait("risk", "api")
+
+    with pytest.raises(RefusedError, match="Request id one was used for something else") as no:
+        await plane.durable.apply(manifest(replicas=3), request_id="one")
+
+    assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
+    assert (await plane.durable.status("risk", "api")).wanted == 2
+
+
+async def test_two_workers_with_stale_caches_race_for_the_last_gpu(plane: Plane) -> None:
+    await plane.load(small_fleet(nodes=1, gpus=1))
+    # Two workers of one region: each has a cache of its own, and neither knows of the other.
+    await (await (await plane.host()).work()).work()
+    one_gpu = {"cpu": 1, "memory": "1Gi", "gpu": 1}
+    names = [f"job-{number}" for number in range(8)]
+
+    await asyncio.gather(
+        *(plane.durable.apply(manifest(name, replicas=1, resources=one_gpu)) for name in names)
+    )
+
+    async def settled() -> bool:
+        found = [await plane.durable.status("risk", name) for name in names]
+        return sorted(one.phase for one in found) == ["serving", *["waiting"] * 7]
+
+    await until(settled, "one serves and the others wait")
+    assert len(await plane.bindings()) == 1
+    await plane.no_promise_is_broken()
+
+
+async def test_a_gang_starts_together_or_not_at_all(plane: Plane) -> None:
+    await plane.load(small_fleet(nodes=2, cpu=1))
+    await (await plane.host()).work()
+    await plane.durable.apply(manifest("small", replicas=1))
+    await plane.durable.wait("risk", "small")
+
+    await plane.durable.apply(manifest("gang", replicas=4, all_or_nothing=True))
+
+    async def waits() -> bool:
+        return (await plane.durable.status("risk", "gang")).phase == "waiting"
+
+    await until(waits, "the gang waits")
+    assert {name for name, _ in await plane.bindings()} == {"small"}
+    await plane.durable.delete("risk", "small")
+    assert (await plane.durable.wait("risk", "gang")).serving == 4
+    await plane.no_promise_is_broken()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "sentence"),
+    [
+        ({"requirements": {"regions": ["mars"]}}, RefusalCode.UNKNOWN_REGION, "east"),
+        ({"weights": {"east": 0}}, RefusalCode.RESIDENCY, "east"),
+        ({"resources": {"cpu": 5}}, RefusalCode.NODE_FULL, "cpu"),
+        ({"requirements": {"labels": {"disk": "fast"}}}, RefusalCode.REQUIRED_LABELS, "disk"),
+        ({"replicas": 100}, RefusalCode.OVER_HARD_QUOTA, "hard quota of risk"),
+    ],
+)
+async def test_what_waiting_would_never_mend_is_refused_and_leaves_nothing(
+    make_plane: MakePlane, change: dict[str, Any], code: RefusalCode, sentence: str
+) -> None:
+    plane = await make_plane()
+    await (await plane.load()).work()
+
+    with pytest.raises(RefusedError) as no:
+        await plane.durable.apply(manifest(**change))
+
+    assert (no.value.refusal.code, sentence in no.value.refusal.sentence) == (code, True), no.value
+    with pytest.raises(RefusedError, match=r"Nothing was admitted|no such workload"):
+        await plane.durable.status("risk", "api")
+    assert await read_reservations(plane.databases, EAST, standing=False) == []
