@@ -21,7 +21,7 @@ Points = NDArray[np.float64]
 
 COST_LABEL = "cost"
 _IMAGE_PREFIX = "image/"
-# Over zones first: they share of the whole score for spread, the node has the rest.
+# Over zones first: of the score for spread the zone gives this part, the node the rest.
 _ZONE_PART = 2 / 3
 
 

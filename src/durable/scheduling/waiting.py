@@ -31,11 +31,9 @@ def why_unplaced(question: Question, limit: Limit, placed: int, account: Account
     nodes = _why_refused(question, placed, account)
     if limit.pending is None or placed < limit.slots:
         return nodes
-    # Whatever the grant, nothing is placed where no node could ever take it.
-    is_hopeless = account.closest is not None and not account.feasible and not nodes.waiting_helps
-    if is_hopeless and limit.pending.waiting_helps:
-        return nodes
-    return limit.pending
+    # A larger grant would not help where no node could ever take the work.
+    is_hopeless = not account.feasible and not nodes.waiting_helps
+    return nodes if is_hopeless and limit.pending.waiting_helps else limit.pending
 
 
 def why_gang_waits(question: Question, could: int, why: Pending | None) -> Pending:
