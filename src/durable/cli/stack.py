@@ -24,7 +24,7 @@ Detach = Annotated[
 
 
 def up(detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Start PostgreSQL and Temporal, migrate, register, and keep them running."""
+    """Start the servers, the workers and simulated nodes, and keep them running."""
     settings = load_settings(state_dir)
     with Steps() as steps:
         if detach:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from durable.authority.errors import AuthorityError
 from durable.authority.migrations import upgrade_all
 from durable.embedded.controllers import ADDRESSES, controllers
+from durable.embedded.controllers_health import AGENT
 from durable.embedded.errors import StackError
 from durable.embedded.namespace import register
 from durable.embedded.ports import HOST
@@ -40,7 +41,14 @@ def _controllers(
     ours = controllers(
         supervisor.directory / "controllers", settings, database_url, temporal_address
     )
-    with supervisor.step("Start the workers and the agent"):
+    if settings.database_url is not None:
+        # Those nodes may be machines: whoever owns the database decides who stands for them.
+        ours = [child for child in ours if child.name != AGENT]
+        supervisor.note(
+            "Nodes are not simulated because DURABLE_DATABASE_URL is set: if they shall be, run "
+            "durable agent --simulated --region all."
+        )
+    with supervisor.step(f"Start {', '.join(child.name for child in ours)}"):
         supervisor.launch_together([(child, ADDRESSES[child.name]) for child in ours])
 
 
