@@ -1,0 +1,69 @@
+"""A PostgreSQL and a Temporal that keep what they acknowledge, and can be killed."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from durable.cluster import answers
+from durable.embedded.ports import free_port
+from durable.embedded.postgres import EmbeddedPostgres
+from durable.embedded.temporal import temporal_child
+from durable.signals.search_attributes import SEARCH_ATTRIBUTES
+
+NAMESPACE = "chaos"
+
+
+class PostgresServer:
+    """On one port for as long as it lives, whoever kills it."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._server = EmbeddedPostgres(directory)
+        self._port = free_port()
+        self._server.start(self._port)
+        self.url = self._server.ensure_database("durable")
+
+    def kill(self) -> None:
+        os.kill(self._server.pid, signal.SIGKILL)
+
+    def start_again(self) -> None:
+        self._server.stop()
+        self._server.start(self._port)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+
+class TemporalServer:
+    """Started as the stack starts it, on a database file."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        child = temporal_child(directory, port, free_port())
+        self._command = [
+            *child.argv,
+            f"--namespace={NAMESPACE}",
+            *(f"--search-attribute={key.name}=Keyword" for key in SEARCH_ATTRIBUTES),
+        ]
+        self._environment = dict(child.environment)
+        self._running: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        self._running = subprocess.Popen(  # noqa: ASYNC220
+            self._command,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while not await answers(self.address):
+            assert self._running.poll() is None, "Temporal ended while it started"
+            await asyncio.sleep(0.05)
+
+    def kill(self) -> None:
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()

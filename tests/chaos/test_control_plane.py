@@ -1,0 +1,128 @@
+"""Servers and agents are killed under placements: nothing is lost, nothing runs twice."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from durable.authority.migrations import upgrade
+from durable.model.states import BindingState
+from durable.settings import Settings
+from tests.chaos.servers import NAMESPACE, PostgresServer, TemporalServer
+from tests.workflows.plane import Plane, manifest, small_fleet, until
+from tests.workflows.processes import AGENT, WORKER, process
+
+WORKLOADS = [f"api-{number}" for number in range(6)]
+
+
+@dataclass
+class World:
+    postgres: PostgresServer
+    temporal: TemporalServer
+    plane: Plane
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    with tempfile.TemporaryDirectory(prefix="durable-chaos-") as folder:
+        path = Path(folder)
+        postgres, temporal = PostgresServer(path / "postgres"), TemporalServer(path / "temporal")
+        plane: Plane | None = None
+        try:
+            await asyncio.to_thread(upgrade, postgres.url)
+            await temporal.start()
+            settings = Settings(
+                state_dir=path,
+                database_url=postgres.url,
+                temporal_address=temporal.address,
+                temporal_namespace=NAMESPACE,
+            )
+            plane = await Plane.make(settings, path / "faults.yaml")
+            await plane.load(small_fleet(nodes=4, cpu=8))
+            yield World(postgres, temporal, plane)
+        finally:
+            if plane is not None:
+                await plane.close()
+            temporal.kill()
+            postgres.stop()
+
+
+async def applied(plane: Plane) -> None:
+    for name in WORKLOADS:
+        await plane.durable.apply(manifest(name, replicas=3), request_id=name)
+
+
+async def everything_serves_once(plane: Plane) -> None:
+    async def serves() -> bool:
+        bindings = await plane.bindings()
+        return len(bindings) == 3 * len(WORKLOADS) and all(
+            binding.state is BindingState.SERVING for binding in bindings.values()
+        )
+
+    await until(serves, "every slot serves", seconds=180)
+    for name in WORKLOADS:
+        assert (await plane.durable.wait("risk", name, within_seconds=180)).serving == 3
+    await plane.no_promise_is_broken()
+
+
+async def test_temporal_killed_with_placements_in_flight(world: World) -> None:
+    plane = world.plane
+    with process(plane.settings, AGENT), process(plane.settings, WORKER):
+        await plane.durable.apply(manifest(WORKLOADS[0], replicas=3), request_id=WORKLOADS[0])
+        asking = plane.background(applied(plane))
+        world.temporal.kill()
+        await world.temporal.start()
+        await asking
+        await everything_serves_once(plane)
+
+
+async def test_postgres_killed_with_placements_in_flight(world: World) -> None:
+    plane = world.plane
+    with process(plane.settings, AGENT), process(plane.settings, WORKER):
+        await plane.durable.apply(manifest(WORKLOADS[0], replicas=3), request_id=WORKLOADS[0])
+        asking = plane.background(applied(plane))
+        world.postgres.kill()
+        world.postgres.start_again()
+        await asking
+        await everything_serves_once(plane)
+
+
+async def test_real_processes_are_started_once_whoever_is_killed(
+    world: World, tmp_path: Path
+) -> None:
+    plane = world.plane
+    starts = tmp_path / "starts"
+    command = ["/bin/sh", "-c", f"echo $DURABLE_SLOT $DURABLE_TOKEN >> {starts}; exec sleep 600"]
+    node = (
+        "agent", "--node", "real-1", "--region", "east", "--zone", "east-a", "--cpu", "4",
+        "--memory", "8Gi",
+    )  # fmt: skip
+    real = manifest(
+        "real", replicas=3, requirements={"labels": {"driver": "process"}}, run={"command": command}
+    )
+    with process(plane.settings, node) as agent, process(plane.settings, WORKER) as worker:
+
+        async def admitted() -> bool:
+            try:
+                await plane.durable.apply(real, request_id="real")
+            except Exception:  # the node has not registered yet
+                return False
+            return True
+
+        await until(admitted, "the node is there")
+        await plane.durable.wait("risk", "real", within_seconds=180)
+        agent.kill()
+        worker.kill()
+        agent.start()
+        worker.start()
+        await plane.durable.scale("risk", "real", 4)
+        assert (await plane.durable.wait("risk", "real", within_seconds=180)).serving == 4
+        lines = starts.read_text().splitlines()
+        bindings = await plane.bindings()
+        assert sorted(lines) == sorted(f"{b.slot} {b.token}" for b in bindings.values())
+        await plane.durable.delete("risk", "real")
+        await plane.durable.wait("risk", "real", until="deleted", within_seconds=180)
+    await plane.no_promise_is_broken()
