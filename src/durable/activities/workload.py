@@ -95,7 +95,9 @@ class WorkloadActivities:
         except RefusedError:
             regions = await self._gate.regions(fresh=True)
         shares = split(manifest.spec, regions, {})
-        await self._gate.check(manifest, [RegionId(region) for region in shares])
+        await self._gate.check(
+            manifest, [RegionId(region) for region, slots in shares.items() if slots]
+        )
 
         def share_of(before: Admission | None) -> Mapping[RegionId, tuple[int, ...]]:
             current = {} if before is None else {str(r): s for r, s in before.share.items()}
