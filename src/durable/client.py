@@ -24,6 +24,7 @@ from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
     WorkflowHandle,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import (
     SearchAttributePair,
@@ -135,7 +136,7 @@ class Durable:
                     result_type=Admitted,
                     rpc_timeout=ONE_TRY,
                 )
-            except RPCError:
+            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
                 with suppress(Exception):
                     await start.workflow_handle()  # it keeps the same error, which nobody reads
                 raise

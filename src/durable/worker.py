@@ -35,21 +35,28 @@ REGIONS_EVERY_SECONDS = 1.0
 READY_SECONDS = 60.0
 
 
+def sandbox() -> SandboxedWorkflowRunner:
+    """The sandbox is on: it refuses clocks, randomness and I/O in workflows.
+
+    All modules pass through, because importing them anew for each workflow costs more than the
+    workflow.
+    """
+    everything = SandboxRestrictions.default.with_passthrough_all_modules()
+    return SandboxedWorkflowRunner(restrictions=everything)
+
+
 def _worker(
     client: Client,
     queue: str,
     workflows: Sequence[type[Any]],
     activities: Sequence[Callable[..., Any]],
 ) -> Worker:
-    # The sandbox is on: it refuses clocks, randomness and I/O in workflows. All modules pass
-    # through, because importing them anew for every workflow costs more than the workflow.
-    everything = SandboxRestrictions.default.with_passthrough_all_modules()
     return Worker(
         client,
         task_queue=queue,
         workflows=workflows,
         activities=activities,
-        workflow_runner=SandboxedWorkflowRunner(restrictions=everything),
+        workflow_runner=sandbox(),
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=GRACEFUL_STOP,

@@ -1,0 +1,312 @@
+"""How many placements reach serving, beside a trivial workflow on the same server.
+
+Everything runs as in production: the stack's Temporal and PostgreSQL with durability on, a global
+worker, a regional worker and a simulated agent as processes of their own. The yardstick is a
+workflow of one local activity that does nothing, started at the same server in the same run.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from bench._report import progress, table, verdict
+from bench._yardstick import Yardstick, nothing
+from durable.authority.connection import Databases
+from durable.authority.fleet import apply_fleet
+from durable.authority.invariants import violations_everywhere
+from durable.authority.migrations import upgrade
+from durable.authority.status import read_shares
+from durable.client import Durable
+from durable.cluster import answers, connect
+from durable.embedded.namespace import register
+from durable.embedded.ports import free_port
+from durable.embedded.postgres import EmbeddedPostgres
+from durable.embedded.temporal import temporal_child
+from durable.model.fleet import Fleet
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
+from durable.model.states import BindingState
+from durable.settings import Settings
+
+REGION = RegionId("bench")
+TENANTS, NODES = 50, 1_000
+SINGLES, AT_ONCE = int(os.environ.get("S","300")), 50
+WORKLOADS, REPLICAS = 100, 50
+LATENCIES = 40
+
+SINGLES_BAR = 0.5
+REPLICAS_PER_SECOND_TARGET = 500
+
+
+def fleet() -> Fleet:
+    """1,000 nodes in one region, and 50 tenants with quotas that just hold what they will run."""
+    quota = {"cpu": 200, "memory": "200Gi"}
+    return Fleet.model_validate(
+        {
+            "regions": [
+                {
+                    "id": REGION,
+                    "zones": [f"zone-{zone}" for zone in "abc"],
+                    "pools": [
+                        {
+                            "name": f"pool-{zone}",
+                            "zone": f"zone-{zone}",
+                            "count": NODES // 3 + (zone == "a"),
+                            "capacity": {"cpu": 16, "memory": "64Gi"},
+                        }
+                        for zone in "abc"
+                    ],
+                }
+            ],
+            "tenants": [
+                {"id": f"tenant-{number}", "hard": quota, "grants": {REGION: quota}}
+                for number in range(TENANTS)
+            ],
+        }
+    )
+
+
+def manifest(name: str, tenant: int, replicas: int) -> dict[str, Any]:
+    resources = {"cpu": "1", "memory": "1Gi"}
+    return {
+        "tenant": f"tenant-{tenant % TENANTS}",
+        "name": name,
+        "spec": {"replicas": replicas, "resources": resources},
+    }
+
+
+# ── the parts ───────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def child(*arguments: str, environment: dict[str, str], log: Path) -> AsyncGenerator[None]:
+    with log.open("ab") as words:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *arguments,
+            env={**os.environ, **environment},
+            stdout=words,
+            stderr=words,
+        )
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+@asynccontextmanager
+async def control_plane(folder: Path) -> AsyncGenerator[tuple[Settings, Databases, Durable]]:
+    async with AsyncExitStack() as stack:
+        (folder / "postgres").mkdir()
+        postgres = EmbeddedPostgres(folder / "postgres")
+        postgres.start(free_port())
+        stack.callback(postgres.stop)
+        url = postgres.ensure_database("durable")
+        await asyncio.to_thread(upgrade, url)
+        (folder / "temporal").mkdir()
+        port = free_port()
+        server = temporal_child(folder / "temporal", port, free_port())
+        temporal = await asyncio.create_subprocess_exec(
+            *server.argv,
+            env=dict(server.environment),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        stack.push_async_callback(_ended, temporal)
+        settings = Settings(
+            state_dir=folder, database_url=url, temporal_address=f"127.0.0.1:{port}"
+        )
+        async with asyncio.timeout(60):
+            while not await answers(f"127.0.0.1:{port}"):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await register(settings, f"127.0.0.1:{port}")
+        databases = await stack.enter_async_context(Databases(url))
+        progress(f"a fleet of {NODES} nodes and {TENANTS} tenants")
+        await apply_fleet(
+            databases, fleet(), actor=ActorId("bench"), request="bench", report=lambda _: None
+        )
+        environment = {
+            "DURABLE_STATE_DIR": str(folder),
+            "DURABLE_DATABASE_URL": url,
+            "DURABLE_TEMPORAL_ADDRESS": f"127.0.0.1:{port}",
+        }
+        for name, arguments in {
+            "agent": ("agent", "--simulated", "--region", REGION, "--start-delay", "0",
+                      "--ready-delay", "0"),
+            "global": ("worker", "--global"),
+            "regional": ("worker", "--region", REGION),
+        }.items():  # fmt: skip
+            await stack.enter_async_context(
+                child("-m", "durable.cli", *arguments, environment=environment,
+                      log=folder / f"{name}.log")
+            )  # fmt: skip
+        durable = await stack.enter_async_context(await Durable.connect(settings, actor="bench"))
+        yield settings, databases, durable
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    process.kill()
+    await process.wait()
+
+
+# ── the figures ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def spread_out(work: Sequence[Callable[[], Awaitable[Any]]], at_once: int) -> None:
+    room = asyncio.Semaphore(at_once)
+
+    async def one(each: Callable[[], Awaitable[Any]]) -> None:
+        async with room:
+            await each()
+
+    await asyncio.gather(*(one(each) for each in work))
+
+
+async def yardstick(client: Client, number: int) -> float:
+    """Workflows of one local activity per second, on this server, from start to result."""
+    runner = SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_passthrough_all_modules()
+    )
+    async with Worker(
+        client,
+        task_queue="yardstick",
+        workflows=[Yardstick],
+        activities=[nothing],
+        workflow_runner=runner,
+    ):
+
+        def start(at: int) -> Callable[[], Awaitable[Any]]:
+            return lambda: client.execute_workflow(
+                Yardstick.run, id=f"yardstick-{number}-{at}", task_queue="yardstick"
+            )
+
+        began = time.perf_counter()
+        await spread_out([start(at) for at in range(SINGLES)], AT_ONCE)
+        return SINGLES / (time.perf_counter() - began)
+
+
+async def serving(databases: Databases, prefix: str) -> int:
+    """How many replicas of these workloads serve, by the authority's word."""
+    shares = await read_shares(databases, REGION)
+    return sum(
+        slot.state is BindingState.SERVING
+        for share in shares
+        if share.workload.startswith(prefix)
+        for slot in share.slots
+    )
+
+
+async def until_serving(databases: Databases, prefix: str, wanted: int) -> None:
+    async with asyncio.timeout(600):
+        while (found := await serving(databases, prefix)) < wanted:
+            progress(f"{found} of {wanted} serve")
+            await asyncio.sleep(0.5)
+
+
+async def singles(durable: Durable, databases: Databases) -> float:
+    """Workloads of one replica per second, from the first apply to the last serving."""
+    work = [
+        (lambda at=at: durable.apply(manifest(f"single-{at}", at, 1), request_id=f"single-{at}"))
+        for at in range(SINGLES)
+    ]
+    began = time.perf_counter()
+    await spread_out(work, AT_ONCE)
+    await until_serving(databases, "single-", SINGLES)
+    return SINGLES / (time.perf_counter() - began)
+
+
+async def groups(durable: Durable, databases: Databases) -> float:
+    """Replicas per second of workloads of fifty, from the first apply to the last serving."""
+    work = [
+        (lambda at=at: durable.apply(manifest(f"group-{at}", at, REPLICAS), request_id=f"g-{at}"))
+        for at in range(WORKLOADS)
+    ]
+    began = time.perf_counter()
+    await spread_out(work, AT_ONCE)
+    await until_serving(databases, "group-", WORKLOADS * REPLICAS)
+    return WORKLOADS * REPLICAS / (time.perf_counter() - began)
+
+
+async def is_bound(databases: Databases, tenant: TenantId, name: WorkloadName) -> bool:
+    return any(share.slots for share in await read_shares(databases, REGION, tenant, name))
+
+
+async def latencies(durable: Durable, databases: Databases) -> list[float]:
+    """Milliseconds from apply to bound, one at a time."""
+    taken: list[float] = []
+    for at in range(LATENCIES):
+        began = time.perf_counter()
+        name = f"alone-{at}"
+        await durable.apply(manifest(name, at, 1), request_id=name)
+        tenant = manifest(name, at, 1)["tenant"]
+        async with asyncio.timeout(60):
+            while not await is_bound(databases, TenantId(tenant), WorkloadName(name)):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        taken.append((time.perf_counter() - began) * 1000)
+    return sorted(taken)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="durable-bench-") as folder:
+        os.chmod(folder, 0o755)  # noqa: S103 - PostgreSQL may run as another user
+        async with control_plane(Path(folder)) as (settings, databases, durable):
+            client = await connect(settings, settings.require_temporal_address())
+            progress("warming up")
+            await durable.place(manifest("warm-up", 0, 1), request_id="warm-up")
+            taken = await latencies(durable, databases)
+            progress("yardstick")
+            before = await yardstick(client, 1)
+            progress(f"{SINGLES} workloads of one replica")
+            one_by_one = await singles(durable, databases)
+            after = await yardstick(client, 2)
+            progress(f"{WORKLOADS} workloads of {REPLICAS} replicas")
+            in_groups = await groups(durable, databases)
+            broken = await violations_everywhere(databases)
+    rate = (before + after) / 2
+    ratio = one_by_one / rate
+    p50, p99 = taken[len(taken) // 2], taken[int(len(taken) * 0.99)]
+    table(
+        "Placements on a simulated fleet",
+        ["what", "measured", "bar"],
+        [
+            ["yardstick: workflows of one local activity per second", rate, ""],
+            [
+                "workloads of one replica, apply to serving, per second",
+                one_by_one,
+                rate * SINGLES_BAR,
+            ],
+            ["ratio of the two", ratio, SINGLES_BAR],
+            ["replicas in workloads of 50, per second", in_groups, REPLICAS_PER_SECOND_TARGET],
+            ["apply to bound, one at a time, p50 ms", p50, ""],
+            ["apply to bound, one at a time, p99 ms", p99, ""],
+            ["broken promises", len(broken), 0],
+        ],
+    )
+    verdict(
+        "placement",
+        {"one_local_activity_per_second": rate},
+        {
+            "singles_per_second": one_by_one,
+            "singles_ratio": ratio,
+            "replicas_per_second": in_groups,
+            "apply_to_bound_ms_p50": p50,
+            "apply_to_bound_ms_p99": p99,
+            "broken_promises": len(broken),
+        },
+        holds=ratio >= SINGLES_BAR and in_groups >= REPLICAS_PER_SECOND_TARGET and not broken,
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

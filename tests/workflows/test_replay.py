@@ -1,0 +1,91 @@
+"""Histories that were saved from real runs replay: a change that would break one needs a patch.
+
+`SAVE_HISTORIES=1 pytest tests/workflows/test_replay.py -k saved` saves them anew. That is right only
+while no workflow was released in the form that the old ones were written by.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+
+from durable.signals.messages import Evict, Hold, Resume
+from durable.worker import sandbox
+from durable.workflows.placement import Placement
+from durable.workflows.workload import Workload
+from tests.workflows.plane import Plane, manifest, small_fleet, until
+
+FOLDER = Path(__file__).parent.parent / "histories"
+SAVES = os.environ.get("SAVE_HISTORIES") == "1"
+WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42"}
+
+
+def replayer() -> Replayer:
+    return Replayer(
+        workflows=[Placement, Workload],
+        data_converter=pydantic_data_converter,
+        workflow_runner=sandbox(),
+    )
+
+
+def read(path: Path) -> WorkflowHistory:
+    return WorkflowHistory.from_json(path.stem.replace("--", "/"), path.read_text())
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+async def test_a_saved_history_replays(path: Path) -> None:
+    await replayer().replay_workflow(read(path))
+
+
+def test_there_is_a_history_of_each_workflow() -> None:
+    names = {path.stem.split("--")[0] for path in FOLDER.glob("*.json")}
+    assert names == {"placement", "workload"}
+
+
+async def test_a_changed_workflow_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(_: Placement) -> bool:
+        return True
+
+    monkeypatch.setattr(Placement, "_write_progress", forget)
+    with pytest.raises(workflow.NondeterminismError):
+        await replayer().replay_workflow(read(min(FOLDER.glob("placement--*.json"))))
+
+
+@pytest.mark.skipif(not SAVES, reason="saves histories only when asked")
+async def test_histories_are_saved(plane: Plane) -> None:
+    await plane.load(small_fleet("east", nodes=2, cpu=2))
+    await (await plane.host()).work()
+    durable = plane.durable
+    await durable.apply(manifest("served", replicas=3), request_id="apply")
+    await durable.wait("risk", "served")
+    handle = plane.handle("served")
+    await handle.execute_update("hold", Hold(**WHO, request_id="1"))
+    await handle.execute_update("resume", Resume(**WHO, request_id="2"))
+    await handle.signal("nonsense", {"a": 1})
+    await handle.execute_update("evict", Evict(**WHO, request_id="3", slots=(0,)))
+    await durable.wait("risk", "served")
+    await durable.scale("risk", "served", 2, request_id="scale")
+    await durable.apply(manifest("big", replicas=3, resources={"cpu": 1}), request_id="big")
+
+    async def waits() -> bool:
+        return (await durable.status("risk", "big")).phase == "waiting"
+
+    await until(waits, "big waits for room")
+    await durable.apply(manifest("served", replicas=1, priority=200), request_id="again")
+    await durable.wait("risk", "served")
+    await durable.delete("risk", "served", request_id="delete")
+    await durable.wait("risk", "served", until="deleted")
+    await durable.wait("risk", "big")
+    await durable.place(manifest("job", kind="job"), request_id="job")
+    for workflow_id in (
+        "workload/risk/served", "workload/risk/big", "workload/risk/job",
+        "placement/risk/served/g1/east", "placement/risk/served/g2/east",
+        "placement/risk/big/g1/east", "placement/risk/job/g1/east",
+    ):  # fmt: skip
+        history = await durable.client.get_workflow_handle(workflow_id).fetch_history()
+        (FOLDER / f"{workflow_id.replace('/', '--')}.json").write_text(history.to_json())
