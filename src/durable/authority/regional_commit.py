@@ -140,11 +140,12 @@ def _answer(intent: AnyIntent, digest: bytes, outcome: Granted | Refused) -> Gra
 
 # ── lock, clock, recall ─────────────────────────────────────────────────────────────────────────
 
+# Of the row, not of its key: whoever writes a row that refers to the region need not wait.
 _LOCK = text("""
     SELECT region, epoch, version, state, tokens_issued,
            capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
            used_cpu_millis, used_memory_mib, used_gpus
-      FROM regional.regions WHERE region = :region FOR UPDATE
+      FROM regional.regions WHERE region = :region FOR NO KEY UPDATE
 """)
 
 # A statement of its own: in the locking one all of it would be read before the wait for the lock.

@@ -15,7 +15,9 @@ from durable.model.states import REGION_MOVES, RegionState
 
 _ADD = text("INSERT INTO regional.regions (region) VALUES (:region) ON CONFLICT DO NOTHING")
 _READ = text("SELECT epoch, version, state FROM regional.regions WHERE region = :region")
-_LOCK = text("SELECT epoch, version, state FROM regional.regions WHERE region = :region FOR UPDATE")
+_LOCK = text(
+    "SELECT epoch, version, state FROM regional.regions WHERE region = :region FOR NO KEY UPDATE"
+)
 _MOVE = text("""
     UPDATE regional.regions SET epoch = :epoch, state = :state, version = version + 1
      WHERE region = :region

@@ -175,7 +175,7 @@ _SCHEMAS = ("global", "regional", "audit")
 # write through it what they may not.
 _FOR_READERS = ("regional.binding_status", "regional.may_run")
 _FOR_WRITERS = ("audit.append",)
-_FOR_COMMITS = ("regional.hold_leases",)
+_FOR_COMMITS = ("regional.hold_leases", "regional.refresh_statistics")
 
 
 def grant_statements() -> list[str]:

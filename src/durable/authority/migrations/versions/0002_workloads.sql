@@ -95,3 +95,12 @@ RETURNS TABLE (
       LEFT JOIN regional.observations AS o USING (region, token)
       LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
 $$;
+
+-- A new region grows from nothing to thousands of rows within seconds, while plans are made by the
+-- statistics of its first moments: whoever commits may have them taken again.
+CREATE FUNCTION regional.refresh_statistics() RETURNS void LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    ANALYZE regional.nodes, regional.node_leases, regional.slots, regional.reservations,
+            regional.bindings, regional.observations, regional.intents, regional.requests;
+END $$;
