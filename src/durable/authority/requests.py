@@ -64,7 +64,8 @@ _QUEUE = text("""
            row_number() OVER (ORDER BY priority DESC, enqueued_at, tenant, workload, generation)
                AS position,
            extract(epoch FROM clock_timestamp() - enqueued_at)::float8 AS age_seconds
-      FROM regional.requests WHERE region = :region AND state = 'pending'
+      FROM regional.requests
+     WHERE region = :region AND state IN ('pending', 'timed_out')
      ORDER BY position LIMIT :most
 """)
 

@@ -7,91 +7,42 @@ line is run again and finds what it did.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import (
-        ClaimsStep,
-        Progress,
-        Rejected,
-        ReserveStep,
-        Share,
-        Stepped,
-    )
+    from durable.activities.steps import ClaimsStep, Rejected, ReserveStep, Stepped
     from durable.model.intents import ReleaseCause
-    from durable.model.pending import Pending, PendingCode
+    from durable.model.pending import Pending
     from durable.model.refusal import RefusalCode
-    from durable.model.states import RequestState
-    from durable.model.workload import WorkloadSpec
     from durable.signals import messages, search_attributes
-    from durable.signals.messages import Ended, Message, Resize
+    from durable.signals.messages import Ended, Resize
     from durable.signals.names import PLACEMENT, workload_id
-    from durable.signals.status import Owner, Phase, PlacementStatus
+    from durable.signals.status import Phase
     from durable.workflows import timeouts
     from durable.workflows.details import placement_details
-    from durable.workflows.inbox import Inbox, Letter, MessageRecord, described
-    from durable.workflows.slots import ENDED, OVER, STARTED, Board, Leave, SlotState
+    from durable.workflows.inbox import Inbox, Letter
+    from durable.workflows.placement_messages import KINDS, PlacementMessages
+    from durable.workflows.placement_state import AWAY, PlacementStart, PlacementState
+    from durable.workflows.slots import ENDED, STARTED, Leave, SlotState
 
 T = TypeVar("T")
 
-KINDS: dict[str, type[Message]] = {
-    "hold": messages.Hold,
-    "resume": messages.Resume,
-    "retry_now": messages.RetryNow,
-    "evict": messages.Evict,
-    "release": messages.Release,
-    "resize": messages.Resize,
-    "seen": messages.Seen,
-    "wake": messages.Wake,
-}
-
-
-@dataclass
-class PlacementState:
-    """What a placement remembers; it goes along when the workflow continues as new."""
-
-    enqueued_at: datetime
-    board: Board = field(default_factory=Board)
-    revision: int = 0
-    next_attempt: int = 1
-    tries: int = 0
-    pending: Pending | None = None
-    next_retry_at: datetime | None = None
-    held_by: str | None = None
-    releasing: str | None = None
-    look_again: bool = False
-    look_again_at: datetime | None = None
-    told: Progress | None = None
-    completed: int = 0
-    messages: MessageRecord = field(default_factory=MessageRecord)
-
-
-@dataclass
-class PlacementStart:
-    """What a placement is started with; `state` only when it continues."""
-
-    share: Share
-    wanted: Resize
-    state: PlacementState | None = None
-
 
 @workflow.defn(name=PLACEMENT)
-class Placement:
+class Placement(PlacementMessages):
     @workflow.init
     def __init__(self, start: PlacementStart) -> None:
-        self._share = start.share
-        self._spec: WorkloadSpec = start.wanted.spec
-        self._state = start.state or PlacementState(enqueued_at=workflow.now())
-        self._inbox = Inbox(KINDS, self._state.messages)
+        self._state = start.state or PlacementState(
+            share=start.share, spec=start.wanted.spec, enqueued_at=workflow.now()
+        )
         self._board = self._state.board
-        self._shown_phase: str | None = None if start.state is None else self._phase()
+        self._inbox = Inbox(KINDS, self._state.messages)
+        self._shown: tuple[str, str | None] | None = None
         if start.state is None:
             self._resize(start.wanted)
 
@@ -108,7 +59,9 @@ class Placement:
             if self._is_over():
                 return await self._end()
             if self._must_continue():
-                workflow.continue_as_new(PlacementStart(self._share, self._wanted(), self._state))
+                workflow.continue_as_new(
+                    PlacementStart(self._state.share, self._state.wanted(), self._state)
+                )
             await self._rest()
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────
@@ -141,7 +94,7 @@ class Placement:
             case messages.Resize():
                 return self._resize(message)
             case messages.Seen():
-                self._state.look_again |= self._board.see(message, now, self._spec)
+                self._state.look_again |= self._board.see(message, now, self._state.spec)
                 return "Seen."
             case _:
                 raise AssertionError(f"a kind of message without a reader: {letter.name}")
@@ -149,7 +102,7 @@ class Placement:
     def _resize(self, wanted: Resize) -> str:
         if wanted.revision <= self._state.revision or self._state.releasing is not None:
             return "There is a newer share."
-        self._state.revision, self._spec = wanted.revision, wanted.spec
+        self._state.revision, self._state.spec = wanted.revision, wanted.spec
         self._board.resize(wanted.slots, workflow.now())
         self._retry(workflow.now())
         return "Taken."
@@ -188,10 +141,10 @@ class Placement:
         state, now = self._state, workflow.now()
         if not state.look_again or (state.look_again_at is not None and now < state.look_again_at):
             return
-        found = await self._step(PlacementActivities.survey, self._share, "read what stands")
+        found = await self._step(PlacementActivities.survey, self._state.share, "read what stands")
         if found is not _UNREACHABLE:
             state.look_again, state.look_again_at = False, None
-            self._board.adopt(found, workflow.now(), self._spec)
+            self._board.adopt(found, workflow.now(), self._state.spec)
 
     async def _stop(self) -> None:
         """Asks nodes to stop what must leave; what was never started is simply released."""
@@ -237,8 +190,8 @@ class Placement:
         if not due or (state.next_retry_at is not None and now < state.next_retry_at):
             return
         step = ReserveStep(
-            share=self._share,
-            spec=self._spec,
+            share=self._state.share,
+            spec=self._state.spec,
             slots=tuple(slot.slot for slot in due),
             first_attempt=state.next_attempt,
             tries=state.tries,
@@ -260,10 +213,10 @@ class Placement:
         )
 
     def _started(self, number: int, version: int, now: datetime) -> None:
-        self._board.started(number, version, now, self._spec)
+        self._board.started(number, version, now, self._state.spec)
 
     def _freed(self, number: int, version: int, now: datetime) -> None:
-        self._board.freed(number, now, self._spec)
+        self._board.freed(number, now, self._state.spec)
 
     def _has_lapsed(self, slot: SlotState) -> bool:
         """Its lease ran out: by the authority's word, or by the hour while a hold keeps it."""
@@ -296,7 +249,7 @@ class Placement:
         if not slots:
             return
         step = ClaimsStep(
-            share=self._share,
+            share=self._state.share,
             claims=tuple(slot.claim for slot in slots),
             why=_why(verb, slots),
             cause=cause,
@@ -342,21 +295,21 @@ class Placement:
         except ActivityError as error:
             self._unreachable(error)
             return _UNREACHABLE
-        if self._state.pending is not None and self._state.pending.code is _AWAY:
+        if self._state.is_cut_off:
             self._state.pending = None
         return result
 
     def _unreachable(self, error: ActivityError) -> None:
         cause = error.cause or error
         why = cause.message if isinstance(cause, ApplicationError) else str(cause)
-        self._state.pending = Pending(code=_AWAY, sentence=f"{why or 'No answer.'}"[:500])
+        self._state.pending = Pending(code=AWAY, sentence=f"{why or 'No answer.'}"[:500])
         self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────
 
     async def _write_progress(self) -> bool:
         """Whether the region's queue now says what this placement is."""
-        progress = self._progress()
+        progress = self._state.progress(workflow.now())
         if progress == self._state.told:
             return True
         written = await self._step(PlacementActivities.enqueue, progress, "write the queue")
@@ -367,106 +320,54 @@ class Placement:
 
     async def _tell(self) -> None:
         await self._write_progress()
-        phase = self._phase()
-        if phase != self._shown_phase:
-            self._shown_phase = phase
-            pending = self._state.pending
-            workflow.upsert_search_attributes(  # pyright: ignore[reportUnknownMemberType]
-                [
-                    search_attributes.PHASE.value_set(phase),
-                    search_attributes.PENDING_REASON.value_unset()
-                    if pending is None
-                    else search_attributes.PENDING_REASON.value_set(pending.code),
-                ]
-            )
-
-    def _progress(self) -> Progress:
-        state = self._state
-        waiting = self._board.in_phase(Phase.WAITING)
-        return Progress(
-            share=self._share,
-            spec=self._spec,
-            slots=tuple(sorted(self._board.slots)),
-            waiting=len(waiting),
-            state=self._request_state(bool(waiting)),
-            pending=self._reason(),
-            attempts=state.next_attempt - 1,
-            enqueued_at=state.enqueued_at,
-            placed_by=state.enqueued_at + self._spec.deadlines.placed,
-            next_retry_at=state.next_retry_at if waiting else None,
+        workflow.set_current_details(placement_details(self._state.status()))
+        pending = self._state.reason
+        shown = (self._state.phase, None if pending is None else pending.code.value)
+        if shown == self._shown:
+            return
+        self._shown = shown
+        reason = search_attributes.PENDING_REASON
+        workflow.upsert_search_attributes(  # pyright: ignore[reportUnknownMemberType]
+            [
+                search_attributes.PHASE.value_set(shown[0]),
+                reason.value_unset() if shown[1] is None else reason.value_set(shown[1]),
+            ]
         )
-
-    def _request_state(self, waits: bool) -> RequestState:
-        slots = self._board.slots.values()
-        if all(slot.phase in OVER for slot in slots) and (slots or self._state.releasing):
-            return RequestState.WITHDRAWN
-        if not waits:
-            return RequestState.PLACED
-        late = workflow.now() >= self._state.enqueued_at + self._spec.deadlines.placed
-        return RequestState.TIMED_OUT if late else RequestState.PENDING
-
-    def _reason(self) -> Pending | None:
-        if not self._board.in_phase(Phase.WAITING):
-            return None
-        if self._state.held_by is not None:
-            return Pending(code=PendingCode.HELD, sentence=f"Held by {self._state.held_by}"[:500])
-        if self._state.pending is not None:
-            return self._state.pending
-        crashed = [slot for slot in self._board.in_phase(Phase.WAITING) if slot.retry_at]
-        if crashed:
-            return Pending(
-                code=PendingCode.CRASHED,
-                sentence=f"{len(crashed)} slots failed and are tried again shortly: "
-                f"{crashed[0].evidence}"[:500],
-            )
-        return Pending(code=PendingCode.QUEUED, sentence="Waits for its first decision.")
-
-    def _phase(self) -> str:
-        """The placement in one word: how far its least advanced slot has come."""
-        if self._state.releasing is not None:
-            return "releasing"
-        order = list(Phase)
-        phases = [slot.phase for slot in self._board.slots.values()]
-        return min(phases, key=order.index).value if phases else "empty"
 
     # ── resting, continuing, ending ─────────────────────────────────────────────────────────────
 
     async def _rest(self) -> None:
-        workflow.set_current_details(placement_details(self._status()))
         wake_at = self._wake_at()
         if wake_at is None:
             await workflow.wait_condition(self._inbox.__bool__)
             return
-        wait = wake_at - workflow.now()
+        reason = self._state.reason
+        waits_for = self._state.phase if reason is None else reason.code
         try:
             await workflow.wait_condition(
                 self._inbox.__bool__,
-                timeout=max(wait, timeouts.SHORTEST_REST),
-                timeout_summary=self._waits_for(),
+                timeout=max(wake_at - workflow.now(), timeouts.SHORTEST_REST),
+                timeout_summary=f"waits: {waits_for}",
             )
         except TimeoutError:
             return
 
     def _wake_at(self) -> datetime | None:
         """The next moment at which something is due by itself."""
-        state = self._state
-        if state.pending is not None and state.pending.code is _AWAY:
+        state, now = self._state, workflow.now()
+        if state.is_cut_off:
             return state.next_retry_at
         moments: list[datetime | None] = []
         if state.look_again:
-            moments.append(state.look_again_at)
+            moments.append(state.look_again_at or now)
         for slot in self._board.slots.values():
-            if slot.phase is not Phase.WAITING:
+            if slot.is_due(is_held=state.held_by is not None):
+                moments.append(now)
+            elif slot.phase is not Phase.WAITING:
                 moments += [slot.deadline, slot.lease_expires_at]
             elif state.held_by is None:
-                moments.append(
-                    max(filter(None, (slot.retry_at, state.next_retry_at)), default=None)
-                )
+                moments.append(max(filter(None, (slot.retry_at, state.next_retry_at)), default=now))
         return min((moment for moment in moments if moment is not None), default=None)
-
-    def _waits_for(self) -> str:
-        reason = self._reason()
-        return f"waits: {self._phase()}" if reason is None else f"waits: {reason.code}"
 
     def _must_continue(self) -> bool:
         full = (
@@ -476,146 +377,20 @@ class Placement:
         # Nothing may be on its way: a message or a handler left behind would be lost.
         return full and not self._inbox and workflow.all_handlers_finished()
 
-    def _wanted(self) -> Resize:
-        kept = (s.slot for s in self._board.slots.values() if s.leave is not Leave.FOR_GOOD)
-        return Resize(
-            slots=tuple(sorted(kept)), spec=self._spec, revision=max(1, self._state.revision)
-        )
-
     def _is_over(self) -> bool:
-        if self._inbox or not workflow.all_handlers_finished():
-            return False
-        slots = self._board.slots.values()
-        done = bool(slots) and all(slot.phase in OVER for slot in slots)
-        return done or (self._state.releasing is not None and not slots)
+        return self._state.is_over and not self._inbox and workflow.all_handlers_finished()
 
     async def _end(self) -> Ended:
-        ended = Ended(
-            region=self._share.region,
-            generation=self._share.generation,
-            completed=len(self._board.in_phase(Phase.COMPLETED)),
-            given_up=len(self._board.in_phase(Phase.GIVEN_UP)),
-        )
-        workflow.set_current_details(placement_details(self._status()))
-        owner = workflow.get_external_workflow_handle(
-            workload_id(self._share.tenant, self._share.workload)
-        )
+        ended, share = self._state.ended(), self._state.share
+        owner = workflow.get_external_workflow_handle(workload_id(share.tenant, share.workload))
         try:
             await owner.signal("ended", ended)
-        except ApplicationError:
+        except FailureError:
             workflow.logger.info("the workload has ended before its placement")
         return ended
 
-    # ── what operators and controllers send and read ────────────────────────────────────────────
-
-    @workflow.query(name="status", description="Where every slot is, why, and who moves it next.")
-    def status(self) -> PlacementStatus:
-        return self._status()
-
-    def _status(self) -> PlacementStatus:
-        state = self._state
-        return PlacementStatus(
-            region=self._share.region,
-            tenant=self._share.tenant,
-            workload=self._share.workload,
-            generation=self._share.generation,
-            phase=self._phase(),
-            pending=self._reason(),
-            owner=self._owner(),
-            next_retry_at=state.next_retry_at,
-            placed_by=state.enqueued_at + self._spec.deadlines.placed,
-            held_by=state.held_by,
-            attempts=state.next_attempt - 1,
-            slots=tuple(self._board.slots[number].view() for number in sorted(self._board.slots)),
-            rejected=tuple(state.messages.rejected),
-            rejected_in_all=state.messages.rejected_in_all,
-            messages=state.messages.in_all,
-        )
-
-    def _owner(self) -> Owner:
-        reason = self._reason()
-        if self._state.held_by is not None or (reason and not reason.waiting_helps):
-            return Owner.OPERATOR
-        if reason is not None:
-            return Owner.AUTHORITY if reason.code is _AWAY else Owner.SCHEDULER
-        if all(slot.phase in (Phase.SERVING, *OVER) for slot in self._board.slots.values()):
-            return Owner.NOBODY
-        return Owner.AGENT
-
-    @workflow.signal(
-        name="hold", description=described(messages.Hold, "Place nothing new until resumed.")
-    )
-    def on_hold(self, raw: Any = None) -> None:
-        self._inbox.signal("hold", raw)
-
-    @workflow.signal(
-        name="resume", description=described(messages.Resume, "Go on placing after a hold.")
-    )
-    def on_resume(self, raw: Any = None) -> None:
-        self._inbox.signal("resume", raw)
-
-    @workflow.signal(
-        name="retry_now", description=described(messages.RetryNow, "Look for a place at once.")
-    )
-    def on_retry_now(self, raw: Any = None) -> None:
-        self._inbox.signal("retry_now", raw)
-
-    @workflow.signal(
-        name="evict", description=described(messages.Evict, "Stop slots and place them again.")
-    )
-    def on_evict(self, raw: Any = None) -> None:
-        self._inbox.signal("evict", raw)
-
-    @workflow.signal(
-        name="release", description=described(messages.Release, "Stop every slot for good.")
-    )
-    def on_release(self, raw: Any = None) -> None:
-        self._inbox.signal("release", raw)
-
-    @workflow.signal(dynamic=True, description="For controllers; anything unknown is kept, unread.")
-    def on_other(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.dynamic(name, args)
-
-    @workflow.update(
-        name="hold", description=described(messages.Hold, "Place nothing new until resumed.")
-    )
-    async def hold(self, message: messages.Hold) -> str:
-        return await self._inbox.update("hold", message)
-
-    @workflow.update(
-        name="resume", description=described(messages.Resume, "Go on placing after a hold.")
-    )
-    async def resume(self, message: messages.Resume) -> str:
-        return await self._inbox.update("resume", message)
-
-    @workflow.update(
-        name="retry_now", description=described(messages.RetryNow, "Look for a place at once.")
-    )
-    async def retry_now(self, message: messages.RetryNow) -> str:
-        return await self._inbox.update("retry_now", message)
-
-    @workflow.update(
-        name="evict", description=described(messages.Evict, "Stop slots and place them again.")
-    )
-    async def evict(self, message: messages.Evict) -> str:
-        return await self._inbox.update("evict", message)
-
-    @evict.validator
-    def _may_evict(self, message: messages.Evict) -> None:
-        unknown = sorted(set(message.slots) - set(self._board.slots))
-        if unknown:
-            has = ", ".join(map(str, sorted(self._board.slots))) or "none"
-            raise ApplicationError(f"There is no slot {unknown[0]} here; slots: {has}"[:500])
-
-    @workflow.update(
-        name="release", description=described(messages.Release, "Stop every slot for good.")
-    )
-    async def release(self, message: messages.Release) -> str:
-        return await self._inbox.update("release", message)
-
 
 _UNREACHABLE: Any = object()
-_AWAY = PendingCode.AUTHORITY_UNREACHABLE
 
 
 def _is_due(slot: SlotState, now: datetime) -> bool:

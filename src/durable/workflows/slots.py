@@ -71,6 +71,14 @@ class SlotState:
             self.phase, self.since = phase, now
         self.evidence = evidence or self.evidence
 
+    def is_due(self, *, is_held: bool) -> bool:
+        """Whether a step for it was left over, which nothing else will bring about."""
+        if self.phase in ENDED or self.lapsed:
+            return True
+        if self.leave is not None:
+            return self.phase is not Phase.STOPPING
+        return self.phase in (Phase.RESERVED, Phase.BOUND) and not is_held
+
     @property
     def claim(self) -> Claim:
         assert self.token is not None
