@@ -51,7 +51,7 @@ from durable.signals import search_attributes
 from durable.signals.messages import Apply, Asked, Delete, Scale
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
 from durable.signals.status import WorkloadStatus
-from durable.workflows.workload import WorkloadStart
+from durable.workflows.workload_state import WorkloadStart
 
 T = TypeVar("T")
 Until = Literal["bound", "ready", "serving", "complete", "deleted"]

@@ -6,7 +6,6 @@ slot in a region. What regions report is the authority's word, not the placement
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -26,16 +25,16 @@ with workflow.unsafe.imports_passed_through():
         Share,
     )
     from durable.activities.workload import REFUSED, WorkloadActivities
-    from durable.model.ids import RegionId, TenantId, WorkloadName
-    from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
+    from durable.model.ids import RegionId
+    from durable.model.workload import WorkloadManifest
     from durable.signals import messages, search_attributes
     from durable.signals.messages import Apply, Delete, Ended, Message, Resize, Scale, ShareReport
     from durable.signals.names import WORKLOAD
     from durable.signals.status import WorkloadStatus
     from durable.workflows import timeouts
     from durable.workflows.details import workload_details
-    from durable.workflows.inbox import Inbox, Letter, MessageRecord, described
-    from durable.workflows.progress import progress_of
+    from durable.workflows.inbox import Inbox, Letter, described
+    from durable.workflows.workload_state import OpenPlacement, WorkloadStart, WorkloadState
 
 T = TypeVar("T")
 
@@ -45,45 +44,6 @@ KINDS: dict[str, type[Message]] = {
     "scale": messages.Scale,
     "delete": messages.Delete,
 }
-
-
-@dataclass
-class OpenPlacement:
-    """A placement that was told a share; of an older generation, it is on its way out."""
-
-    generation: int
-    region: RegionId
-    revision: int = 0
-    release_sent: bool = False
-    ended: Ended | None = None
-
-
-@dataclass
-class WorkloadState:
-    """What a workload remembers; it goes along when the workflow continues as new."""
-
-    generation: int = 0
-    spec: WorkloadSpec | None = None
-    share: dict[RegionId, tuple[int, ...]] = field(default_factory=dict[RegionId, tuple[int, ...]])
-    revision: int = 0
-    settled_revision: int = 0
-    placements: list[OpenPlacement] = field(default_factory=list[OpenPlacement])
-    reports: dict[RegionId, ShareReport] = field(default_factory=dict[RegionId, ShareReport])
-    deleting: str | None = None
-    done: bool = False
-    waits: list[str] = field(default_factory=list[str])
-    tries: int = 0
-    conditions: list[Condition] = field(default_factory=list[Condition])
-    messages: MessageRecord = field(default_factory=MessageRecord)
-
-
-@dataclass
-class WorkloadStart:
-    """What a workload is started with; `state` only when it continues."""
-
-    tenant: TenantId
-    workload: WorkloadName
-    state: WorkloadState | None = None
 
 
 @workflow.defn(name=WORKLOAD)
@@ -309,7 +269,7 @@ class Workload:
     async def _settle(self) -> None:
         """Gives every region the slots it shall have, as far as old claims allow it."""
         state = self._state
-        if state.settled_revision == state.revision and not state.waits:
+        if state.is_settled:
             return
         revision = state.revision
         step = SettleStep(
@@ -330,7 +290,7 @@ class Workload:
         state = self._state
         if state.deleting is not None or state.done or state.spec is None:
             return
-        ours = {p.region: p for p in state.placements if p.generation == state.generation}
+        ours = {placement.region: placement for placement in state.present}
         for region in {**state.share, **dict.fromkeys(ours, ())}:
             placement = ours.get(region)
             if placement is not None and (
@@ -354,7 +314,7 @@ class Workload:
     async def _has_ended(self) -> bool:
         """Whether everything is released: deleted, or a job that is done."""
         state = self._state
-        if state.deleting is None and not self._job_is_done():
+        if state.deleting is None and not state.job_is_done:
             return False
         if self._inbox or self._due or not workflow.all_handlers_finished():
             return False
@@ -363,8 +323,7 @@ class Workload:
             state.revision += 1
             self._due = True
             return False
-        settled = state.settled_revision == state.revision and not state.waits
-        if not settled or any(placement.ended is None for placement in state.placements):
+        if not state.is_settled or any(placement.ended is None for placement in state.placements):
             return False
         step = Finish(
             tenant=self._tenant,
@@ -375,10 +334,6 @@ class Workload:
             replicas_by_state={"completed": self._status().completed},
         )
         return await self._try(WorkloadActivities.finish, step, "finish") is not _UNREACHABLE
-
-    def _job_is_done(self) -> bool:
-        ours = [p for p in self._state.placements if p.generation == self._state.generation]
-        return bool(ours) and all(placement.ended is not None for placement in ours)
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────
 
@@ -396,34 +351,7 @@ class Workload:
         return None if self._state.spec is None else self._status()
 
     def _status(self) -> WorkloadStatus:
-        state = self._state
-        assert state.spec is not None
-        ended = {
-            placement.region: placement.ended
-            for placement in state.placements
-            if placement.generation == state.generation and placement.ended is not None
-        }
-        opened = bool(state.placements) and all(
-            placement.revision == state.revision
-            for placement in state.placements
-            if placement.generation == state.generation
-        )
-        return progress_of(
-            tenant=self._tenant,
-            workload=self._workload,
-            generation=state.generation,
-            is_observed=opened or state.deleting is not None,
-            spec=state.spec,
-            share=state.share,
-            reports=state.reports,
-            ended=ended,
-            deleting=state.deleting is not None,
-            done=state.done,
-            waits=state.waits,
-            conditions=state.conditions,
-            record=state.messages,
-            now=workflow.now(),
-        )
+        return self._state.status(self._tenant, self._workload, workflow.now())
 
     # ── steps, resting, continuing ──────────────────────────────────────────────────────────────
 
@@ -472,10 +400,7 @@ class Workload:
 
     async def _rest(self) -> None:
         state = self._state
-        behind = bool(state.waits) or any(
-            (p.generation != state.generation or state.deleting is not None) and p.ended is None
-            for p in state.placements
-        )
+        behind = bool(state.waits) or state.waits_for_old
         stirred = lambda: bool(self._inbox) or self._due  # noqa: E731
         if not behind:
             await workflow.wait_condition(stirred)
