@@ -16,6 +16,7 @@ from durable.activities.placement import PlacementActivities
 from durable.activities.workload import WorkloadActivities
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError
+from durable.authority.global_side import GlobalSide
 from durable.authority.regional import Regional
 from durable.authority.shapes import list_regions
 from durable.duties.status import StatusController
@@ -67,10 +68,11 @@ def _worker(
 @asynccontextmanager
 async def global_worker(client: Client, databases: Databases) -> AsyncGenerator[None]:
     """Serves workloads for as long as the context lasts; leaving it drains."""
-    activities = WorkloadActivities(databases, client)
-    async with _worker(client, GLOBAL_QUEUE, [Workload], activities.all):
-        log.info("serving workloads")
-        yield
+    async with GlobalSide(databases) as side:
+        activities = WorkloadActivities(side, client)
+        async with _worker(client, GLOBAL_QUEUE, [Workload], activities.all):
+            log.info("serving workloads")
+            yield
 
 
 @asynccontextmanager

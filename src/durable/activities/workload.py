@@ -32,19 +32,19 @@ from durable.activities.steps import (
     Share,
 )
 from durable.authority import audit
-from durable.authority.connection import Databases
+from durable.authority.global_side import GlobalSide
 from durable.authority.settling import settle_slots
 from durable.authority.workloads import (
     Admission,
-    admit_workload,
+    Answered,
+    Ask,
     finish_delete,
     finish_job,
-    read_workload,
     request_delete,
 )
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, RegionId
-from durable.model.refusal import RefusedError
+from durable.model.refusal import Refusal, RefusedError
 from durable.model.workload import WorkloadManifest
 from durable.scheduling.split import split
 from durable.signals import search_attributes
@@ -59,22 +59,22 @@ REFUSED = "refused"
 class WorkloadActivities:
     """Activities of the global worker."""
 
-    def __init__(self, databases: Databases, client: Client) -> None:
-        self._databases = databases
+    def __init__(self, side: GlobalSide, client: Client) -> None:
+        self._side = side
+        self._databases = side.databases
         self._client = client
-        self._gate = Gate(databases)
+        self._gate = Gate(side.databases)
 
     @activity.defn
     async def admit(self, step: AdmitStep) -> Admitted:
         """Checks a manifest against the fleet and writes it down, once per request id."""
         reach(Failpoint.BEFORE_ADMIT_WORKLOAD)
         try:
-            answer = await self._admit(step)
+            answered = await self._admit(step)
         except RefusedError as error:
             raise refusal(error) from error
         reach(Failpoint.AFTER_ADMIT_WORKLOAD)
-        current = await read_workload(self._databases, answer.tenant, answer.workload)
-        assert current is not None, "what was admitted is there"
+        answer, current = answered.answer, answered.current
         return Admitted(
             generation=current.generation,
             spec=current.spec,
@@ -85,7 +85,7 @@ class WorkloadActivities:
             deleted=current.deleted,
         )
 
-    async def _admit(self, step: AdmitStep) -> Admission:
+    async def _admit(self, step: AdmitStep) -> Answered:
         manifest = step.manifest
         if step.replicas is not None:
             manifest = await self._scaled(manifest, step.replicas)
@@ -104,9 +104,12 @@ class WorkloadActivities:
             divided = split(manifest.spec, regions, current)
             return {RegionId(region): slots for region, slots in divided.items() if slots}
 
-        return await admit_workload(
-            self._databases, manifest, request=step.request, actor=step.actor, share_of=share_of
+        outcome = await self._side.admissions.submit(
+            Ask(manifest, step.request, step.actor, share_of)
         )
+        if isinstance(outcome, Refusal):
+            raise RefusedError(outcome.code, outcome.sentence)
+        return outcome
 
     async def _scaled(self, manifest: WorkloadManifest, replicas: int) -> WorkloadManifest:
         spec = manifest.spec.model_copy(update={"replicas": replicas})
@@ -118,7 +121,7 @@ class WorkloadActivities:
     async def settle(self, step: SettleStep) -> list[str]:
         """Gives each region its slots; answers what has to wait for something to be released."""
         waits = await settle_slots(
-            self._databases,
+            self._side.slots,
             step.tenant,
             step.workload,
             step.share,

@@ -15,29 +15,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority import audit
 from durable.authority.connection import Databases, transact
-from durable.authority.quota import unknown_tenant
 from durable.authority.regions import lock_region, read_region
+from durable.authority.slot_assignment import Copy, Wish, assign_within, copy_slots
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
 
 ROLE = "durable_workload"
 MAX_SLOTS_PER_CALL = 100_000
-
-_TENANT = text("SELECT FROM global.tenants WHERE tenant = :tenant")
 
 _OWNERS = text("""
     SELECT slot, region, number FROM global.slots
      WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots)
      ORDER BY slot FOR UPDATE
-""")
-
-_ASSIGN = text("""
-    INSERT INTO global.slots AS s (tenant, workload, slot, region, number, transfer, since)
-    SELECT :tenant, :workload, unnest(CAST(:slots AS integer[])), :region, 1, :transfer,
-           clock_timestamp()
-        ON CONFLICT (tenant, workload, slot) DO UPDATE
-       SET region = :region, number = s.number + 1, transfer = :transfer, since = clock_timestamp()
-     WHERE s.region IS NULL
 """)
 
 # Only under the numbers that were taken back: the same region may own a slot again since then.
@@ -56,14 +45,6 @@ _GIVE_UP = text("""
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
      WHERE s.tenant = :tenant AND s.workload = :workload AND s.slot = row.slot
        AND s.number = row.number AND s.region = :region
-""")
-
-_COPY = text("""
-    INSERT INTO regional.slots AS s (tenant, workload, slot, region, number)
-    SELECT :tenant, :workload, slot, :region, number
-      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
-        ON CONFLICT (tenant, workload, slot) DO UPDATE
-       SET region = :region, number = excluded.number WHERE s.number < excluded.number
 """)
 
 # Writes the row even where no copy arrived yet: the late copy then finds its number used up.
@@ -89,18 +70,19 @@ class SlotRegistry:
 
     def __init__(self, databases: Databases, tenant: TenantId, workload: WorkloadName) -> None:
         self._databases = databases
+        self._key = (tenant, workload)
         self._of = {"tenant": str(tenant), "workload": str(workload)}
         self._workload = f"{tenant}/{workload}"
 
     async def assign(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
         """Gives unowned slots to a region; again is harmless, another owner is a refusal."""
-        named = self._named(slots)
+        wish = Wish(*self._key, {region: slots}, transfer)
         await read_region(self._databases, region)  # refuses an unknown one before anything moves
 
         async def work(connection: AsyncConnection) -> Numbers:
-            if (await connection.execute(_TENANT, self._of)).one_or_none() is None:
-                raise unknown_tenant(TenantId(self._of["tenant"]))
-            await connection.execute(_ASSIGN, {**named, "region": region, "transfer": transfer})
+            (owners,) = await assign_within(connection, [wish])
+            if isinstance(owners, Refusal):
+                raise RefusedError(owners.code, owners.sentence)
             return await self._owned_by(connection, slots, region)
 
         engine = self._databases.at_global(ROLE)
@@ -231,14 +213,7 @@ class SlotRegistry:
         await transact(engine, work, doing=f"take slots from {region}")
 
     async def _copy(self, region: RegionId, numbers: Numbers) -> None:
-        named = {**self._of, "region": region, "rows": _rows(numbers)}
-
-        async def work(connection: AsyncConnection) -> None:
-            await lock_region(connection, region)
-            await connection.execute(_COPY, named)
-
-        engine = self._databases.at_region(region, ROLE)
-        await transact(engine, work, doing=f"hand slots to {region}")
+        await copy_slots(self._databases, region, [Copy(*self._key, numbers)])
 
 
 def _rows(numbers: Mapping[int, int]) -> str:

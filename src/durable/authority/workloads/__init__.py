@@ -1,6 +1,12 @@
 """Workloads as the global side keeps them: admitted once per request, divided, deleted, told of."""
 
-from durable.authority.workloads.admission import admit_workload
+from durable.authority.workloads.admission import (
+    AdmissionQueue,
+    Answered,
+    admit_workload,
+    admit_workloads,
+)
+from durable.authority.workloads.deciding import Ask
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
 from durable.authority.workloads.messages import audit_message
 from durable.authority.workloads.rows import Admission, WorkloadRow, list_workloads, read_workload
@@ -8,8 +14,12 @@ from durable.authority.workloads.status import write_status
 
 __all__ = [
     "Admission",
+    "AdmissionQueue",
+    "Answered",
+    "Ask",
     "WorkloadRow",
     "admit_workload",
+    "admit_workloads",
     "audit_message",
     "finish_delete",
     "finish_job",

@@ -1,43 +1,72 @@
-"""Taking a workload in: a new generation when what it runs differs, a scale when its size does."""
+"""Taking workloads in: those that are asked for within milliseconds share one transaction."""
 
-import json
-from collections.abc import Callable, Mapping
-from itertools import chain
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority import audit
+from durable.authority.batching import Batcher
 from durable.authority.connection import Databases, transact
-from durable.authority.workloads.answers import Asked
-from durable.authority.workloads.rows import ROLE, Admission, admission_of, lock_workload
-from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.authority.portions import portions
+from durable.authority.workloads import many_rows
+from durable.authority.workloads.answers import Answers
+from durable.authority.workloads.deciding import Ask, ShareOf, Turns, template_of
+from durable.authority.workloads.many_rows import WorkloadKey
+from durable.authority.workloads.rows import ROLE, Admission
+from durable.model.ids import ActorId
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.model.workload import WorkloadManifest
 
-# How many there are, where, and how long waits may last: none of it is what a replica runs.
-_SCALE = frozenset({"replicas", "weights", "minimum", "deadlines"})
+__all__ = [
+    "AdmissionQueue",
+    "Answered",
+    "admit_workload",
+    "admit_workloads",
+    "template_of",
+]
+
+MAX_ASKS_PER_CALL = 200
+# Each replica is written three times: in the share, in the answer and in the audit.
+MAX_REPLICAS_PER_CALL = 20_000
 _TENANTS_TOLD = 5
 
-ShareOf = Callable[[Admission | None], Mapping[RegionId, tuple[int, ...]]]
-
-_TENANT = text("SELECT FROM global.tenants WHERE tenant = :tenant")
 _TENANTS = text("SELECT tenant FROM global.tenants ORDER BY tenant LIMIT :most")
 
-# A second admission of a new workload waits here for the first, and then finds its row.
-_CREATE = text("""
-    INSERT INTO global.workloads (tenant, workload, generation, spec)
-    VALUES (:tenant, :workload, 1, CAST(:spec AS jsonb)) ON CONFLICT DO NOTHING
-""")
 
-_ADMIT = text("""
-    UPDATE global.workloads
-       SET generation = :generation, spec = CAST(:spec AS jsonb), share = CAST(:share AS jsonb),
-           status = CASE WHEN deleted_at IS NULL THEN status ELSE '{}' END,
-           delete_requested_at = NULL, deleted_at = NULL
-     WHERE tenant = :tenant AND workload = :workload
-""")
+@dataclass(frozen=True)
+class Answered:
+    """What a request was answered, now or when it first came, and the workload as it stands."""
+
+    answer: Admission
+    current: Admission
+
+
+async def admit_workloads(databases: Databases, asks: Sequence[Ask]) -> list[Answered | Refusal]:
+    """Admits manifests in their order, in one transaction; one that is refused leaves nothing."""
+    assert len(asks) <= MAX_ASKS_PER_CALL, f"at most {MAX_ASKS_PER_CALL} asks per call"
+
+    async def work(connection: AsyncConnection) -> list[Answered | Refusal]:
+        there, missing = await many_rows.find(connection, [ask.key for ask in asks])
+        # A row stays for ever, so none is made for a workload of which nothing will be admitted.
+        wanted = {ask.key for ask in asks if ask.key in missing and _may_be_first(ask)}
+        created = await many_rows.create(connection, wanted) if wanted else set[WorkloadKey]()
+        standing = await many_rows.lock(connection, there | wanted, empty=created)
+        answers = await Answers.read(connection, [ask.asked for ask in asks])
+        turns = Turns(standing, answers)
+        known = there | missing
+        outcomes = [turns.take(ask) if ask.key in known else None for ask in asks]
+        assert created <= turns.changed.keys(), "no row is left empty"
+        if turns.changed:
+            await many_rows.write(connection, turns.changed.values())
+            await audit.append_all(connection, audit.GLOBAL_CHAIN, turns.events)
+        await answers.write(connection)
+        tenants = await _tenants(connection) if None in outcomes else ""
+        return [_told(*each, turns, tenants) for each in zip(asks, outcomes, strict=True)]
+
+    names = ", ".join("/".join(ask.key) for ask in asks[:3]) + (", ..." if len(asks) > 3 else "")
+    return await transact(databases.at_global(ROLE), work, doing=f"apply workload {names}")
 
 
 async def admit_workload(
@@ -48,100 +77,48 @@ async def admit_workload(
     actor: ActorId,
     share_of: ShareOf,
 ) -> Admission:
-    """Admits a manifest once per request id.
-
-    `share_of` divides the replicas, given the workload as it stands or None if there is none. It
-    is called with the workload locked, perhaps more than once, and must depend on nothing else
-    that this transaction could miss.
-    """
-    tenant, workload = manifest.tenant, manifest.name
-    payload = manifest.model_dump(mode="json", exclude_defaults=True)
-    asked = Asked(tenant, workload, request, payload, actor)
-
-    async def work(connection: AsyncConnection) -> Admission:
-        await _refuse_unknown_tenant(connection, tenant)
-        of = {"tenant": tenant, "workload": workload, "spec": manifest.spec.model_dump_json()}
-        is_new = (await connection.execute(_CREATE, of)).rowcount == 1
-        row = await lock_workload(connection, tenant, workload)
-        assert row is not None, "it was created above, and a workload's row is never deleted"
-        answered = await asked.recall(connection)
-        if answered is not None:
-            return answered
-        before = None if is_new else admission_of(row)
-        if before is not None and before.deleting:
-            raise RefusedError(
-                RefusalCode.WRONG_STATE,
-                f"Workload {tenant}/{workload} is being deleted; "
-                "wait until it is gone, then apply it again.",
-            )
-        after = _admitted(manifest, before, share_of)
-        if before != after:
-            await connection.execute(_ADMIT, _values(after))
-            await _tell(connection, before, after, actor)
-        return await asked.record(connection, after)
-
-    engine = databases.at_global(ROLE)
-    return await transact(engine, work, doing=f"apply workload {tenant}/{workload}")
+    """Admits one manifest; see `Ask`."""
+    (outcome,) = await admit_workloads(databases, [Ask(manifest, request, actor, share_of)])
+    if isinstance(outcome, Refusal):
+        raise RefusedError(outcome.code, outcome.sentence)
+    return outcome.answer
 
 
-def _admitted(manifest: WorkloadManifest, before: Admission | None, share_of: ShareOf) -> Admission:
-    standing = None if before is None or before.deleted else before
-    share = share_of(standing)
-    slots = list(chain.from_iterable(share.values()))
-    assert len(set(slots)) == len(slots), "a slot belongs to one region"
-    if before is None:
-        generation = 1
-    elif standing is None or template_of(before.spec) != template_of(manifest.spec):
-        generation = before.generation + 1
-    else:
-        generation = before.generation
-    return Admission(
-        tenant=manifest.tenant,
-        workload=manifest.name,
-        generation=generation,
-        spec=manifest.spec,
-        share=share,
-    )
+class AdmissionQueue(Batcher[Ask, Answered | Refusal]):
+    """The writer of admissions; those that arrive together share a transaction."""
+
+    def __init__(self, databases: Databases) -> None:
+        async def work(asks: list[Ask]) -> list[Answered | Refusal]:
+            answers: list[Answered | Refusal] = []
+            for some in portions(asks, _replicas, most=MAX_REPLICAS_PER_CALL):
+                answers += await admit_workloads(databases, some)
+            return answers
+
+        super().__init__("admission queue", "request", work, max_batch=MAX_ASKS_PER_CALL)
 
 
-def template_of(spec: WorkloadSpec) -> dict[str, Any]:
-    """What every replica of one generation has in common."""
-    return spec.model_dump(mode="json", exclude=set(_SCALE))
+def _may_be_first(ask: Ask) -> bool:
+    return not isinstance(ask.first_share, RefusedError)
 
 
-def _values(admission: Admission) -> dict[str, Any]:
-    told = admission.model_dump(mode="json")
-    return {
-        "tenant": admission.tenant,
-        "workload": admission.workload,
-        "generation": admission.generation,
-        "spec": json.dumps(told["spec"]),
-        "share": json.dumps(told["share"]),
-    }
+def _replicas(ask: Ask) -> int:
+    return ask.manifest.spec.replicas
 
 
-async def _tell(
-    connection: AsyncConnection, before: Admission | None, after: Admission, actor: ActorId
-) -> None:
-    kept = {"generation", "spec", "share"}
-    await audit.append(
-        connection,
-        audit.GLOBAL_CHAIN,
-        actor=actor,
-        action="apply workload",
-        target=f"workload/{after.tenant}/{after.workload}",
-        before=None if before is None else before.model_dump(mode="json", include=kept),
-        after=after.model_dump(mode="json", include=kept),
-    )
+def _told(
+    ask: Ask, outcome: Admission | Refusal | None, turns: Turns, tenants: str
+) -> Answered | Refusal:
+    if outcome is None:
+        return Refusal(
+            code=RefusalCode.UNKNOWN_TENANT,
+            sentence=f"There is no tenant {ask.key[0]}; known are: {tenants or 'none'}.",
+        )
+    if isinstance(outcome, Refusal):
+        return outcome
+    # Of several asks of one workload, each is told what the last one left.
+    return Answered(outcome, turns.standing[ask.key])
 
 
-async def _refuse_unknown_tenant(connection: AsyncConnection, tenant: TenantId) -> None:
-    if (await connection.execute(_TENANT, {"tenant": tenant})).one_or_none() is not None:
-        return
-    rows = await connection.execute(_TENANTS, {"most": _TENANTS_TOLD + 1})
-    names = list(rows.scalars())
-    known = ", ".join(names[:_TENANTS_TOLD]) + (", ..." if len(names) > _TENANTS_TOLD else "")
-    raise RefusedError(
-        RefusalCode.UNKNOWN_TENANT,
-        f"There is no tenant {tenant}; known are: {known or 'none'}.",
-    )
+async def _tenants(connection: AsyncConnection) -> str:
+    names = list((await connection.execute(_TENANTS, {"most": _TENANTS_TOLD + 1})).scalars())
+    return ", ".join(names[:_TENANTS_TOLD]) + (", ..." if len(names) > _TENANTS_TOLD else "")

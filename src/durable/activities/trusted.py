@@ -1,0 +1,36 @@
+"""What was read a moment ago, trusted for a few seconds and read once for all who ask at once."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+TRUSTED_SECONDS = 5.0
+
+
+class Trusted(Generic[K, V]):
+    """Readings by their key; a reading that fails is not remembered."""
+
+    def __init__(self, read: Callable[[K], Awaitable[V]]) -> None:
+        self._read = read
+        self._known: dict[K, tuple[float, V]] = {}
+        self._locks: dict[K, asyncio.Lock] = {}
+
+    async def get(self, key: K, *, fresh: bool = False) -> V:
+        """The value; with `fresh`, one whose reading began after it was asked for."""
+        oldest = time.monotonic() - (0.0 if fresh else TRUSTED_SECONDS)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            known = self._known.get(key)
+            if known is not None and known[0] >= oldest:
+                return known[1]
+            began = time.monotonic()
+            try:
+                value = await self._read(key)
+            except BaseException:
+                self._locks.pop(key, None)  # or names that nobody knows would pile up
+                raise
+            self._known[key] = (began, value)
+            return value

@@ -1,0 +1,26 @@
+"""Everything the global worker writes through: admissions and slots, each through its queue."""
+
+from contextlib import AsyncExitStack
+from typing import Self
+
+from durable.authority.connection import Databases
+from durable.authority.slot_queue import SlotQueue
+from durable.authority.workloads import AdmissionQueue
+
+
+class GlobalSide:
+    """The global side, while a worker serves it; `async with` starts and drains its queues."""
+
+    def __init__(self, databases: Databases) -> None:
+        self.databases = databases
+        self.admissions = AdmissionQueue(databases)
+        self.slots = SlotQueue(databases)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.admissions)
+        await self._stack.enter_async_context(self.slots)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
