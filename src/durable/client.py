@@ -10,8 +10,6 @@ was answered first, with another payload it is refused. A refusal is a `RefusedE
 """
 
 import asyncio
-import hashlib
-import json
 import os
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -338,10 +336,11 @@ def _new_id() -> str:
 
 
 def _update_id(message: Asked) -> str:
-    """With the payload, so that the same id with another payload reaches the one who refuses it."""
-    payload = message.model_dump(mode="json", exclude={"actor", "reason"})
-    digest = hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
-    return f"{message.request_id}/{digest[:16]}"
+    """Another one for each send: Temporal would answer a failure of the past again.
+
+    What was taken is known by the request's own id, to whoever takes it.
+    """
+    return f"{message.request_id}/{uuid.uuid4()}"
 
 
 def _attributes(manifest: WorkloadManifest) -> TypedSearchAttributes:

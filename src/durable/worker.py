@@ -19,6 +19,7 @@ from durable.authority.errors import AuthorityError
 from durable.authority.global_side import GlobalSide
 from durable.authority.regional import Regional
 from durable.authority.shapes import list_regions
+from durable.duties.statistics import StatisticsKeeper
 from durable.duties.status import StatusController
 from durable.duties.wakeups import WakeupController
 from durable.model.ids import RegionId
@@ -34,6 +35,7 @@ STICKY_TIMEOUT = timedelta(seconds=3)
 CACHED_WORKFLOWS = 2_000
 REGIONS_EVERY_SECONDS = 1.0
 READY_SECONDS = 60.0
+DUTY_AGAIN_SECONDS = 1.0
 
 
 def sandbox() -> SandboxedWorkflowRunner:
@@ -83,13 +85,27 @@ async def regional_worker(
     async with Regional(databases, region) as regional:
         await regional.cache.wait_ready(READY_SECONDS)
         activities = PlacementActivities(regional)
-        duties = (StatusController(regional, client), WakeupController(regional, client))
+        duties = (
+            StatusController(regional, client),
+            WakeupController(regional, client),
+            StatisticsKeeper(regional),
+        )
         async with (
             _worker(client, regional_queue(region), [Placement], activities.all),
-            _running([duty.run() for duty in duties]),
+            _running([_kept_up(duty.run) for duty in duties]),
         ):
             log.info("serving placements of %s", region)
             yield
+
+
+async def _kept_up(duty: Callable[[], Awaitable[None]]) -> None:
+    """A duty that fails in a way nobody foresaw is begun again, and its log says why."""
+    while True:
+        try:
+            await duty()
+        except Exception:
+            log.exception("a duty failed; it is begun again")
+        await asyncio.sleep(DUTY_AGAIN_SECONDS)
 
 
 @asynccontextmanager

@@ -133,11 +133,14 @@ class Plane:
     async def host(self, *regions: RegionId, delays: Delays = INSTANTLY) -> "Plane":
         """A simulated agent for each region, in this process."""
         for region in regions or (EAST,):
-            await self.stack.enter_async_context(self._agent(region, delays))
+            await self.stack.enter_async_context(self.agent(region, delays))
         return self
 
     @contextlib.asynccontextmanager
-    async def _agent(self, region: RegionId, delays: Delays) -> AsyncGenerator[None]:
+    async def agent(
+        self, region: RegionId = EAST, delays: Delays = INSTANTLY
+    ) -> AsyncGenerator[None]:
+        """A simulated agent that ends with the context."""
         agent = Agent(
             self.databases,
             region,

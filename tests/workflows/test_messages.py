@@ -4,6 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 
 from durable.authority.inspection import read_events
 from durable.model.refusal import RefusedError
@@ -123,15 +125,49 @@ async def test_a_message_that_is_sent_twice_counts_once(plane: Plane) -> None:
     assert answer == "Request INC-42-1 was taken before."
 
 
-async def test_released_placements_end(plane: Plane) -> None:
+async def test_only_its_workload_releases_a_placement(plane: Plane) -> None:
     await serving(plane)
-    await plane.handle().execute_update("release", Release(**WHO))
+    await plane.handle().signal("release", Release(**WHO))
 
-    async def ended() -> bool:
-        return (await plane.handle().describe()).close_time is not None
+    async def told() -> Any:
+        return (await plane.placement()).rejected
 
-    await until(ended, "the placement ended")
-    assert await plane.bindings() == {}
+    (rejected,) = await until(told, "the message is in the status")
+    assert "delete or scale the workload" in rejected.why
+    assert (await plane.durable.status("risk", "api")).serving == 2
+
+
+async def test_signals_that_no_handler_could_take_are_kept_too(plane: Plane) -> None:
+    await serving(plane)
+    client = plane.durable.client
+    not_json = Payload(metadata={"encoding": b"json/plain"}, data=b"{not json")
+    await client.workflow_service.signal_workflow_execution(
+        SignalWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=plane.handle().id),
+            signal_name="hold",
+            input=Payloads(payloads=[not_json]),
+        )
+    )
+    await plane.handle().signal("hold", args=[WHO, WHO])
+    await plane.handle().signal("hodl\x00", WHO)
+
+    async def told() -> bool:
+        return (await plane.placement()).rejected_in_all == 3
+
+    await until(told, "all three are in the status")
+    first, second, third = (await plane.placement()).rejected
+    assert "cannot be decoded" in first.why
+    assert "several arguments" in second.why
+    assert third.name == "hodl?"
+
+    async def audited() -> bool:
+        events = await read_events(plane.databases, last=200)
+        return len([e for e in events if e.action.startswith("reject message")]) == 3
+
+    await until(audited, "all three are in the audit")
+    assert (await plane.durable.scale("risk", "api", 3)).generation == 1
+    assert (await plane.durable.wait("risk", "api")).serving == 3
 
 
 async def test_five_thousand_messages_are_all_counted(plane: Plane) -> None:

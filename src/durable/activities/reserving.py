@@ -30,6 +30,9 @@ _WAITS = {
 }
 
 
+_NEXT_TURN = Pending(code=PendingCode.QUEUED, sentence="Waits for its next decision.")
+
+
 @dataclass
 class _Outcome:
     """What has come of the step so far."""
@@ -38,6 +41,7 @@ class _Outcome:
     attempt: int
     claims: list[Claim] = field(default_factory=list[Claim])
     taken: set[int] = field(default_factory=set[int])
+    replayed: bool = False
     pending: Pending | None = None
 
 
@@ -66,9 +70,10 @@ class Reserving:
         return Reserved(
             claims=tuple(so_far.claims),
             next_attempt=so_far.attempt,
-            pending=so_far.pending if so_far.waiting else None,
+            pending=(so_far.pending or _NEXT_TURN) if so_far.waiting else None,
             retry_after_seconds=_backoff(policy, step.tries),
             taken=tuple(sorted(so_far.taken)),
+            replayed=so_far.replayed,
         )
 
     async def _round(self, step: ReserveStep, so_far: _Outcome) -> bool:
@@ -88,6 +93,7 @@ class Reserving:
         reach(Failpoint.AFTER_RESERVE)
         so_far.pending = proposal.pending
         standing = None if is_new else await self._standing(step)
+        so_far.replayed |= not is_new
         for slot, outcome in zip(asked, outcomes, strict=True):
             ended = standing is not None and getattr(outcome, "token", None) not in standing
             if isinstance(outcome, Refused) or not ended:

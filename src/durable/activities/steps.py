@@ -22,7 +22,7 @@ from durable.model.refusal import Refusal
 from durable.model.states import BindingState, RequestState
 from durable.model.value import Value
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
-from durable.signals.messages import Resize
+from durable.signals.messages import Resize, ShareReport
 from durable.signals.status import RejectedMessage
 
 
@@ -98,6 +98,8 @@ class Reserved(Value):
     retry_after_seconds: float
     # Slots that somebody of this workload holds already: read the authority before trying again.
     taken: tuple[Slot, ...] = ()
+    # An attempt of an earlier run was met: what came of it is the authority's to tell.
+    replayed: bool = False
 
 
 class ClaimsStep(Value):
@@ -157,6 +159,9 @@ class AdmitStep(Value):
 class Admitted(Value):
     """The workload as it now stands; not what this request asked, if that was long ago."""
 
+    # Whether there was such a workload before this came.
+    existed: bool = False
+
     generation: Generation
     spec: WorkloadSpec
     share: Mapping[RegionId, tuple[Slot, ...]]
@@ -180,9 +185,30 @@ class OpenStep(Value):
 
 
 class ReleasePlacement(Value):
+    """A placement to end; one that was terminated is started again, to release what it left."""
+
     share: Share
+    wanted: Resize
     reason: str
     request: str
+    task_timeout: timedelta
+
+
+class WorkloadKey(Value):
+    tenant: TenantId
+    workload: WorkloadName
+
+
+class Recalled(Value):
+    """What the authority knows of a workload, for a workflow that has no memory of it."""
+
+    generation: Generation
+    spec: WorkloadSpec
+    share: Mapping[RegionId, tuple[Slot, ...]]
+    deleting: bool
+    deleted: bool
+    # One for each generation and region that asks for something or holds something.
+    reports: tuple[ShareReport, ...] = ()
 
 
 class DeleteStep(Value):

@@ -1,8 +1,10 @@
 """What a workload's workflow has done for it: admission, slots, placements, and its end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import (
@@ -16,7 +18,6 @@ from temporalio.exceptions import (
     ApplicationErrorCategory,
     WorkflowAlreadyStartedError,
 )
-from temporalio.service import RPCError, RPCStatusCode
 
 from durable.activities.admission import Gate
 from durable.activities.rejected import audit_messages
@@ -26,32 +27,43 @@ from durable.activities.steps import (
     DeleteStep,
     Finish,
     OpenStep,
+    Recalled,
     Rejected,
     ReleasePlacement,
     SettleStep,
     Share,
+    WorkloadKey,
 )
 from durable.authority import audit
 from durable.authority.global_side import GlobalSide
 from durable.authority.settling import settle_slots
+from durable.authority.shapes import list_regions
+from durable.authority.shares import read_shares
 from durable.authority.workloads import (
     Admission,
     Answered,
     Ask,
     finish_delete,
     finish_job,
+    read_workload,
     request_delete,
 )
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import ActorId, RegionId
-from durable.model.refusal import Refusal, RefusedError
+from durable.model.ids import RegionId
+from durable.model.problems import problems_in
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.workload import WorkloadManifest
 from durable.scheduling.split import split
 from durable.signals import search_attributes
-from durable.signals.messages import Release
-from durable.signals.names import PLACEMENT, placement_id, regional_queue
+from durable.signals.messages import Message, Release, Resize
+from durable.signals.names import (
+    PLACEMENT,
+    WORKLOAD_CONTROLLER,
+    placement_id,
+    regional_queue,
+)
 
-ACTOR = ActorId("controller:workload")
+ACTOR = WORKLOAD_CONTROLLER
 # The name of the activity failure that carries a refusal's sentence, with its code as a detail.
 REFUSED = "refused"
 
@@ -83,12 +95,33 @@ class WorkloadActivities:
             answered_generation=answer.generation,
             deleting=current.deleting,
             deleted=current.deleted,
+            existed=answered.existed,
+        )
+
+    @activity.defn
+    async def recall(self, key: WorkloadKey) -> Recalled | None:
+        """What there is of a workload, whoever forgot it."""
+        found = await read_workload(self._databases, key.tenant, key.workload)
+        if found is None:
+            return None
+        shares = [
+            share
+            for region in await list_regions(self._databases)
+            for share in await read_shares(self._databases, region, key.tenant, key.workload)
+        ]
+        return Recalled(
+            generation=found.generation,
+            spec=found.spec,
+            share=found.share,
+            deleting=found.deleting,
+            deleted=found.deleted,
+            reports=tuple(share.report() for share in shares),
         )
 
     async def _admit(self, step: AdmitStep) -> Answered:
         manifest = step.manifest
         if step.replicas is not None:
-            manifest = await self._scaled(manifest, step.replicas)
+            manifest = _scaled(manifest, step.replicas)
         regions = await self._gate.regions()
         try:
             split(manifest.spec, regions, {})
@@ -111,12 +144,6 @@ class WorkloadActivities:
             raise RefusedError(outcome.code, outcome.sentence)
         return outcome
 
-    async def _scaled(self, manifest: WorkloadManifest, replicas: int) -> WorkloadManifest:
-        spec = manifest.spec.model_copy(update={"replicas": replicas})
-        return WorkloadManifest.model_validate(
-            {**manifest.model_dump(mode="json"), "spec": spec.model_dump(mode="json")}
-        )
-
     @activity.defn
     async def settle(self, step: SettleStep) -> list[str]:
         """Gives each region its slots; answers what has to wait for something to be released."""
@@ -133,45 +160,41 @@ class WorkloadActivities:
 
     @activity.defn
     async def open(self, step: OpenStep) -> bool:
-        """Starts the placement if there is none, and tells it its share either way.
+        """Starts the placement if there is none, and tells it its share either way."""
+        opened = await self._tell(step.share, step.wanted, step.task_timeout, "resize", step.wanted)
+        reach(Failpoint.AFTER_OPEN_PLACEMENTS)
+        return opened
 
-        One that was terminated is started again and finds out by itself what stands; one that came
-        to its end is not, and the answer says so.
+    @activity.defn
+    async def release(self, step: ReleasePlacement) -> bool:
+        """Asks a placement to stop everything; false when it has come to its end."""
+        message = Release(actor=ACTOR, reason=step.reason[:500], request_id=step.request)
+        return await self._tell(step.share, step.wanted, step.task_timeout, "release", message)
+
+    async def _tell(
+        self, share: Share, wanted: Resize, task_timeout: timedelta, name: str, message: Message
+    ) -> bool:
+        """Signals the placement, starting it if there is none or if it was terminated.
+
+        One that is started anew finds out by itself what stands. One that came to its end is not
+        started again, and the answer says so.
         """
-        share = step.share
         try:
             await self._client.start_workflow(
                 PLACEMENT,
-                {"share": share, "wanted": step.wanted},
+                {"share": share, "wanted": wanted},
                 id=placement_id(share.tenant, share.workload, share.generation, share.region),
                 task_queue=regional_queue(share.region),
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                task_timeout=step.task_timeout,
-                start_signal="resize",
-                start_signal_args=[step.wanted],
+                task_timeout=task_timeout,
+                start_signal=name,
+                start_signal_args=[message],
                 search_attributes=_attributes(share),
                 static_summary=str(share),
             )
         except WorkflowAlreadyStartedError:
             return False
-        reach(Failpoint.AFTER_OPEN_PLACEMENTS)
-        return True
-
-    @activity.defn
-    async def release(self, step: ReleasePlacement) -> bool:
-        """Asks a placement to stop everything; false when there is none that could."""
-        share = step.share
-        handle = self._client.get_workflow_handle(
-            placement_id(share.tenant, share.workload, share.generation, share.region)
-        )
-        message = Release(actor=ACTOR, reason=step.reason, request_id=step.request)
-        try:
-            await handle.signal("release", message)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise
         return True
 
     @activity.defn
@@ -210,9 +233,19 @@ class WorkloadActivities:
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
-            self.admit, self.settle, self.open, self.release, self.request_delete, self.finish,
-            self.record_rejected_globally,
+            self.admit, self.recall, self.settle, self.open, self.release, self.request_delete,
+            self.finish, self.record_rejected_globally,
         )  # fmt: skip
+
+
+def _scaled(manifest: WorkloadManifest, replicas: int) -> WorkloadManifest:
+    try:
+        spec = {**manifest.spec.model_dump(mode="json"), "replicas": replicas}
+        return WorkloadManifest.model_validate({**manifest.model_dump(mode="json"), "spec": spec})
+    except ValidationError as error:
+        said = "; ".join(problem.message for problem in problems_in(error, WorkloadManifest))
+        sentence = f"{manifest.tenant}/{manifest.name} cannot have {replicas} replicas: {said}"
+        raise RefusedError(RefusalCode.INVALID, sentence[:500]) from None
 
 
 def refusal(error: RefusedError) -> ApplicationError:

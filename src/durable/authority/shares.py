@@ -1,5 +1,6 @@
 """One region's share of one generation, as the authority and the agents know it now."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from durable.authority.regions import unknown_region
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
 from durable.model.states import BindingState, RequestState
 from durable.model.value import Value
+from durable.signals.messages import ShareReport
 
 SHARES_PER_READ = 200
 ShareKey = tuple[str, str, int]
@@ -55,6 +57,20 @@ class ShareStatus(Value):
     @property
     def key(self) -> ShareKey:
         return (str(self.tenant), str(self.workload), self.generation)
+
+    def report(self) -> ShareReport:
+        """How far it has come, for its workload."""
+        request = self.request
+        return ShareReport(
+            region=self.region,
+            generation=self.generation,
+            version=self.as_of,
+            at=self.read_at,
+            by_state=Counter(one.state for one in self.slots),
+            waiting=0 if request is None else request.waiting,
+            request=None if request is None else request.state,
+            pending_reason=None if request is None else request.pending_reason,
+        )
 
     def says_the_same_as(self, other: "ShareStatus | None") -> bool:
         """Whether nothing differs but when it was read."""

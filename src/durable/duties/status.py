@@ -8,7 +8,6 @@ is told once more.
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from durable.authority.status import ShareStatus, StatusFeed
 from durable.duties.sending import Sender
 from durable.model.refusal import RefusedError
 from durable.model.states import BindingState, RequestState
-from durable.signals.messages import Message, Seen, ShareReport, SlotSeen
+from durable.signals.messages import Message, Seen, SlotSeen
 from durable.signals.names import placement_id, workload_id
 
 log = logging.getLogger(__name__)
@@ -34,6 +33,10 @@ ROUND = 500
 
 # A placement has made these states itself.
 _ITS_OWN = frozenset({BindingState.BOUND, BindingState.STARTING})
+
+# Words are sent only where somebody will ask for them: thousands of slots share one message.
+_TOLD_WHY = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.UNKNOWN})
+EVIDENCE_KEPT = 200
 
 ShareKey = tuple[str, str, int]
 
@@ -110,7 +113,7 @@ class StatusController:
                 attempt=one.attempt,
                 node=one.node,
                 state=one.state,
-                evidence=one.evidence,
+                evidence=one.evidence[:EVIDENCE_KEPT] if one.state in _TOLD_WHY else "",
                 stop_requested=one.stop_requested,
             )
             for one in share.slots
@@ -120,16 +123,7 @@ class StatusController:
         if news and known != slots:
             seen = Seen(version=share.as_of, at=share.read_at, slots=slots)
             yield _Letter(share.key, _placement(share), "seen", seen, slots)
-        report = ShareReport(
-            region=share.region,
-            generation=share.generation,
-            version=share.as_of,
-            at=share.read_at,
-            by_state=Counter(one.state for one in share.slots),
-            waiting=0 if share.request is None else share.request.waiting,
-            request=None if share.request is None else share.request.state,
-            pending_reason=None if share.request is None else share.request.pending_reason,
-        )
+        report = share.report()
         content = report.model_dump(exclude={"version", "at"})
         if self._sent.get((share.key, "report")) != content:
             yield _Letter(share.key, _workload(share), "report", report, content)

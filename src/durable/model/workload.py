@@ -15,7 +15,8 @@ from durable.model.resources import Resources
 from durable.model.running import Run
 from durable.model.value import Value
 
-MAX_REPLICAS = 10_000
+# A placement's memory has to fit into one message of Temporal's, which is 2 MB at most.
+MAX_REPLICAS = 4_000
 Weight = Annotated[int, Field(ge=0, le=1_000)]
 
 

@@ -1,10 +1,12 @@
 """What things are called in Temporal: workflow ids, task queues and types that others depend on."""
 
-from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
 
 GLOBAL_QUEUE = "durable-global"
 WORKLOAD = "Workload"
 PLACEMENT = "Placement"
+# Who speaks for a workload to its placements.
+WORKLOAD_CONTROLLER = ActorId("controller:workload")
 
 
 def regional_queue(region: RegionId) -> str:

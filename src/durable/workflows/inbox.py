@@ -8,6 +8,7 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,6 +33,12 @@ class Letter:
     message: Message
     answer: str | None = None
 
+    @property
+    def request(self) -> str | None:
+        """What makes it the same message when it is sent twice."""
+        asked = self.message
+        return f"{self.name}:{asked.request_id}" if isinstance(asked, Asked) else None
+
 
 @dataclass
 class MessageRecord:
@@ -40,6 +47,8 @@ class MessageRecord:
     rejected: list[RejectedMessage] = field(default_factory=list[RejectedMessage])
     rejected_in_all: int = 0
     unaudited: list[RejectedMessage] = field(default_factory=list[RejectedMessage])
+    audited: int = 0
+    audit_at: datetime | None = None
     requests: list[str] = field(default_factory=list[str])
     in_all: int = 0
 
@@ -51,21 +60,40 @@ class Inbox:
         self._kinds = kinds
         self.record = record
         self._letters: deque[Letter] = deque()
+        self._is_stirred = False
         self.in_this_run = 0
 
     def __bool__(self) -> bool:
-        return bool(self._letters) or bool(self.record.unaudited)
+        """Whether something came that the loop has not looked at."""
+        return bool(self._letters) or self._is_stirred
 
-    def signal(self, name: str, raw: object) -> None:
-        """Takes a signal as it came; its sender cannot be answered, so refusals are kept."""
+    def signal(self, name: str, args: Sequence[RawValue]) -> None:
+        """Takes a signal as it came; its sender cannot be answered, so refusals are kept.
+
+        All signals come raw: the SDK would drop one that it cannot decode with a line in a log, and
+        fail the workflow's task for ever over one that has too many arguments.
+        """
+        self._is_stirred = True
         self._count()
+        try:
+            decode = workflow.payload_converter().from_payload
+            raw: Any = [decode(arg.payload) for arg in args]
+        except Exception as error:  # any payload, any converter: it must not fail the workflow
+            self.reject(name, None, f"It cannot be decoded: {error}")
+            return
+        if len(raw) > 1:
+            self.reject(name, raw, "It has several arguments; send one JSON object.")
+            return
+        self._take(name, raw[0] if raw else {})
+
+    def _take(self, name: str, raw: object) -> None:
         kind = self._kinds.get(name)
         if kind is None:
             known = ", ".join(sorted(self._kinds))
             self.reject(name, raw, f"There is no message {name}; send one of {known}.")
             return
         try:
-            message = kind.model_validate({} if raw is None else raw)
+            message = kind.model_validate(raw)
         except ValidationError as error:
             problems = "; ".join(
                 f"{problem.path}: {problem.message}" if problem.path else problem.message
@@ -74,16 +102,6 @@ class Inbox:
             self.reject(name, raw, f"It cannot be read: {problems}")
             return
         self._letters.append(Letter(name, message))
-
-    def dynamic(self, name: str, args: Sequence[RawValue]) -> None:
-        """Takes a signal that has no handler of its own; its payload may be anything at all."""
-        try:
-            raw = workflow.payload_converter().from_payload(args[0].payload) if args else None
-        except Exception as error:  # any payload, any converter: it must not fail the workflow
-            self._count()
-            self.reject(name, None, f"It cannot be decoded: {error}")
-            return
-        self.signal(name, raw)
 
     async def update(self, name: str, message: Message) -> str:
         """Takes an update and waits until the workflow has read it."""
@@ -96,20 +114,28 @@ class Inbox:
 
     def next(self) -> Letter | None:
         """The next message that was not seen before."""
+        self._is_stirred = False
         while self._letters:
             letter = self._letters.popleft()
-            if not isinstance(letter.message, Asked):
+            request = letter.request
+            if request is None:
                 return letter
-            request = f"{letter.name}:{letter.message.request_id}"
             if request not in self.record.requests:
                 self.record.requests = [*self.record.requests[1 - REQUESTS_KEPT :], request]
                 return letter
-            letter.answer = f"Request {letter.message.request_id} was taken before."
+            letter.answer = f"Request {request.partition(':')[2]} was taken before."
         return None
+
+    def forget(self, letter: Letter) -> None:
+        """It was not taken after all: sent again, it counts."""
+        self.record.requests = [one for one in self.record.requests if one != letter.request]
 
     def reject(self, name: str, raw: object, why: str) -> None:
         rejected = RejectedMessage(
-            at=workflow.now(), name=name[:100], why=why[:500], payload=_shown(raw)
+            at=workflow.now(),
+            name=_printable(name)[:100],
+            why=_printable(why)[:500],
+            payload=_shown(raw),
         )
         record = self.record
         record.rejected_in_all += 1
@@ -123,9 +149,14 @@ class Inbox:
 
 def _shown(raw: object) -> str:
     try:
-        return json.dumps(raw, default=str)[:PAYLOAD_KEPT]
+        return _printable(json.dumps(raw, default=str))[:PAYLOAD_KEPT]
     except (TypeError, ValueError):
-        return repr(raw)[:PAYLOAD_KEPT]
+        return _printable(repr(raw))[:PAYLOAD_KEPT]
+
+
+def _printable(text: str) -> str:
+    """Without what a database or a terminal could not show: it is evidence, not input."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def described(kind: type[Message], sentence: str) -> str:

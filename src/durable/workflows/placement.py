@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
@@ -21,10 +21,11 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
     from durable.signals import messages, search_attributes
     from durable.signals.messages import Ended, Resize
-    from durable.signals.names import PLACEMENT, workload_id
+    from durable.signals.names import PLACEMENT, WORKLOAD_CONTROLLER, workload_id
     from durable.signals.status import Phase
     from durable.workflows import timeouts
     from durable.workflows.details import placement_details
+    from durable.workflows.failures import STEP_FAILURES, said_by
     from durable.workflows.inbox import Inbox, Letter
     from durable.workflows.placement_messages import KINDS, PlacementMessages
     from durable.workflows.placement_state import AWAY, PlacementStart, PlacementState
@@ -50,6 +51,7 @@ class Placement(PlacementMessages):
     async def run(self, start: PlacementStart) -> Ended:
         while True:
             self._read_messages()
+            self._try_again_after_outage()
             await self._audit_rejected()
             await self._look_again()
             await self._stop()
@@ -68,7 +70,13 @@ class Placement(PlacementMessages):
 
     def _read_messages(self) -> None:
         while (letter := self._inbox.next()) is not None:
-            letter.answer = self._read(letter)
+            try:
+                letter.answer = self._read(letter)
+            except ApplicationError as refused:
+                self._inbox.reject(
+                    letter.name, letter.message.model_dump(mode="json"), refused.message
+                )
+                letter.answer = refused.message
 
     def _read(self, letter: Letter) -> str:
         now, message = workflow.now(), letter.message
@@ -86,11 +94,7 @@ class Placement(PlacementMessages):
             case messages.Evict():
                 return self._evict(message)
             case messages.Release():
-                self._state.releasing = f"{message.actor}: {message.reason}"
-                self._state.look_again = True
-                for slot in self._board.slots.values():
-                    slot.leave, slot.evidence = Leave.FOR_GOOD, self._state.releasing
-                return "Stopping every slot; the placement ends when nothing of it is left."
+                return self._let_go(message)
             case messages.Resize():
                 return self._resize(message)
             case messages.Seen():
@@ -99,18 +103,35 @@ class Placement(PlacementMessages):
             case _:
                 raise AssertionError(f"a kind of message without a reader: {letter.name}")
 
+    def _let_go(self, message: messages.Release) -> str:
+        if message.actor != WORKLOAD_CONTROLLER:
+            raise ApplicationError(
+                "A placement is released by its workload alone: delete or scale the workload to "
+                "stop slots for good, or send evict to have them placed again."
+            )
+        self._state.releasing = message.reason
+        self._state.look_again, self._state.look_again_at = True, None
+        for slot in self._board.slots.values():
+            slot.leave, slot.evidence = Leave.FOR_GOOD, message.reason
+        return "Stopping every slot; the placement ends when nothing of it is left."
+
     def _resize(self, wanted: Resize) -> str:
         if wanted.revision <= self._state.revision or self._state.releasing is not None:
             return "There is a newer share."
         self._state.revision, self._state.spec = wanted.revision, wanted.spec
-        self._board.resize(wanted.slots, workflow.now())
+        if self._board.resize(wanted.slots, workflow.now()):
+            # A claim whose answer was lost is known to the authority alone.
+            self._state.look_again = True
         self._retry(workflow.now())
         return "Taken."
 
     def _evict(self, message: messages.Evict) -> str:
         chosen = message.slots or tuple(self._board.slots)
+        unknown = sorted(set(chosen) - set(self._board.slots))
+        if unknown:
+            raise ApplicationError(f"There is no slot {unknown[0]} here.")
         why = f"evicted by {message.actor}: {message.reason}"[:500]
-        evicted = [self._board.slots[number] for number in chosen if number in self._board.slots]
+        evicted = [self._board.slots[number] for number in chosen]
         for slot in evicted:
             if slot.token is not None and slot.leave is None:
                 slot.leave, slot.evidence = Leave.AGAIN, why
@@ -121,18 +142,25 @@ class Placement(PlacementMessages):
         for slot in self._board.in_phase(Phase.WAITING):
             slot.retry_at = None
 
+    def _try_again_after_outage(self) -> None:
+        state = self._state
+        if state.is_cut_off and (state.next_retry_at or workflow.now()) <= workflow.now():
+            state.pending = state.next_retry_at = None
+
     async def _audit_rejected(self) -> None:
-        while (unaudited := self._state.messages.unaudited) and await self._step(
-            PlacementActivities.record_rejected,
-            Rejected(
-                target=workflow.info().workflow_id,
-                messages=tuple(unaudited[:100]),
-                key=f"{workflow.info().workflow_id}/{self._state.messages.rejected_in_all}"
-                f"/{len(unaudited)}",
-            ),
-            "record rejected messages",
-        ) is not _UNREACHABLE:
-            self._state.messages.unaudited = unaudited[100:]
+        """Writes down what changed nothing; what cannot be written now is tried again later."""
+        record, name = self._state.messages, workflow.info().workflow_id
+        while record.unaudited and (record.audit_at is None or record.audit_at <= workflow.now()):
+            sent = tuple(record.unaudited[:100])
+            rejected = Rejected(target=name, messages=sent, key=f"{name}/{record.audited}")
+            try:
+                await self._run(PlacementActivities.record_rejected, rejected, "audit")
+            except STEP_FAILURES:
+                record.audit_at = workflow.now() + timeouts.AUDIT_AGAIN
+                return
+            record.audit_at = None
+            record.audited += len(sent)
+            record.unaudited = record.unaudited[len(sent) :]
 
     # ── the path ────────────────────────────────────────────────────────────────────────────────
 
@@ -191,7 +219,7 @@ class Placement(PlacementMessages):
             return
         step = ReserveStep(
             share=self._state.share,
-            spec=self._state.spec,
+            spec=state.spec_to_place,
             slots=tuple(slot.slot for slot in due),
             first_attempt=state.next_attempt,
             tries=state.tries,
@@ -203,7 +231,7 @@ class Placement(PlacementMessages):
             return
         now = workflow.now()
         state.next_attempt = reserved.next_attempt
-        state.look_again |= bool(reserved.taken)
+        state.look_again |= bool(reserved.taken) or reserved.replayed
         for claim in reserved.claims:
             self._board.reserved(claim, now)
         state.pending = reserved.pending
@@ -285,25 +313,22 @@ class Placement(PlacementMessages):
     ) -> T:
         """One idempotent local activity; while the authority is away, a visible wait instead."""
         try:
-            result: T = await workflow.execute_local_activity_method(
-                activity,  # pyright: ignore[reportArgumentType]
-                argument,
-                start_to_close_timeout=timeouts.STEP,
-                retry_policy=timeouts.STEP_RETRY,
-                summary=summary,
-            )
-        except ActivityError as error:
-            self._unreachable(error)
+            return await self._run(activity, argument, summary)
+        except STEP_FAILURES as error:
+            self._state.pending = Pending(code=AWAY, sentence=said_by(error)[:500])
+            self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
             return _UNREACHABLE
-        if self._state.is_cut_off:
-            self._state.pending = None
-        return result
 
-    def _unreachable(self, error: ActivityError) -> None:
-        cause = error.cause or error
-        why = cause.message if isinstance(cause, ApplicationError) else str(cause)
-        self._state.pending = Pending(code=AWAY, sentence=f"{why or 'No answer.'}"[:500])
-        self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
+    async def _run(
+        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
+    ) -> T:
+        return await workflow.execute_local_activity_method(
+            activity,  # pyright: ignore[reportArgumentType]
+            argument,
+            start_to_close_timeout=timeouts.STEP,
+            retry_policy=timeouts.STEP_RETRY,
+            summary=summary,
+        )
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────
 
@@ -358,6 +383,8 @@ class Placement(PlacementMessages):
         if state.is_cut_off:
             return state.next_retry_at
         moments: list[datetime | None] = []
+        if state.messages.unaudited:
+            moments.append(state.messages.audit_at)
         if state.look_again:
             moments.append(state.look_again_at or now)
         for slot in self._board.slots.values():

@@ -1,7 +1,6 @@
 """What can be sent to a placement and asked of it; each message waits for its turn in the inbox."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -29,11 +28,10 @@ HOLD = described(messages.Hold, "Place nothing new until resumed.")
 RESUME = described(messages.Resume, "Go on placing after a hold.")
 RETRY_NOW = described(messages.RetryNow, "Look for a place at once.")
 EVICT = described(messages.Evict, "Stop slots and place them again.")
-RELEASE = described(messages.Release, "Stop every slot for good.")
 
 
 class PlacementMessages:
-    """The handlers; the same five for people as updates, which answer, and as signals."""
+    """The handlers; what people send as updates, which answer, may come as signals too."""
 
     _inbox: Inbox
     _state: PlacementState
@@ -66,30 +64,6 @@ class PlacementMessages:
             has = ", ".join(map(str, sorted(slots))) or "none"
             raise ApplicationError(f"There is no slot {unknown[0]} here; slots: {has}"[:500])
 
-    @workflow.update(name="release", description=RELEASE)
-    async def release(self, message: messages.Release) -> str:
-        return await self._inbox.update("release", message)
-
-    @workflow.signal(name="hold", description=HOLD)
-    def on_hold(self, raw: Any = None) -> None:
-        self._inbox.signal("hold", raw)
-
-    @workflow.signal(name="resume", description=RESUME)
-    def on_resume(self, raw: Any = None) -> None:
-        self._inbox.signal("resume", raw)
-
-    @workflow.signal(name="retry_now", description=RETRY_NOW)
-    def on_retry_now(self, raw: Any = None) -> None:
-        self._inbox.signal("retry_now", raw)
-
-    @workflow.signal(name="evict", description=EVICT)
-    def on_evict(self, raw: Any = None) -> None:
-        self._inbox.signal("evict", raw)
-
-    @workflow.signal(name="release", description=RELEASE)
-    def on_release(self, raw: Any = None) -> None:
-        self._inbox.signal("release", raw)
-
-    @workflow.signal(dynamic=True, description="For controllers; anything unknown is kept, unread.")
-    def on_other(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.dynamic(name, args)
+    @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
+    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        self._inbox.signal(name, args)

@@ -51,8 +51,16 @@ class PlacementState:
     def is_over(self) -> bool:
         """Whether nothing is left to do: all was released, or the job is done."""
         slots = self.board.slots.values()
-        done = bool(slots) and all(slot.phase in OVER for slot in slots)
-        return done or (self.releasing is not None and not slots)
+        if self.releasing is not None:
+            return not slots and not self.look_again
+        return bool(slots) and all(slot.phase in OVER for slot in slots)
+
+    @property
+    def spec_to_place(self) -> WorkloadSpec:
+        """A gang starts together; once part of it is done, the rest is placed as it comes."""
+        if not self.spec.is_gang or not self.board.in_phase(*OVER):
+            return self.spec
+        return self.spec.model_copy(update={"all_or_nothing": False, "minimum": None})
 
     @property
     def phase(self) -> str:

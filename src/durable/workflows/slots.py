@@ -13,7 +13,13 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.workload import WorkloadKind, WorkloadSpec
     from durable.signals.messages import Seen, SlotSeen
     from durable.signals.status import Phase, SlotView
-    from durable.workflows.timeouts import CRASH_FIRST, CRASH_LONGEST, UNKNOWN_TIMEOUT
+    from durable.workflows.timeouts import (
+        CRASH_FIRST,
+        CRASH_LONGEST,
+        CRASHES_FORGOTTEN,
+        STOP_TIMEOUT,
+        UNKNOWN_TIMEOUT,
+    )
 
 CRASHES_KEPT = 3
 
@@ -109,11 +115,15 @@ class Board:
     """All slots of the placement, by number."""
 
     slots: dict[int, SlotState] = field(default_factory=dict[int, SlotState])
+    # The newest word of the authority that was heard: an older one changes nothing.
+    heard_version: int = 0
+    heard_at: datetime | None = None
 
     def in_phase(self, *phases: Phase) -> list[SlotState]:
         return [slot for slot in self.slots.values() if slot.phase in phases]
 
-    def resize(self, wanted: tuple[int, ...], now: datetime) -> None:
+    def resize(self, wanted: tuple[int, ...], now: datetime) -> bool:
+        """Whether any slot has to go."""
         for number in wanted:
             slot = self.slots.setdefault(number, SlotState(number, now))
             if slot.leave is Leave.FOR_GOOD:
@@ -122,6 +132,7 @@ class Board:
             if number not in wanted:
                 slot.leave = Leave.FOR_GOOD
                 slot.evidence = "the workload no longer wants this slot"
+        return any(number not in wanted for number in self.slots)
 
     def standing(self) -> tuple[PlaceOn, ...]:
         return tuple(
@@ -152,7 +163,8 @@ class Board:
 
     def stopping(self, number: int, version: int, now: datetime) -> None:
         slot = self.slots[number]
-        slot.version, slot.deadline = version, None
+        # Its node may be gone: then nobody will ever report the stop.
+        slot.version, slot.deadline = version, now + STOP_TIMEOUT
         slot.enter(Phase.STOPPING, now)
 
     def freed(self, number: int, now: datetime, spec: WorkloadSpec) -> None:
@@ -186,6 +198,12 @@ class Board:
 
     def see(self, seen: Seen, now: datetime, spec: WorkloadSpec) -> bool:
         """Takes over what was observed; true when something is not as it was remembered."""
+        late = seen.version < self.heard_version or (
+            self.heard_at is not None and seen.at < self.heard_at
+        )
+        if late:
+            return False
+        self.heard_version, self.heard_at = seen.version, seen.at
         reported = {one.slot for one in seen.slots}
         strange = any(
             slot.token is not None
@@ -209,12 +227,13 @@ class Board:
         # What we asked for last goes before what was seen before it: a stop is only undone by an
         # end, and a start that the authority has taken is never bound again.
         if slot.phase is Phase.STOPPING and phase not in ENDED:
-            if phase is Phase.UNKNOWN and slot.deadline is None:
-                slot.deadline = now + UNKNOWN_TIMEOUT
             return
         if phase is Phase.BOUND and slot.phase is not Phase.RESERVED:
             return
         before = slot.phase
+        if before is Phase.SERVING and now - slot.since > CRASHES_FORGOTTEN:
+            slot.crashes = 0
+        slot.lease_expires_at = None
         slot.enter(phase, now, seen.evidence)
         slot.deadline = self._deadline(phase, before, slot, now, spec)
         failed = phase is Phase.FAILED or (
@@ -250,7 +269,9 @@ class Board:
             slot = self.slots.get(number)
             if slot is None:
                 slot = self.slots[number] = SlotState(number, now, leave=Leave.FOR_GOOD)
-            if slot.token == one.claim.token and slot.phase is not Phase.RESERVED:
+            if slot.token == one.claim.token:
+                if one.state is not None:
+                    self._observe(slot, _seen(one), now, spec)
                 continue
             self.reserved(one.claim, now)
             if one.held:
@@ -263,3 +284,16 @@ class Board:
             if one.stop_requested and slot.phase not in ENDED:
                 slot.leave = slot.leave or Leave.AGAIN
                 slot.enter(Phase.STOPPING if slot.phase in STARTED else slot.phase, now)
+
+
+def _seen(standing: Standing) -> SlotSeen:
+    assert standing.state is not None
+    return SlotSeen(
+        slot=standing.claim.slot,
+        token=standing.claim.token,
+        attempt=standing.claim.attempt,
+        node=standing.claim.node,
+        state=standing.state,
+        evidence=standing.evidence,
+        stop_requested=standing.stop_requested,
+    )

@@ -30,9 +30,17 @@ UNREACHABLE_RETRY = timedelta(seconds=3)
 # A node whose lease lapsed may still come back; after this its slots are placed elsewhere.
 UNKNOWN_TIMEOUT = timedelta(seconds=30)
 
+# A node that was asked to stop something has so long before it is taken for lost, if it is.
+STOP_TIMEOUT = timedelta(minutes=1)
+
+# A rejected message that could not be put into the audit is tried again after so long.
+AUDIT_AGAIN = timedelta(seconds=30)
+
 # A replica that failed is started again after 1, 2, 4 ... seconds, up to this.
 CRASH_FIRST = timedelta(seconds=1)
 CRASH_LONGEST = timedelta(minutes=5)
+# What has served for so long begins anew when it fails.
+CRASHES_FORGOTTEN = timedelta(minutes=10)
 
 # A moment that has passed while nothing could be done about it is not looked at more often.
 SHORTEST_REST = timedelta(milliseconds=100)

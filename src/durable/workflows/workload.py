@@ -6,11 +6,12 @@ slot in a region. What regions report is the authority's word, not the placement
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import (
@@ -19,20 +20,23 @@ with workflow.unsafe.imports_passed_through():
         DeleteStep,
         Finish,
         OpenStep,
+        Recalled,
         Rejected,
         ReleasePlacement,
         SettleStep,
         Share,
+        WorkloadKey,
     )
     from durable.activities.workload import REFUSED, WorkloadActivities
     from durable.model.ids import RegionId
-    from durable.model.workload import WorkloadManifest
+    from durable.model.workload import WorkloadKind, WorkloadManifest
     from durable.signals import messages, search_attributes
     from durable.signals.messages import Apply, Delete, Ended, Message, Resize, Scale, ShareReport
     from durable.signals.names import WORKLOAD
     from durable.signals.status import WorkloadStatus
     from durable.workflows import timeouts
     from durable.workflows.details import workload_details
+    from durable.workflows.failures import STEP_FAILURES, cause_of, said_by
     from durable.workflows.inbox import Inbox, Letter, described
     from durable.workflows.workload_state import OpenPlacement, WorkloadStart, WorkloadState
 
@@ -56,6 +60,8 @@ class Workload:
         self._turn = asyncio.Lock()
         self._shown_phase: str | None = None
         self._due = False
+        self._was_refused = False
+        self._looks_by_itself = False
 
     @workflow.run
     async def run(self, start: WorkloadStart) -> WorkloadStatus | None:
@@ -76,13 +82,24 @@ class Workload:
 
     async def _was_admitted(self) -> bool:
         """Whether there is anything to do: a workload whose first apply was refused ends here."""
-        try:
-            await workflow.wait_condition(
-                lambda: self._state.generation > 0, timeout=timeouts.FIRST_APPLY
-            )
-        except TimeoutError:
+        deadline = workflow.now() + timeouts.FIRST_APPLY
+        while self._state.generation == 0 and workflow.now() < deadline:
+            try:
+                await workflow.wait_condition(
+                    self._knows_what_to_do, timeout=deadline - workflow.now()
+                )
+            except TimeoutError:
+                break
+            await self._read_messages()
+            if self._was_refused and workflow.all_handlers_finished():
+                break
+        if self._state.generation == 0:
             await workflow.wait_condition(workflow.all_handlers_finished)
         return self._state.generation > 0
+
+    def _knows_what_to_do(self) -> bool:
+        refused = self._was_refused and workflow.all_handlers_finished()
+        return self._state.generation > 0 or bool(self._inbox) or refused
 
     # ── what is wanted ──────────────────────────────────────────────────────────────────────────
 
@@ -92,7 +109,7 @@ class Workload:
         "Send it with `durable apply -f FILE` or the SDK.",
     )
     async def apply(self, message: Apply) -> Admitted:
-        return await self._admit(message, message.manifest, None)
+        return await self._admit(message)
 
     @apply.validator
     def _may_apply(self, message: Apply) -> None:
@@ -107,13 +124,18 @@ class Workload:
         name="scale", description=described(Scale, "Another number of replicas, at once.")
     )
     async def scale(self, message: Scale) -> Admitted:
-        return await self._admit(message, self._manifest(), message.replicas)
+        return await self._admit(message)
 
     @scale.validator
     def _may_scale(self, message: Scale) -> None:
         self._refuse_while_deleting()
         if self._state.spec is None:
             raise ApplicationError("Nothing was applied yet; apply a manifest first.")
+        if self._state.spec.kind is WorkloadKind.JOB:
+            raise ApplicationError(
+                "A job is one piece of work and is not scaled; apply it with another number of "
+                "replicas to run it anew."
+            )
 
     @workflow.update(
         name="delete", description=described(Delete, "Stop and release everything, then end.")
@@ -133,24 +155,52 @@ class Workload:
         assert self._state.spec is not None
         return WorkloadManifest(tenant=self._tenant, name=self._workload, spec=self._state.spec)
 
-    async def _admit(
-        self, asked: Apply | Scale, manifest: WorkloadManifest, replicas: int | None
-    ) -> Admitted:
-        # One at a time: the next one divides what this one leaves.
+    async def _admit(self, asked: Apply | Scale) -> Admitted:
+        # One at a time: the next one begins with what this one leaves.
         async with self._turn:
-            admitted = await self._final(
-                WorkloadActivities.admit,
-                AdmitStep(
-                    manifest=manifest,
-                    request=asked.request_id,
-                    actor=asked.actor,
-                    replicas=replicas,
-                ),
-                f"admit, asked by {asked.actor}",
+            scales = isinstance(asked, Scale)
+            step = AdmitStep(
+                manifest=self._manifest() if scales else asked.manifest,
+                request=asked.request_id,
+                actor=asked.actor,
+                replicas=asked.replicas if scales else None,
             )
+            is_first = self._state.generation == 0
+            try:
+                admitted = await self._final(
+                    WorkloadActivities.admit, step, f"admit, asked by {asked.actor}"
+                )
+            except ApplicationError:
+                if is_first:
+                    await self._go_on_deleting()
+                self._was_refused = True
+                raise
+            if is_first and admitted.existed:
+                await self._recall()
             if not (admitted.deleting or admitted.deleted):
                 self._want(admitted)
             return admitted
+
+    async def _go_on_deleting(self) -> None:
+        """A delete that nobody finished, because its workflow was terminated, is taken up."""
+        recalled = await self._recall()
+        if recalled is not None and recalled.deleting:
+            self._let_go("a delete that was begun is finished")
+
+    async def _recall(self) -> Recalled | None:
+        """Learns from the authority what a run before this one left behind."""
+        key = WorkloadKey(tenant=self._tenant, workload=self._workload)
+        recalled = await self._final(WorkloadActivities.recall, key, "recall what there is")
+        if recalled is None or recalled.deleted:
+            return recalled
+        state = self._state
+        state.generation, state.spec = recalled.generation, recalled.spec
+        state.share = dict(recalled.share)
+        self._revise()
+        for report in recalled.reports:
+            state.placements.append(OpenPlacement(report.generation, report.region))
+            self._hear(report)
+        return recalled
 
     def _want(self, admitted: Admitted) -> None:
         state = self._state
@@ -162,13 +212,19 @@ class Workload:
             return
         state.generation, state.spec = admitted.generation, admitted.spec
         state.share = dict(admitted.share)
-        state.revision += 1
+        self._revise()
+
+    def _revise(self) -> None:
+        """Another share: numbered by the clock, so that a run that was begun anew goes on."""
+        now = int(workflow.now().timestamp() * 1000)
+        self._state.revision = max(self._state.revision + 1, now)
         self._due = True
 
     async def _delete(self, message: Delete) -> None:
         async with self._turn:
             if self._state.deleting is not None:
                 return
+            is_first = self._state.generation == 0
             await self._final(
                 WorkloadActivities.request_delete,
                 DeleteStep(
@@ -180,12 +236,13 @@ class Workload:
                 ),
                 f"delete, asked by {message.actor}",
             )
+            if is_first:
+                await self._recall()
             self._let_go(f"{message.actor}: {message.reason}")
 
     def _let_go(self, reason: str) -> None:
-        self._state.deleting, self._state.share = reason, {}
-        self._state.revision += 1
-        self._due = True
+        self._state.deleting, self._state.share = reason[:500], {}
+        self._revise()
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────
 
@@ -195,7 +252,10 @@ class Workload:
             try:
                 await self._read(letter)
             except ApplicationError as error:
-                self._inbox.reject(letter.name, letter.message.model_dump(mode="json"), str(error))
+                self._inbox.forget(letter)
+                self._inbox.reject(
+                    letter.name, letter.message.model_dump(mode="json"), error.message
+                )
 
     async def _read(self, letter: Letter) -> None:
         match letter.message:
@@ -207,7 +267,7 @@ class Workload:
                         placement.ended = ended
             case Scale() as scale:
                 self._may_scale(scale)
-                await self._admit(scale, self._manifest(), scale.replicas)
+                await self._admit(scale)
             case Delete() as delete:
                 await self._delete(delete)
             case _:
@@ -225,46 +285,52 @@ class Workload:
             self._state.reports[report.region] = report
 
     async def _audit_rejected(self) -> None:
-        record = self._state.messages
-        while record.unaudited:
-            rejected = Rejected(
-                target=workflow.info().workflow_id,
-                messages=tuple(record.unaudited[:100]),
-                key=f"{workflow.info().workflow_id}/{record.rejected_in_all}"
-                f"/{len(record.unaudited)}",
-            )
-            done = await self._try(
-                WorkloadActivities.record_rejected_globally, rejected, "record rejected messages"
-            )
-            if done is _UNREACHABLE:
+        """Writes down what changed nothing; what cannot be written now is tried again later."""
+        record, name = self._state.messages, workflow.info().workflow_id
+        while record.unaudited and (record.audit_at is None or record.audit_at <= workflow.now()):
+            sent = tuple(record.unaudited[:100])
+            rejected = Rejected(target=name, messages=sent, key=f"{name}/{record.audited}")
+            try:
+                await self._run(WorkloadActivities.record_rejected_globally, rejected, "audit")
+            except STEP_FAILURES:
+                record.audit_at = workflow.now() + timeouts.AUDIT_AGAIN
                 return
-            record.unaudited = record.unaudited[100:]
+            record.audit_at = None
+            record.audited += len(sent)
+            record.unaudited = record.unaudited[len(sent) :]
 
     # ── what is made of it ──────────────────────────────────────────────────────────────────────
 
     async def _release_old(self) -> None:
-        """Asks placements of older generations, or all of them at the end, to let go."""
+        """Asks placements of older generations, or all of them at the end, to let go.
+
+        Again at every look of its own, because one that was terminated has heard nothing.
+        """
         state = self._state
-        for placement in state.placements:
-            old = placement.generation != state.generation or state.deleting is not None
-            if not old or placement.release_sent or placement.ended is not None:
+        for placement in state.to_release:
+            if placement.asked_to_end == state.revision and not self._looks_by_itself:
                 continue
+            placement.asked_to_end = state.revision
             step = ReleasePlacement(
                 share=self._share(placement.generation, placement.region),
+                wanted=self._wanted(()),
                 reason=state.deleting or f"generation {state.generation} takes over",
                 request=f"g{state.generation}-r{state.revision}",
+                task_timeout=timeouts.WORKFLOW_TASK,
             )
             found = await self._try(WorkloadActivities.release, step, f"release {placement.region}")
-            if found is _UNREACHABLE:
-                continue
-            placement.release_sent = True
             if found is False:
                 placement.ended = Ended(region=placement.region, generation=placement.generation)
+        self._looks_by_itself = False
         state.placements = [
             placement
             for placement in state.placements
             if placement.ended is None or placement.generation == state.generation
         ]
+
+    def _wanted(self, slots: tuple[int, ...]) -> Resize:
+        assert self._state.spec is not None
+        return Resize(slots=slots, spec=self._state.spec, revision=self._state.revision)
 
     async def _settle(self) -> None:
         """Gives every region the slots it shall have, as far as old claims allow it."""
@@ -301,7 +367,7 @@ class Workload:
                 placement = OpenPlacement(state.generation, region)
                 state.placements.append(placement)
             revision = state.revision
-            wanted = Resize(slots=state.share.get(region, ()), spec=state.spec, revision=revision)
+            wanted = self._wanted(state.share.get(region, ()))
             step = OpenStep(
                 share=self._share(state.generation, region),
                 wanted=wanted,
@@ -314,14 +380,13 @@ class Workload:
     async def _has_ended(self) -> bool:
         """Whether everything is released: deleted, or a job that is done."""
         state = self._state
-        if state.deleting is None and not state.job_is_done:
+        if state.deleting is None and not state.done and not state.job_is_done:
             return False
         if self._inbox or self._due or not workflow.all_handlers_finished():
             return False
         if state.deleting is None and not state.done:
             state.done, state.share = True, {}
-            state.revision += 1
-            self._due = True
+            self._revise()
             return False
         if not state.is_settled or any(placement.ended is None for placement in state.placements):
             return False
@@ -360,59 +425,69 @@ class Workload:
     ) -> T:
         """A step whose refusal is the caller's answer."""
         try:
-            result: T = await workflow.execute_local_activity_method(
-                activity,  # pyright: ignore[reportArgumentType]
-                argument,
-                start_to_close_timeout=timeouts.STEP,
-                retry_policy=timeouts.ADMIT_RETRY,
-                summary=summary,
-            )
-        except ActivityError as error:
-            cause = error.cause
+            return await self._run(activity, argument, summary, timeouts.ADMIT_RETRY)
+        except STEP_FAILURES as error:
+            cause = cause_of(error)
             if isinstance(cause, ApplicationError) and cause.type == REFUSED:
                 raise ApplicationError(
                     cause.message, *cause.details, type=REFUSED, non_retryable=True
                 ) from error
-            said = cause.message if isinstance(cause, ApplicationError) else "no answer"
             raise ApplicationError(
-                f"The authority could not be asked: {said}", type="unreachable", non_retryable=True
+                f"The authority could not be asked: {said_by(error)}",
+                type="unreachable",
+                non_retryable=True,
             ) from error
-        return result
 
     async def _try(
         self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
     ) -> T:
         """A step that is taken again later when it cannot be taken now."""
         try:
-            result: T = await workflow.execute_local_activity_method(
-                activity,  # pyright: ignore[reportArgumentType]
-                argument,
-                start_to_close_timeout=timeouts.STEP,
-                retry_policy=timeouts.STEP_RETRY,
-                summary=summary,
-            )
-        except ActivityError as error:
-            said = str(error.cause or error)
-            self._state.waits = [f"To {summary} was not possible: {said}"[:500]]
+            return await self._run(activity, argument, summary)
+        except STEP_FAILURES as error:
+            self._state.waits = [f"To {summary} was not possible: {said_by(error)}"[:500]]
             self._state.tries += 1
             return _UNREACHABLE
-        return result
+
+    async def _run(
+        self,
+        activity: Callable[[Any, Any], Awaitable[T]],
+        argument: object,
+        summary: str,
+        retry_policy: RetryPolicy = timeouts.STEP_RETRY,
+    ) -> T:
+        return await workflow.execute_local_activity_method(
+            activity,  # pyright: ignore[reportArgumentType]
+            argument,
+            start_to_close_timeout=timeouts.STEP,
+            retry_policy=retry_policy,
+            summary=summary,
+        )
 
     async def _rest(self) -> None:
-        state = self._state
-        behind = bool(state.waits) or state.waits_for_old
-        stirred = lambda: bool(self._inbox) or self._due  # noqa: E731
-        if not behind:
-            await workflow.wait_condition(stirred)
+        wait, reason = self._next_look()
+        if wait is None:
+            await workflow.wait_condition(self._is_stirred)
             return
-        wait = min(timeouts.SETTLE_LONGEST, timeouts.SETTLE_FIRST * 2 ** min(state.tries, 6))
-        reason = (state.waits or ["old placements to end"])[0]
         try:
             await workflow.wait_condition(
-                stirred, timeout=wait, timeout_summary=f"waits: {reason}"[:200]
+                self._is_stirred, timeout=wait, timeout_summary=f"waits: {reason}"[:200]
             )
         except TimeoutError:
-            return
+            self._looks_by_itself = True
+
+    def _is_stirred(self) -> bool:
+        return bool(self._inbox) or self._due
+
+    def _next_look(self) -> tuple[timedelta | None, str]:
+        """When to look again by itself, and what for."""
+        state = self._state
+        if state.waits or state.to_release or not state.is_open:
+            wait = min(timeouts.SETTLE_LONGEST, timeouts.SETTLE_FIRST * 2 ** min(state.tries, 6))
+            return wait, (state.waits or ["placements to end"])[0]
+        if state.messages.unaudited:
+            return timeouts.AUDIT_AGAIN, "the audit"
+        return None, ""
 
     def _must_continue(self) -> bool:
         full = (
@@ -426,23 +501,9 @@ class Workload:
             region=region, tenant=self._tenant, workload=self._workload, generation=generation
         )
 
-    # ── signals for those who cannot send updates ───────────────────────────────────────────────
-
-    @workflow.signal(
-        name="scale", description=described(Scale, "Another number of replicas; prefer the update.")
-    )
-    def on_scale(self, raw: Any = None) -> None:
-        self._inbox.signal("scale", raw)
-
-    @workflow.signal(
-        name="delete", description=described(Delete, "Stop everything; prefer the update.")
-    )
-    def on_delete(self, raw: Any = None) -> None:
-        self._inbox.signal("delete", raw)
-
-    @workflow.signal(dynamic=True, description="For controllers; anything unknown is kept, unread.")
-    def on_other(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.dynamic(name, args)
+    @workflow.signal(dynamic=True, description="scale and delete as signals; none is dropped.")
+    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        self._inbox.signal(name, args)
 
 
 _UNREACHABLE: Any = object()

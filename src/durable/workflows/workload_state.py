@@ -7,7 +7,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import RegionId, TenantId, WorkloadName
-    from durable.model.workload import Condition, WorkloadSpec
+    from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.messages import Ended, ShareReport
     from durable.signals.status import WorkloadStatus
     from durable.workflows.inbox import MessageRecord
@@ -21,7 +21,7 @@ class OpenPlacement:
     generation: int
     region: RegionId
     revision: int = 0
-    release_sent: bool = False
+    asked_to_end: int = 0
     ended: Ended | None = None
 
 
@@ -55,25 +55,40 @@ class WorkloadState:
 
     @property
     def job_is_done(self) -> bool:
-        return bool(self.present) and all(one.ended is not None for one in self.present)
+        """Whether every region that has part of a job has come to the end of it."""
+        if self.spec is None or self.spec.kind is not WorkloadKind.JOB:
+            return False
+        ended = {one.region for one in self.present if one.ended is not None}
+        return all(region in ended for region, slots in self.share.items() if slots)
 
     @property
-    def waits_for_old(self) -> bool:
-        """Whether placements that shall end have not ended yet."""
-        return any(
-            one.ended is None and (one.generation != self.generation or self.deleting is not None)
+    def to_release(self) -> list[OpenPlacement]:
+        """The placements that shall end and have not ended yet."""
+        ends_all = self.deleting is not None or self.done
+        return [
+            one
             for one in self.placements
+            if one.ended is None and (ends_all or one.generation != self.generation)
+        ]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every region was told its present share."""
+        told = {one.region for one in self.present if one.revision == self.revision or one.ended}
+        ending = self.deleting is not None or self.done
+        return ending or (
+            all(region in told for region in self.share)
+            and all(one.region in told for one in self.present)
         )
 
     def status(self, tenant: TenantId, workload: WorkloadName, now: datetime) -> WorkloadStatus:
         """What the query answers."""
         assert self.spec is not None
-        told = bool(self.present) and all(one.revision == self.revision for one in self.present)
         return progress_of(
             tenant=tenant,
             workload=workload,
             generation=self.generation,
-            is_observed=told or self.deleting is not None,
+            is_observed=self.is_open and self.settled_revision == self.revision,
             spec=self.spec,
             share=self.share,
             reports=self.reports,

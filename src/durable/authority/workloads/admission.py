@@ -41,6 +41,8 @@ class Answered:
 
     answer: Admission
     current: Admission
+    # Whether there was such a workload before this came, deleted or not.
+    existed: bool
 
 
 async def admit_workloads(databases: Databases, asks: Sequence[Ask]) -> list[Answered | Refusal]:
@@ -63,7 +65,10 @@ async def admit_workloads(databases: Databases, asks: Sequence[Ask]) -> list[Ans
             await audit.append_all(connection, audit.GLOBAL_CHAIN, turns.events)
         await answers.write(connection)
         tenants = await _tenants(connection) if None in outcomes else ""
-        return [_told(*each, turns, tenants) for each in zip(asks, outcomes, strict=True)]
+        return [
+            _told(ask, outcome, turns, tenants, existed=ask.key not in created)
+            for ask, outcome in zip(asks, outcomes, strict=True)
+        ]
 
     names = ", ".join("/".join(ask.key) for ask in asks[:3]) + (", ..." if len(asks) > 3 else "")
     return await transact(databases.at_global(ROLE), work, doing=f"apply workload {names}")
@@ -106,7 +111,12 @@ def _replicas(ask: Ask) -> int:
 
 
 def _told(
-    ask: Ask, outcome: Admission | Refusal | None, turns: Turns, tenants: str
+    ask: Ask,
+    outcome: Admission | Refusal | None,
+    turns: Turns,
+    tenants: str,
+    *,
+    existed: bool,
 ) -> Answered | Refusal:
     if outcome is None:
         return Refusal(
@@ -116,7 +126,7 @@ def _told(
     if isinstance(outcome, Refusal):
         return outcome
     # Of several asks of one workload, each is told what the last one left.
-    return Answered(outcome, turns.standing[ask.key])
+    return Answered(outcome, turns.standing[ask.key], existed)
 
 
 async def _tenants(connection: AsyncConnection) -> str:

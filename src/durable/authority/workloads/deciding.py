@@ -12,7 +12,7 @@ from durable.authority.workloads.many_rows import WorkloadKey
 from durable.authority.workloads.rows import Admission
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.workload import WorkloadKind, WorkloadManifest, WorkloadSpec
 
 # How many there are, where, and how long waits may last: none of it is what a replica runs.
 _SCALE = frozenset({"replicas", "weights", "minimum", "deadlines"})
@@ -114,8 +114,9 @@ def _admitted(ask: Ask, before: Admission | None) -> Admission:
 
 
 def template_of(spec: WorkloadSpec) -> dict[str, Any]:
-    """What every replica of one generation has in common."""
-    return spec.model_dump(mode="json", exclude=set(_SCALE))
+    """What every replica of one generation has in common; a job is one piece of work, so all."""
+    kept = _SCALE if spec.kind is WorkloadKind.SERVICE else frozenset({"deadlines"})
+    return spec.model_dump(mode="json", exclude=set(kept))
 
 
 def _event(before: Admission | None, after: Admission, actor: ActorId) -> Event:
