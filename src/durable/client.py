@@ -348,5 +348,6 @@ def _attributes(manifest: WorkloadManifest) -> TypedSearchAttributes:
         [
             SearchAttributePair(search_attributes.TENANT, str(manifest.tenant)),
             SearchAttributePair(search_attributes.WORKLOAD, str(manifest.name)),
+            SearchAttributePair(search_attributes.PHASE, search_attributes.PROGRESSING),
         ]
     )

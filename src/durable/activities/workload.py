@@ -265,6 +265,6 @@ def _attributes(share: Share) -> TypedSearchAttributes:
             SearchAttributePair(search_attributes.TENANT, str(share.tenant)),
             SearchAttributePair(search_attributes.WORKLOAD, str(share.workload)),
             SearchAttributePair(search_attributes.REGION, str(share.region)),
-            SearchAttributePair(search_attributes.PHASE, "waiting"),
+            SearchAttributePair(search_attributes.PHASE, search_attributes.PROGRESSING),
         ]
     )

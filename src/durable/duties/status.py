@@ -24,10 +24,11 @@ from durable.signals.names import placement_id, workload_id
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 0.1
-SWEEP_EVERY_SECONDS = 5.0
+LOOK_EVERY_SECONDS = 0.2
+# Finds what writes nothing when it happens: a lease that lapses, which lasts as long as this.
+SWEEP_EVERY_SECONDS = 15.0
 # From the first change of a share to its signal: what else happens until then goes along.
-GATHER_SECONDS = 0.1
+GATHER_SECONDS = 0.15
 AFTER_AN_ERROR_SECONDS = 1.0
 ROUND = 500
 

@@ -43,7 +43,8 @@ class Placement(PlacementMessages):
         )
         self._board = self._state.board
         self._inbox = Inbox(KINDS, self._state.messages)
-        self._shown: tuple[str, str | None] | None = None
+        begun = start.state is None
+        self._shown = (search_attributes.PROGRESSING if begun else "", _NO_REASON)
         if start.state is None:
             self._resize(start.wanted)
 
@@ -347,7 +348,7 @@ class Placement(PlacementMessages):
         await self._write_progress()
         workflow.set_current_details(placement_details(self._state.status()))
         pending = self._state.reason
-        shown = (self._state.phase, None if pending is None else pending.code.value)
+        shown = (self._state.coarse_phase, None if pending is None else pending.code.value)
         if shown == self._shown:
             return
         self._shown = shown
@@ -418,6 +419,7 @@ class Placement(PlacementMessages):
 
 
 _UNREACHABLE: Any = object()
+_NO_REASON: str | None = None
 
 
 def _is_due(slot: SlotState, now: datetime) -> bool:

@@ -11,6 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.states import RequestState
     from durable.model.workload import WorkloadSpec
     from durable.signals.messages import Ended, Resize
+    from durable.signals.search_attributes import PROGRESSING
     from durable.signals.status import Owner, Phase, PlacementStatus
     from durable.workflows.inbox import MessageRecord
     from durable.workflows.slots import OVER, Board, Leave
@@ -70,6 +71,12 @@ class PlacementState:
         order = list(Phase)
         phases = [slot.phase for slot in self.board.slots.values()]
         return min(phases, key=order.index).value if phases else "empty"
+
+    @property
+    def coarse_phase(self) -> str:
+        """What operators search by; every change of it costs the server a write."""
+        passing = (Phase.RESERVED, Phase.BOUND, Phase.STARTING, Phase.RUNNING, Phase.READY)
+        return PROGRESSING if self.phase in passing else self.phase
 
     @property
     def reason(self) -> Pending | None:

@@ -58,7 +58,7 @@ class Workload:
         self._state = start.state or WorkloadState()
         self._inbox = Inbox(KINDS, self._state.messages)
         self._turn = asyncio.Lock()
-        self._shown_phase: str | None = None
+        self._shown_phase = search_attributes.PROGRESSING if start.state is None else ""
         self._due = False
         self._was_refused = False
         self._looks_by_itself = False
