@@ -164,7 +164,7 @@ class Durable:
         await self._update(tenant, name, "delete", message, str)
 
     async def tell(self, placement: str, name: str, message: Asked) -> Told:
-        """Sends hold, resume, retry_now, evict or release to a placement, and hears its answer."""
+        """Sends hold, resume, retry_now or evict to a placement, and hears its answer."""
         handle = self.client.get_workflow_handle(placement)
 
         async def send() -> str:

@@ -27,7 +27,6 @@ class Verb(StrEnum):
     RESUME = "resume"
     RETRY_NOW = "retry-now"
     EVICT = "evict"
-    RELEASE = "release"
 
 
 _KINDS: dict[Verb, type[Asked]] = {
@@ -35,7 +34,6 @@ _KINDS: dict[Verb, type[Asked]] = {
     Verb.RESUME: messages.Resume,
     Verb.RETRY_NOW: messages.RetryNow,
     Verb.EVICT: messages.Evict,
-    Verb.RELEASE: messages.Release,
 }
 
 
@@ -54,7 +52,7 @@ def send(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold, resume, retry, evict or release placements; each of them answers."""
+    """Hold, resume, retry or evict placements; each of them answers."""
     if slot and message is not Verb.EVICT:
         raise typer.BadParameter(f"{message} takes no slots; leave it away", param_hint="--slot")
 

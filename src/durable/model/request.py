@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.states import RequestState
 from durable.model.value import Value
-from durable.model.workload import WorkloadSpec
+from durable.model.workload import MAX_REPLICAS, WorkloadSpec
 
 
 class SchedulingRequest(Value):
@@ -17,7 +17,7 @@ class SchedulingRequest(Value):
     tenant: TenantId
     workload: WorkloadName
     generation: Generation
-    slots: Annotated[tuple[Slot, ...], Field(max_length=10_000)]
+    slots: Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)]
     priority: Annotated[int, Field(ge=0, le=1000)]
     state: RequestState
     pending_reason: str | None = None
@@ -26,7 +26,7 @@ class SchedulingRequest(Value):
     deadline: AwareDatetime
     next_retry_at: AwareDatetime | None = None
     # How many of the slots have no place yet.
-    waiting: Annotated[int, Field(ge=0, le=10_000)] = 0
+    waiting: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
 
     @model_validator(mode="after")
     def _wait_for_something_until_some_time(self) -> Self:

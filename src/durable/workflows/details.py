@@ -12,7 +12,6 @@ _FOR_PLACEMENTS: dict[str, type[Message]] = {
     "resume": messages.Resume,
     "retry_now": messages.RetryNow,
     "evict": messages.Evict,
-    "release": messages.Release,
 }
 _FOR_WORKLOADS: dict[str, type[Message]] = {"scale": messages.Scale, "delete": messages.Delete}
 
