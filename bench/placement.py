@@ -7,11 +7,9 @@ workflow of one local activity that does nothing, started at the same server in 
 
 import asyncio
 import os
-import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +18,16 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from bench._plane import REGION, control_plane, fleet
 from bench._report import progress, table, verdict
 from bench._yardstick import Yardstick, nothing
 from durable.authority.connection import Databases
-from durable.authority.fleet import apply_fleet
 from durable.authority.invariants import violations_everywhere
-from durable.authority.migrations import upgrade
 from durable.authority.status import read_shares
 from durable.client import Durable
-from durable.cluster import answers, connect
-from durable.embedded.namespace import register
-from durable.embedded.ports import free_port
-from durable.embedded.postgres import EmbeddedPostgres
-from durable.embedded.temporal import temporal_child
-from durable.model.fleet import Fleet
-from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
-from durable.settings import Settings
+from durable.cluster import connect
+from durable.model.ids import TenantId, WorkloadName
 
-REGION = RegionId("bench")
 TENANTS, NODES = 50, 1_000
 SINGLES, AT_ONCE = 300, 50
 WORKLOADS, REPLICAS = 100, 50
@@ -47,34 +37,6 @@ SINGLES_BAR = 0.5
 REPLICAS_PER_SECOND_TARGET = 500
 
 
-def fleet() -> Fleet:
-    """1,000 nodes in one region, and 50 tenants with quotas that just hold what they will run."""
-    quota = {"cpu": 200, "memory": "200Gi"}
-    return Fleet.model_validate(
-        {
-            "regions": [
-                {
-                    "id": REGION,
-                    "zones": [f"zone-{zone}" for zone in "abc"],
-                    "pools": [
-                        {
-                            "name": f"pool-{zone}",
-                            "zone": f"zone-{zone}",
-                            "count": NODES // 3 + (zone == "a"),
-                            "capacity": {"cpu": 16, "memory": "64Gi"},
-                        }
-                        for zone in "abc"
-                    ],
-                }
-            ],
-            "tenants": [
-                {"id": f"tenant-{number}", "hard": quota, "grants": {REGION: quota}}
-                for number in range(TENANTS)
-            ],
-        }
-    )
-
-
 def manifest(name: str, tenant: int, replicas: int) -> dict[str, Any]:
     resources = {"cpu": "1", "memory": "1Gi"}
     return {
@@ -82,82 +44,6 @@ def manifest(name: str, tenant: int, replicas: int) -> dict[str, Any]:
         "name": name,
         "spec": {"replicas": replicas, "resources": resources},
     }
-
-
-# ── the parts ───────────────────────────────────────────────────────────────────────────────────
-
-
-@asynccontextmanager
-async def child(*arguments: str, environment: dict[str, str], log: Path) -> AsyncGenerator[None]:
-    with log.open("ab") as words:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *arguments,
-            env={**os.environ, **environment},
-            stdout=words,
-            stderr=words,
-        )
-    try:
-        yield
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
-
-
-@asynccontextmanager
-async def control_plane(folder: Path) -> AsyncGenerator[tuple[Settings, Databases, Durable]]:
-    async with AsyncExitStack() as stack:
-        (folder / "postgres").mkdir()
-        postgres = EmbeddedPostgres(folder / "postgres")
-        postgres.start(free_port())
-        stack.callback(postgres.stop)
-        url = postgres.ensure_database("durable")
-        await asyncio.to_thread(upgrade, url)
-        (folder / "temporal").mkdir()
-        port = free_port()
-        server = temporal_child(folder / "temporal", port, free_port())
-        temporal = await asyncio.create_subprocess_exec(
-            *server.argv,
-            env=dict(server.environment),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        stack.push_async_callback(_ended, temporal)
-        settings = Settings(
-            state_dir=folder, database_url=url, temporal_address=f"127.0.0.1:{port}"
-        )
-        async with asyncio.timeout(60):
-            while not await answers(f"127.0.0.1:{port}"):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-        await register(settings, f"127.0.0.1:{port}")
-        databases = await stack.enter_async_context(Databases(url))
-        progress(f"a fleet of {NODES} nodes and {TENANTS} tenants")
-        await apply_fleet(
-            databases, fleet(), actor=ActorId("bench"), request="bench", report=lambda _: None
-        )
-        environment = {
-            "DURABLE_STATE_DIR": str(folder),
-            "DURABLE_DATABASE_URL": url,
-            "DURABLE_TEMPORAL_ADDRESS": f"127.0.0.1:{port}",
-        }
-        for name, arguments in {
-            "agent": ("agent", "--simulated", "--region", REGION, "--start-delay", "0",
-                      "--ready-delay", "0"),
-            "global": ("worker", "--global"),
-            "regional": ("worker", "--region", REGION),
-        }.items():  # fmt: skip
-            await stack.enter_async_context(
-                child("-m", "durable.cli", *arguments, environment=environment,
-                      log=folder / f"{name}.log")
-            )  # fmt: skip
-        durable = await stack.enter_async_context(await Durable.connect(settings, actor="bench"))
-        yield settings, databases, durable
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    process.kill()
-    await process.wait()
 
 
 # ── the figures ─────────────────────────────────────────────────────────────────────────────────
@@ -264,7 +150,8 @@ async def latencies(durable: Durable, databases: Databases) -> list[float]:
 async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="durable-bench-") as folder:
         os.chmod(folder, 0o755)  # noqa: S103 - PostgreSQL may run as another user
-        async with control_plane(Path(folder)) as (settings, databases, durable):
+        async with control_plane(Path(folder), fleet(NODES, TENANTS)) as plane:
+            settings, databases, durable = plane.settings, plane.databases, plane.durable
             client = await connect(settings, settings.require_temporal_address())
             progress("warming up")
             await durable.place(manifest("warm-up", 0, 1), request_id="warm-up")

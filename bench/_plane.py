@@ -1,0 +1,135 @@
+"""A whole control plane for a benchmark: durable servers, workers and a simulated agent."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench._report import progress
+from durable.authority.connection import Databases
+from durable.authority.fleet import apply_fleet
+from durable.authority.migrations import upgrade
+from durable.client import Durable
+from durable.cluster import answers
+from durable.embedded.namespace import register
+from durable.embedded.ports import free_port
+from durable.embedded.postgres import EmbeddedPostgres
+from durable.embedded.temporal import temporal_child
+from durable.model.fleet import Fleet
+from durable.model.ids import ActorId, RegionId
+from durable.settings import Settings
+
+REGION = RegionId("bench")
+
+
+@dataclass(frozen=True)
+class Plane:
+    settings: Settings
+    databases: Databases
+    durable: Durable
+    pids: dict[str, int]
+
+
+def fleet(nodes: int, tenants: int) -> Fleet:
+    """One region of three zones, and tenants with quotas that just hold what they will run."""
+    quota = {"cpu": 200, "memory": "200Gi"}
+    return Fleet.model_validate(
+        {
+            "regions": [
+                {
+                    "id": REGION,
+                    "zones": [f"zone-{zone}" for zone in "abc"],
+                    "pools": [
+                        {
+                            "name": f"pool-{zone}",
+                            "zone": f"zone-{zone}",
+                            "count": nodes // 3 + (zone == "a") * (nodes % 3),
+                            "capacity": {"cpu": 16, "memory": "64Gi"},
+                        }
+                        for zone in "abc"
+                    ],
+                }
+            ],
+            "tenants": [
+                {"id": f"tenant-{number}", "hard": quota, "grants": {REGION: quota}}
+                for number in range(tenants)
+            ],
+        }
+    )
+
+
+@asynccontextmanager
+async def child(*arguments: str, environment: dict[str, str], log: Path) -> AsyncGenerator[int]:
+    with log.open("ab") as words:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *arguments,
+            env={**os.environ, **environment},
+            stdout=words,
+            stderr=words,
+        )
+    try:
+        yield process.pid
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+@asynccontextmanager
+async def control_plane(folder: Path, fleet: Fleet) -> AsyncGenerator[Plane]:
+    async with AsyncExitStack() as stack:
+        (folder / "postgres").mkdir()
+        postgres = EmbeddedPostgres(folder / "postgres")
+        postgres.start(free_port())
+        stack.callback(postgres.stop)
+        url = postgres.ensure_database("durable")
+        await asyncio.to_thread(upgrade, url)
+        (folder / "temporal").mkdir()
+        port = free_port()
+        server = temporal_child(folder / "temporal", port, free_port())
+        temporal = await asyncio.create_subprocess_exec(
+            *server.argv,
+            env=dict(server.environment),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        stack.push_async_callback(_ended, temporal)
+        settings = Settings(
+            state_dir=folder, database_url=url, temporal_address=f"127.0.0.1:{port}"
+        )
+        async with asyncio.timeout(60):
+            while not await answers(f"127.0.0.1:{port}"):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await register(settings, f"127.0.0.1:{port}")
+        databases = await stack.enter_async_context(Databases(url))
+        progress(f"a fleet of {sum(1 for _ in fleet.nodes()):,} nodes")
+        await apply_fleet(
+            databases, fleet, actor=ActorId("bench"), request="bench", report=lambda _: None
+        )
+        environment = {
+            "DURABLE_STATE_DIR": str(folder),
+            "DURABLE_DATABASE_URL": url,
+            "DURABLE_TEMPORAL_ADDRESS": f"127.0.0.1:{port}",
+        }
+        pids: dict[str, int] = {}
+        for name, arguments in {
+            "agent": ("agent", "--simulated", "--region", REGION, "--start-delay", "0",
+                      "--ready-delay", "0"),
+            "global": ("worker", "--global"),
+            "regional": ("worker", "--region", REGION),
+        }.items():  # fmt: skip
+            pids[name] = await stack.enter_async_context(
+                child("-m", "durable.cli", *arguments, environment=environment,
+                      log=folder / f"{name}.log")
+            )  # fmt: skip
+        durable = await stack.enter_async_context(await Durable.connect(settings, actor="bench"))
+        yield Plane(settings, databases, durable, pids)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    process.kill()
+    await process.wait()
