@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import ClaimsStep, Rejected, ReserveStep, Stepped
+    from durable.activities.steps import ClaimsStep, ReserveStep, Stepped
     from durable.model.intents import ReleaseCause
     from durable.model.pending import Pending
     from durable.model.refusal import RefusalCode
@@ -30,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.placement_messages import KINDS, PlacementMessages
     from durable.workflows.placement_state import AWAY, PlacementStart, PlacementState
     from durable.workflows.slots import ENDED, STARTED, Leave, SlotState
+    from durable.workflows.stepping import audit_rejected, run_step
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class Placement(PlacementMessages):
         while True:
             self._read_messages()
             self._try_again_after_outage()
-            await self._audit_rejected()
+            await audit_rejected(self._state.messages, PlacementActivities.record_rejected)
             await self._look_again()
             await self._stop()
             await self._release()
@@ -147,21 +148,6 @@ class Placement(PlacementMessages):
         state = self._state
         if state.is_cut_off and (state.next_retry_at or workflow.now()) <= workflow.now():
             state.pending = state.next_retry_at = None
-
-    async def _audit_rejected(self) -> None:
-        """Writes down what changed nothing; what cannot be written now is tried again later."""
-        record, name = self._state.messages, workflow.info().workflow_id
-        while record.unaudited and (record.audit_at is None or record.audit_at <= workflow.now()):
-            sent = tuple(record.unaudited[:100])
-            rejected = Rejected(target=name, messages=sent, key=f"{name}/{record.audited}")
-            try:
-                await self._run(PlacementActivities.record_rejected, rejected, "audit")
-            except STEP_FAILURES:
-                record.audit_at = workflow.now() + timeouts.AUDIT_AGAIN
-                return
-            record.audit_at = None
-            record.audited += len(sent)
-            record.unaudited = record.unaudited[len(sent) :]
 
     # ── the path ────────────────────────────────────────────────────────────────────────────────
 
@@ -314,22 +300,11 @@ class Placement(PlacementMessages):
     ) -> T:
         """One idempotent local activity; while the authority is away, a visible wait instead."""
         try:
-            return await self._run(activity, argument, summary)
+            return await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
             self._state.pending = Pending(code=AWAY, sentence=said_by(error)[:500])
             self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
             return _UNREACHABLE
-
-    async def _run(
-        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
-    ) -> T:
-        return await workflow.execute_local_activity_method(
-            activity,  # pyright: ignore[reportArgumentType]
-            argument,
-            start_to_close_timeout=timeouts.STEP,
-            retry_policy=timeouts.STEP_RETRY,
-            summary=summary,
-        )
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -21,7 +21,6 @@ with workflow.unsafe.imports_passed_through():
         Finish,
         OpenStep,
         Recalled,
-        Rejected,
         ReleasePlacement,
         SettleStep,
         Share,
@@ -38,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.details import workload_details
     from durable.workflows.failures import STEP_FAILURES, cause_of, said_by
     from durable.workflows.inbox import Inbox, Letter, described
+    from durable.workflows.stepping import audit_rejected, run_step
     from durable.workflows.workload_state import OpenPlacement, WorkloadStart, WorkloadState
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Workload:
             return None
         while True:
             await self._read_messages()
-            await self._audit_rejected()
+            await audit_rejected(self._state.messages, WorkloadActivities.record_rejected_globally)
             await self._release_old()
             await self._settle()
             await self._open()
@@ -284,21 +284,6 @@ class Workload:
         if newer and report.generation == self._state.generation:
             self._state.reports[report.region] = report
 
-    async def _audit_rejected(self) -> None:
-        """Writes down what changed nothing; what cannot be written now is tried again later."""
-        record, name = self._state.messages, workflow.info().workflow_id
-        while record.unaudited and (record.audit_at is None or record.audit_at <= workflow.now()):
-            sent = tuple(record.unaudited[:100])
-            rejected = Rejected(target=name, messages=sent, key=f"{name}/{record.audited}")
-            try:
-                await self._run(WorkloadActivities.record_rejected_globally, rejected, "audit")
-            except STEP_FAILURES:
-                record.audit_at = workflow.now() + timeouts.AUDIT_AGAIN
-                return
-            record.audit_at = None
-            record.audited += len(sent)
-            record.unaudited = record.unaudited[len(sent) :]
-
     # ── what is made of it ──────────────────────────────────────────────────────────────────────
 
     async def _release_old(self) -> None:
@@ -347,7 +332,8 @@ class Workload:
         waits = await self._try(WorkloadActivities.settle, step, "settle the slots")
         if waits is _UNREACHABLE:
             return
-        state.waits = waits[:20]
+        # Each says what stands in the way and what to do; its placement is doing it already.
+        state.waits = [f"{wait.partition(';')[0]}; it is being stopped." for wait in waits[:20]]
         state.tries = state.tries + 1 if waits else 0
         state.settled_revision = revision
 
@@ -425,7 +411,7 @@ class Workload:
     ) -> T:
         """A step whose refusal is the caller's answer."""
         try:
-            return await self._run(activity, argument, summary, timeouts.ADMIT_RETRY)
+            return await run_step(activity, argument, summary, timeouts.ADMIT_RETRY)
         except STEP_FAILURES as error:
             cause = cause_of(error)
             if isinstance(cause, ApplicationError) and cause.type == REFUSED:
@@ -443,26 +429,11 @@ class Workload:
     ) -> T:
         """A step that is taken again later when it cannot be taken now."""
         try:
-            return await self._run(activity, argument, summary)
+            return await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
             self._state.waits = [f"To {summary} was not possible: {said_by(error)}"[:500]]
             self._state.tries += 1
             return _UNREACHABLE
-
-    async def _run(
-        self,
-        activity: Callable[[Any, Any], Awaitable[T]],
-        argument: object,
-        summary: str,
-        retry_policy: RetryPolicy = timeouts.STEP_RETRY,
-    ) -> T:
-        return await workflow.execute_local_activity_method(
-            activity,  # pyright: ignore[reportArgumentType]
-            argument,
-            start_to_close_timeout=timeouts.STEP,
-            retry_policy=retry_policy,
-            summary=summary,
-        )
 
     async def _rest(self) -> None:
         wait, reason = self._next_look()
