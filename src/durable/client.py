@@ -295,6 +295,12 @@ def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadMan
     """The manifest as a value, or one refusal that names every field that is wrong."""
     if isinstance(manifest, WorkloadManifest):
         return manifest
+    if not isinstance(manifest, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RefusedError(
+            RefusalCode.INVALID,
+            "A manifest is a WorkloadManifest or a mapping with tenant, name and spec, such as "
+            "yaml.safe_load gives of one document.",
+        )
     try:
         return WorkloadManifest.model_validate(dict(manifest))
     except ValidationError as error:
@@ -348,6 +354,5 @@ def _attributes(manifest: WorkloadManifest) -> TypedSearchAttributes:
         [
             SearchAttributePair(search_attributes.TENANT, str(manifest.tenant)),
             SearchAttributePair(search_attributes.WORKLOAD, str(manifest.name)),
-            SearchAttributePair(search_attributes.PHASE, search_attributes.PROGRESSING),
         ]
     )

@@ -70,7 +70,7 @@ async def test_histories_are_saved(plane: Plane) -> None:
     await handle.execute_update("evict", Evict(**WHO, request_id="3", slots=(0,)))
     await durable.wait("risk", "served")
     await durable.scale("risk", "served", 2, request_id="scale")
-    await durable.apply(manifest("big", replicas=3, resources={"cpu": 1}), request_id="big")
+    await durable.apply(manifest("big", replicas=4, resources={"cpu": 1}), request_id="big")
 
     async def waits() -> bool:
         return (await durable.status("risk", "big")).phase == "waiting"

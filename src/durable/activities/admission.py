@@ -68,7 +68,9 @@ def _never(
         never = why_never(known, manifest.tenant, manifest.name, manifest.spec)
         if never is not None:
             code = _CODES.get(never.code, RefusalCode.NODE_FULL)
-            return RefusedError(code, f"In {region}: {never.sentence}"[:500])
+            # One of each kind of node was asked, so it is kinds that were counted.
+            said = never.sentence.replace(" nodes:", " kinds of node:")
+            return RefusedError(code, f"In {region}: {said}"[:500])
     return None
 
 

@@ -1,4 +1,4 @@
-"""Messages that a workflow could not take, put into the audit."""
+"""Messages that a workflow took from people or could not take, put into the audit."""
 
 from durable.activities.steps import Rejected
 from durable.authority.connection import Databases
@@ -15,7 +15,7 @@ async def audit_messages(databases: Databases, chain: str, rejected: Rejected) -
             databases,
             chain,
             actor=ACTOR,
-            action=f"reject message {message.name}",
+            action=f"{'take' if message.taken else 'reject'} message {message.name}",
             target=rejected.target,
             key=f"{rejected.key}/{number}",
             detail={

@@ -57,9 +57,12 @@ def send(
         raise typer.BadParameter(f"{message} takes no slots; leave it away", param_hint="--slot")
 
     async def work(durable: Durable) -> list[Told]:
-        ids = [target] if target.startswith("placement/") else await _placements(durable, target)
-        asked = _message(message, durable, reason, request_id, slot)
-        return [await durable.tell(one, message.replace("-", "_"), asked) for one in ids]
+        named = request_id or f"cli-{uuid.uuid4()}"
+        told: list[Told] = []
+        for one, slots in (await _targets(durable, target, slot)).items():
+            asked = _message(message, durable, reason, named, slots)
+            told.append(await durable.tell(one, message.replace("-", "_"), asked))
+        return told
 
     answers = with_durable(state_dir, work)
     if as_json:
@@ -69,13 +72,11 @@ def send(
         results.print(f"{answer.placement}: {answer.answer}", markup=False)
 
 
-def _message(
-    verb: Verb, durable: Durable, reason: str, request_id: str | None, slots: list[int] | None
-) -> Asked:
+def _message(verb: Verb, durable: Durable, reason: str, request_id: str, slots: list[int]) -> Asked:
     content: dict[str, object] = {
         "actor": durable.actor,
         "reason": reason,
-        "request_id": request_id or f"cli-{uuid.uuid4()}",
+        "request_id": request_id,
     }
     if slots:
         content["slots"] = tuple(slots)
@@ -85,7 +86,10 @@ def _message(
         raise typer.BadParameter(sentences(problems_in(error, _KINDS[verb]))) from None
 
 
-async def _placements(durable: Durable, target: str) -> list[str]:
+async def _targets(durable: Durable, target: str, slots: list[int] | None) -> dict[str, list[int]]:
+    """The placements to tell, each with those of the slots that it has; none is told in part."""
+    if target.startswith("placement/"):
+        return {target: slots or []}
     tenant, workload = workload_named(target)
     found = await read_workload(durable.databases, tenant, workload)
     if found is None or found.deleted or not found.share:
@@ -93,7 +97,17 @@ async def _placements(durable: Durable, target: str) -> list[str]:
             RefusalCode.WRONG_STATE,
             f"{tenant}/{workload} has no placements now; see `durable get placements`.",
         )
-    return [
-        placement_id(tenant, workload, found.generation, RegionId(region))
-        for region in sorted(found.share)
-    ]
+    known = sorted(slot for share in found.share.values() for slot in share)
+    unknown = sorted(set(slots or ()) - set(known))
+    if unknown:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"{tenant}/{workload} has no slot {unknown[0]}; it has {known[0]} to {known[-1]}.",
+        )
+    return {
+        placement_id(tenant, workload, found.generation, RegionId(region)): [
+            slot for slot in slots or () if slot in share
+        ]
+        for region, share in sorted(found.share.items())
+        if not slots or set(slots) & set(share)
+    }

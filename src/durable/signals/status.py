@@ -58,6 +58,8 @@ class RejectedMessage(Value):
     name: str
     why: str
     payload: str
+    # It was taken after all: kept for the audit alone, like every wish of a person.
+    taken: bool = False
 
 
 class PlacementStatus(Value):

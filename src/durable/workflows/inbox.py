@@ -142,6 +142,18 @@ class Inbox:
         record.rejected = [*record.rejected[1 - REJECTED_KEPT :], rejected]
         record.unaudited.append(rejected)
 
+    def audit(self, letter: Letter, answer: str) -> None:
+        """Has a person's message that was taken put into the audit, with who asked and why."""
+        self.record.unaudited.append(
+            RejectedMessage(
+                at=workflow.now(),
+                name=letter.name,
+                why=answer[:500],
+                payload=_shown(letter.message.model_dump(mode="json")),
+                taken=True,
+            )
+        )
+
     def _count(self) -> None:
         self.in_this_run += 1
         self.record.in_all += 1

@@ -74,6 +74,8 @@ class Placement(PlacementMessages):
         while (letter := self._inbox.next()) is not None:
             try:
                 letter.answer = self._read(letter)
+                if isinstance(letter.message, messages.Hold | messages.Resume | messages.Evict):
+                    self._inbox.audit(letter, letter.answer)
             except ApplicationError as refused:
                 self._inbox.reject(
                     letter.name, letter.message.model_dump(mode="json"), refused.message

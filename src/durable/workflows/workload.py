@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.workload import REFUSED, WorkloadActivities
     from durable.model.ids import RegionId
     from durable.model.workload import WorkloadKind, WorkloadManifest
-    from durable.signals import messages, search_attributes
+    from durable.signals import messages
     from durable.signals.messages import Apply, Delete, Ended, Message, Resize, Scale, ShareReport
     from durable.signals.names import WORKLOAD
     from durable.signals.status import WorkloadStatus
@@ -58,7 +58,6 @@ class Workload:
         self._state = start.state or WorkloadState()
         self._inbox = Inbox(KINDS, self._state.messages)
         self._turn = asyncio.Lock()
-        self._shown_phase = search_attributes.PROGRESSING if start.state is None else ""
         self._due = False
         self._was_refused = False
         self._looks_by_itself = False
@@ -389,13 +388,11 @@ class Workload:
     # ── telling ─────────────────────────────────────────────────────────────────────────────────
 
     def _tell(self) -> None:
+        # No search attribute: a report must cause no command, or its order beside an update that
+        # comes with it may not be the same on replay. Placements are searched by phase instead.
         status = self._status()
         self._state.conditions = list(status.conditions)
         workflow.set_current_details(workload_details(status))
-        if status.phase == self._shown_phase:
-            return
-        self._shown_phase = status.phase
-        workflow.upsert_search_attributes([search_attributes.PHASE.value_set(status.phase)])  # pyright: ignore[reportUnknownMemberType]
 
     @workflow.query(name="status", description="Counts, conditions and what it waits for.")
     def status(self) -> WorkloadStatus | None:

@@ -1,7 +1,7 @@
 """Taking workloads in: those that are asked for within milliseconds share one transaction."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -42,7 +42,7 @@ class Answered:
     answer: Admission
     current: Admission
     # Whether there was such a workload before this came, deleted or not.
-    existed: bool
+    existed: bool = field(compare=False)
 
 
 async def admit_workloads(databases: Databases, asks: Sequence[Ask]) -> list[Answered | Refusal]:
