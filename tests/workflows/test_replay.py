@@ -70,18 +70,18 @@ async def test_histories_are_saved(plane: Plane) -> None:
     await handle.execute_update("evict", Evict(**WHO, request_id="3", slots=(0,)))
     await durable.wait("risk", "served")
     await durable.scale("risk", "served", 2, request_id="scale")
+    await durable.apply(manifest("served", replicas=1, priority=200), request_id="again")
+    await durable.wait("risk", "served")
+    await durable.place(manifest("job", kind="job"), request_id="job")
     await durable.apply(manifest("big", replicas=4, resources={"cpu": 1}), request_id="big")
 
     async def waits() -> bool:
         return (await durable.status("risk", "big")).phase == "waiting"
 
-    await until(waits, "big waits for room")
-    await durable.apply(manifest("served", replicas=1, priority=200), request_id="again")
-    await durable.wait("risk", "served")
+    await until(waits, "big waits for the room that served has")
     await durable.delete("risk", "served", request_id="delete")
     await durable.wait("risk", "served", until="deleted")
     await durable.wait("risk", "big")
-    await durable.place(manifest("job", kind="job"), request_id="job")
     for workflow_id in (
         "workload/risk/served", "workload/risk/big", "workload/risk/job",
         "placement/risk/served/g1/east", "placement/risk/served/g2/east",
