@@ -14,7 +14,6 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import ValidationError
@@ -39,7 +38,7 @@ from durable.cluster import connect
 from durable.explained_values import Explanation
 from durable.explaining import explain
 from durable.model.ids import ActorId, TenantId, WorkloadName
-from durable.model.problems import problems_in
+from durable.model.problems import in_one_line, problems_in
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.value import Value
 from durable.model.workload import WorkloadKind, WorkloadManifest
@@ -49,12 +48,12 @@ from durable.signals import search_attributes
 from durable.signals.messages import Apply, Asked, Delete, Scale
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
 from durable.signals.status import WorkloadStatus
+from durable.workflows.timeouts import WORKFLOW_TASK
 from durable.workflows.workload_state import WorkloadStart
 
 T = TypeVar("T")
 Until = Literal["bound", "ready", "serving", "complete", "deleted"]
 
-TASK_TIMEOUT = timedelta(seconds=5)
 POLL_SECONDS = 0.25
 REASON = "asked through the SDK"
 
@@ -121,7 +120,7 @@ class Durable:
                 task_queue=GLOBAL_QUEUE,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                task_timeout=TASK_TIMEOUT,
+                task_timeout=WORKFLOW_TASK,
                 search_attributes=_attributes(wanted),
                 static_summary=f"{wanted.tenant}/{wanted.name}",
             )
@@ -304,10 +303,7 @@ def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadMan
     try:
         return WorkloadManifest.model_validate(dict(manifest))
     except ValidationError as error:
-        said = "; ".join(
-            f"{problem.path}: {problem.message}" if problem.path else problem.message
-            for problem in problems_in(error, WorkloadManifest)
-        )
+        said = in_one_line(problems_in(error, WorkloadManifest))
         raise RefusedError(RefusalCode.INVALID, f"The manifest is wrong: {said}"[:500]) from None
 
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from durable.authority.connection import Databases
 from durable.authority.decisions import read_decisions
 from durable.authority.explanation import read_intents
+from durable.authority.regions import list_regions
 from durable.authority.requests import read_queue, read_request
-from durable.authority.shapes import list_regions
 from durable.authority.shares import read_those_shares
 from durable.authority.workloads import Admission, read_workload
 from durable.explained_attempt import AttemptAccount, explain_attempt

@@ -18,7 +18,7 @@ from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError
 from durable.authority.global_side import GlobalSide
 from durable.authority.regional import Regional
-from durable.authority.shapes import list_regions
+from durable.authority.regions import list_regions
 from durable.duties.statistics import StatisticsKeeper
 from durable.duties.status import StatusController
 from durable.duties.wakeups import WakeupController

@@ -7,10 +7,10 @@ import pytest
 from durable.authority.assignments import (
     read_assignments,
     read_declared_nodes,
-    read_regions,
 )
 from durable.authority.nodes import declare_nodes
 from durable.authority.observations import Observation, observe
+from durable.authority.regions import list_regions
 from durable.model.ids import NodeId, RegionId
 from durable.model.intents import ReleaseCause
 from durable.model.refusal import RefusedError
@@ -99,7 +99,7 @@ async def test_declared_nodes_are_told_whole_and_since_a_version(ready_world: Wo
 
 
 async def test_regions_are_listed_and_an_unknown_one_is_refused(neighbours: World) -> None:
-    assert await read_regions(neighbours.databases) == ["us-east", "us-west"]
+    assert await list_regions(neighbours.databases) == ["us-east", "us-west"]
     with pytest.raises(RefusedError):
         await read_assignments(neighbours.databases, RegionId("nowhere"), None)
     with pytest.raises(RefusedError):

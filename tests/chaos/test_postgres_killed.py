@@ -1,8 +1,6 @@
 """PostgreSQL is killed under a stream of intents: what was acknowledged is there, once."""
 
 import asyncio
-import os
-import signal
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,42 +13,19 @@ from durable.authority.group_commit import GroupCommit
 from durable.authority.invariants import violations_everywhere
 from durable.authority.migrations import upgrade
 from durable.authority.nodes import register_nodes
-from durable.embedded.ports import free_port
-from durable.embedded.postgres import EmbeddedPostgres
 from durable.model.intents import Granted, Refused, Reserve
 from durable.model.resources import Capacity
 from tests.authority.world import EAST, World, node
+from tests.chaos.servers import PostgresServer
 
 SLOTS = 400
 RESENDS = 50
 
 
-class Server:
-    """A durable PostgreSQL that can be killed and started again on the same port."""
-
-    def __init__(self, directory: Path) -> None:
-        self._server = EmbeddedPostgres(directory)
-        self._port = free_port()
-        self._server.start(self._port)
-        self.url = self._server.url()
-
-    def kill(self) -> None:
-        os.kill(self._server.pid, signal.SIGKILL)
-
-    def start_again(self) -> None:
-        self._server.stop()
-        self._server.start(self._port)
-
-    def stop(self) -> None:
-        self._server.stop()
-
-
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[PostgresServer]:
     with tempfile.TemporaryDirectory(prefix="durable-chaos-") as folder:
-        directory = Path(folder) / "postgres"
-        directory.mkdir()
-        server = Server(directory)
+        server = PostgresServer(Path(folder) / "postgres")
         try:
             yield server
         finally:
@@ -67,7 +42,9 @@ async def acknowledged(commits: GroupCommit, intent: Reserve) -> Granted | Refus
     raise AssertionError(f"{intent.key} never got an answer")
 
 
-async def test_nothing_acknowledged_is_lost_and_nothing_happens_twice(server: Server) -> None:
+async def test_nothing_acknowledged_is_lost_and_nothing_happens_twice(
+    server: PostgresServer,
+) -> None:
     upgrade(server.url)
     async with Databases(server.url) as databases:
         world = World(databases)

@@ -69,9 +69,6 @@ class Process:
         self._running.kill()
         self._running.join()
 
-    def words(self) -> str:
-        return self._log.read_text()[-4000:]
-
 
 @contextmanager
 def process(

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from durable.activities.trusted import Trusted
 from durable.authority.connection import Databases
 from durable.authority.quota import read_quota
-from durable.authority.shapes import list_regions, read_shapes
+from durable.authority.regions import list_regions
+from durable.authority.shapes import read_shapes
 from durable.model.capacity import Quota
 from durable.model.ids import RegionId, TenantId
 from durable.model.pending import PendingCode

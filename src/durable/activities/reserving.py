@@ -161,8 +161,6 @@ class Reserving:
                 "wish": wish.model_dump(mode="json", exclude_defaults=True),
                 "proposal": proposal.model_dump(mode="json"),
                 "lease_seconds": policy.reservation_lease_seconds,
-                # What budgets leave of a region follows the clock and so has no version.
-                "room": list(snapshot.room),
             },
             decided_at=datetime.fromtimestamp(snapshot.now, UTC),
         )

@@ -36,8 +36,8 @@ from durable.activities.steps import (
 )
 from durable.authority import audit
 from durable.authority.global_side import GlobalSide
+from durable.authority.regions import list_regions
 from durable.authority.settling import settle_slots
-from durable.authority.shapes import list_regions
 from durable.authority.shares import read_shares
 from durable.authority.workloads import (
     Admission,

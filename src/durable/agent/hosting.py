@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 
 from durable.agent.agent import Agent
 from durable.agent.log import Log, Troubles
-from durable.authority.assignments import read_declared_nodes, read_regions
+from durable.authority.assignments import read_declared_nodes
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError
+from durable.authority.regions import list_regions
 from durable.model.ids import NodeId, RegionId
 from durable.model.labels import LabelKey, LabelValue
 from durable.model.regions import NodeSpec
@@ -60,7 +61,7 @@ async def host_every_region(
     async with asyncio.TaskGroup() as tasks:
         while True:
             try:
-                for region in await read_regions(databases):
+                for region in await list_regions(databases):
                     if region not in hosted:
                         hosted.add(region)
                         log("hosting", region=region)

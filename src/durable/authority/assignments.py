@@ -87,8 +87,6 @@ _NODES = text("""
      WHERE g.region = :region ORDER BY n.node
 """)
 
-_REGIONS = text("SELECT region FROM regional.regions ORDER BY region")
-
 
 async def read_assignments(
     databases: Databases, region: RegionId, nodes: Sequence[NodeId] | None, *, since: int = 0
@@ -180,17 +178,3 @@ def _node(region: RegionId, row: Any) -> NodeSpec:
         taints=tuple(Taint(**taint) for taint in row.taints),
         dedicated_to=None if row.dedicated_to is None else TenantId(row.dedicated_to),
     )
-
-
-async def read_regions(databases: Databases) -> list[RegionId]:
-    """Every region there is, in all databases."""
-
-    async def work(connection: AsyncConnection) -> list[str]:
-        return list((await connection.execute(_REGIONS)).scalars())
-
-    names = [
-        name
-        for url in databases.urls
-        for name in await transact(databases.at(url, AGENT), work, doing="read the regions")
-    ]
-    return [RegionId(name) for name in dict.fromkeys(names)]

@@ -14,6 +14,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import REGION_MOVES, RegionState
 
 _ADD = text("INSERT INTO regional.regions (region) VALUES (:region) ON CONFLICT DO NOTHING")
+_LIST = text("SELECT region FROM regional.regions ORDER BY region")
 _READ = text("SELECT epoch, version, state FROM regional.regions WHERE region = :region")
 _LOCK = text(
     "SELECT epoch, version, state FROM regional.regions WHERE region = :region FOR NO KEY UPDATE"
@@ -44,6 +45,19 @@ async def add_region(databases: Databases, region: RegionId, actor: ActorId) -> 
     await transact(
         databases.at_region(region, "durable_operator"), work, doing=f"add region {region}"
     )
+
+
+async def list_regions(databases: Databases) -> list[RegionId]:
+    """The regions of every database of the authority."""
+
+    async def work(connection: AsyncConnection) -> list[str]:
+        return list((await connection.execute(_LIST)).scalars())
+
+    found: set[str] = set()
+    for url in databases.urls:
+        engine = databases.at(url, "durable_reader")
+        found.update(await transact(engine, work, doing="read the regions"))
+    return [RegionId(region) for region in sorted(found)]
 
 
 async def read_region(databases: Databases, region: RegionId) -> RegionStatus:

@@ -19,21 +19,6 @@ _SHAPES = text("""
      ORDER BY 1
 """)
 
-_REGIONS = text("SELECT region FROM regional.regions ORDER BY region")
-
-
-async def list_regions(databases: Databases) -> list[RegionId]:
-    """The regions of every database of the authority."""
-
-    async def work(connection: AsyncConnection) -> list[str]:
-        return list((await connection.execute(_REGIONS)).scalars())
-
-    found: set[str] = set()
-    for url in databases.urls:
-        engine = databases.at(url, "durable_reader")
-        found.update(await transact(engine, work, doing="read the regions"))
-    return [RegionId(region) for region in sorted(found)]
-
 
 async def read_shapes(databases: Databases, region: RegionId) -> list[NodeFacts]:
     """One node for each kind of node in the region, as if it were empty and ready."""

@@ -1,7 +1,7 @@
 """The regions that a command looks at: all of them, or the one that was named."""
 
 from durable.authority.connection import Databases
-from durable.authority.shapes import list_regions
+from durable.authority.regions import list_regions
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 

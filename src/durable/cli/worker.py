@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from durable.authority.connection import Databases
-from durable.authority.shapes import list_regions
+from durable.authority.regions import list_regions
 from durable.cli.node_description import parsed
 from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import print_json, progress

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError
-from durable.authority.shapes import list_regions
+from durable.authority.regions import list_regions
 from durable.cluster_workers import workers_of
 from durable.embedded.connections import is_connected, port_of
 from durable.embedded.errors import StackError

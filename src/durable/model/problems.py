@@ -74,6 +74,14 @@ def sentences(problems: Iterable[Problem]) -> str:
     return "\n".join(lines[:_TOLD_AT_MOST] + ([f"and {rest} more"] if rest > 0 else []))
 
 
+def in_one_line(problems: Iterable[Problem]) -> str:
+    """The problems as one sentence, for an answer that is a line."""
+    return "; ".join(
+        f"{problem.path}: {problem.message}" if problem.path else problem.message
+        for problem in problems
+    )
+
+
 def _echoes(details: ErrorDetails) -> bool:
     """A list counts as too short when its entries were refused; those are told already."""
     given = details["input"]

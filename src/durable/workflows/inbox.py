@@ -16,7 +16,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.problems import problems_in
+    from durable.model.problems import in_one_line, problems_in
     from durable.signals.messages import Asked, Message
     from durable.signals.status import RejectedMessage
 
@@ -95,10 +95,7 @@ class Inbox:
         try:
             message = kind.model_validate(raw)
         except ValidationError as error:
-            problems = "; ".join(
-                f"{problem.path}: {problem.message}" if problem.path else problem.message
-                for problem in problems_in(error, kind)
-            )
+            problems = in_one_line(problems_in(error, kind))
             self.reject(name, raw, f"It cannot be read: {problems}")
             return
         self._letters.append(Letter(name, message))
