@@ -21,8 +21,9 @@ from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityUnreachableError
 from durable.authority.regions import read_region
 from durable.cli.authority import with_authority
-from durable.cli.node_description import describe_node, parsed
+from durable.cli.node_description import describe_node
 from durable.cli.options import StateDir, load_settings
+from durable.cli.parsing import parsed
 from durable.model.ids import ActorId, RegionId
 from durable.model.regions import MAX_GPUS_PER_NODE, NodeSpec
 

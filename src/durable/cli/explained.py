@@ -7,10 +7,9 @@ import typer
 from rich.markup import escape
 
 from durable.cli.authority import with_authority
+from durable.cli.names import Name, workload_named
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, results
-from durable.cli.sdk import workload_named
-from durable.cli.workloads import Name
 from durable.explained_attempt import AttemptAccount, StepAccount
 from durable.explained_values import Explanation, QueueAccount, RegionAccount
 from durable.explaining import explain

@@ -25,10 +25,9 @@ from durable.cli.listed import (
     workload_row,
 )
 from durable.cli.listed_regions import chosen_regions
+from durable.cli.names import Name, workload_named
 from durable.cli.options import AsJson, StateDir
 from durable.cli.rows import Limit, Region, Tenant, region_named, show_rows, tenant_named
-from durable.cli.sdk import workload_named
-from durable.cli.workloads import Name
 from durable.stack_record import StackError
 
 app = typer.Typer(no_args_is_help=True, help="What there is: workloads, placements, nodes, ...")

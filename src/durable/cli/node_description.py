@@ -1,19 +1,16 @@
 """A node as its operator describes it on the command line."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from durable.agent.hosting import DRIVER, PROCESS
+from durable.cli.parsing import parsed
 from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, ZoneId
 from durable.model.labels import LabelKey, Labels, LabelValue, Taint, TaintEffect
 from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity
-
-Given = TypeVar("Given")
-Meant = TypeVar("Meant")
 
 _LABELS: TypeAdapter[Labels] = TypeAdapter(Labels)
 
@@ -47,17 +44,6 @@ def describe_node(
         taints=tuple(parsed("--taint", _taint, text) for text in taints or ()),
         dedicated_to=None,
     )
-
-
-def parsed(option: str, read: Callable[[Given], Meant], given: Given) -> Meant:
-    """What the text means, or one sentence that names the option."""
-    try:
-        return read(given)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise typer.BadParameter(problem, param_hint=option) from None
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _labels(texts: Sequence[str]) -> Labels:

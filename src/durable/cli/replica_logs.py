@@ -14,10 +14,9 @@ from durable.authority.inspection import read_node
 from durable.authority.shares import ShareStatus, SlotStatus, read_shares
 from durable.cli.authority import with_authority
 from durable.cli.listed_regions import chosen_regions
+from durable.cli.names import Name, workload_named
 from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import print_json
-from durable.cli.sdk import workload_named
-from durable.cli.workloads import Name
 from durable.model.capacity import Node
 from durable.model.refusal import RefusalCode, RefusedError
 

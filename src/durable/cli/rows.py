@@ -8,8 +8,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from durable.cli.node_description import parsed
 from durable.cli.output import print_json, progress, results
+from durable.cli.parsing import parsed
 from durable.model.ids import RegionId, TenantId
 from durable.model.value import Value
 

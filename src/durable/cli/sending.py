@@ -8,9 +8,10 @@ import typer
 from pydantic import ValidationError
 
 from durable.authority.workloads import read_workload
+from durable.cli.names import workload_named
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, results
-from durable.cli.sdk import with_durable, workload_named
+from durable.cli.sdk import with_durable
 from durable.client import Durable, Told
 from durable.model.ids import RegionId
 from durable.model.problems import problems_in, sentences

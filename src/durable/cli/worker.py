@@ -11,9 +11,9 @@ import typer
 
 from durable.authority.connection import Databases
 from durable.authority.regions import list_regions
-from durable.cli.node_description import parsed
 from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import print_json, progress
+from durable.cli.parsing import parsed
 from durable.cluster import connect
 from durable.cluster_workers import workers_of
 from durable.embedded.errors import StackError

@@ -11,9 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 from durable.activities.steps import Admitted
 from durable.cli.applied import Applied, applied_row, print_applied, refuse_failed
 from durable.cli.following import Followed, follow
+from durable.cli.names import Name, workload_named
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, progress, results
-from durable.cli.sdk import with_durable, workload_named
+from durable.cli.sdk import with_durable
 from durable.cli.workload_files import Files, load_workloads
 from durable.client import Durable
 from durable.model.refusal import RefusedError
@@ -31,7 +32,6 @@ Request = Annotated[
     typer.Option("--request-id", help="Sent again under this id, a change counts once."),
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the audit.")]
-Name = Annotated[str, typer.Argument(metavar="TENANT/NAME", help="The workload.")]
 
 
 def apply(
