@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, TLSConfig
 
+from durable.payloads import data_converter
 from durable.settings import Settings
 from durable.stack_record import StackError
 
@@ -25,7 +25,7 @@ async def connect(settings: Settings, address: str) -> Client:
             namespace=settings.temporal_namespace,
             api_key=None if key is None else key.get_secret_value(),
             tls=_tls(settings),
-            data_converter=pydantic_data_converter,
+            data_converter=data_converter,
             connect_timeout=CONNECT_TIMEOUT,
         )
     except RuntimeError as error:

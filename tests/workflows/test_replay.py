@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
+from durable.payloads import data_converter
 from durable.signals.messages import Evict, Hold, Resume
 from durable.worker import sandbox
 from durable.workflows.placement import Placement
@@ -28,7 +28,7 @@ WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42"}
 def replayer() -> Replayer:
     return Replayer(
         workflows=[Placement, Workload],
-        data_converter=pydantic_data_converter,
+        data_converter=data_converter,
         workflow_runner=sandbox(),
     )
 

@@ -22,6 +22,8 @@ from durable.activities.steps import (
     ReserveStep,
     Share,
     Standing,
+    Started,
+    StartStep,
     Stepped,
     StepRefusal,
 )
@@ -33,9 +35,12 @@ from durable.model.ids import ActorId, NodeId
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
 from durable.model.refusal import RefusalCode
 from durable.model.states import BindingState
+from durable.signals.messages import Seen
 
 ACTOR = ActorId("controller:placement")
 UNREACHABLE = "unreachable"
+# Messages to the placement wait as long; a process that takes longer is told by a signal.
+SOON_SECONDS = 1.0
 
 
 class PlacementActivities:
@@ -83,11 +88,25 @@ class PlacementActivities:
         return stepped
 
     @activity.defn
-    async def start(self, step: ClaimsStep) -> Stepped:
+    async def start(self, step: StartStep) -> Started:
+        """Starts what is bound; what comes up within a moment is told at once, not by a signal."""
+        if step.progress is not None:
+            await self.enqueue(step.progress)
         reach(Failpoint.BEFORE_START)
         stepped = await self._step(step, lambda of: Start(**of))
         reach(Failpoint.AFTER_START)
-        return stepped
+        seen = await self._come_up(step, stepped) if stepped.taken else None
+        return Started(**dict(stepped), seen=seen)
+
+    async def _come_up(self, step: StartStep, stepped: Stepped) -> Seen | None:
+        share, taken = step.share, set(stepped.taken)
+        found = await self._regional.watch.come_through(
+            (str(share.tenant), str(share.workload), share.generation),
+            (claim.token for claim in step.claims if claim.slot in taken),
+            step.passing,
+            seconds=SOON_SECONDS,
+        )
+        return None if found is None else found.seen()
 
     @activity.defn
     async def evict(self, step: ClaimsStep) -> Stepped:

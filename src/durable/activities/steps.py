@@ -22,7 +22,7 @@ from durable.model.refusal import Refusal
 from durable.model.states import BindingState, RequestState
 from durable.model.value import Value
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
-from durable.signals.messages import Resize, ShareReport
+from durable.signals.messages import Resize, Seen, ShareReport
 from durable.signals.status import RejectedMessage
 
 
@@ -111,6 +111,14 @@ class ClaimsStep(Value):
     cause: ReleaseCause = ReleaseCause.WITHDRAWN
 
 
+class StartStep(ClaimsStep):
+    """What to start, and the queue's row if it has to be written first: agents read there what."""
+
+    progress: Progress | None = None
+    # Bindings in these states are still coming up.
+    passing: tuple[BindingState, ...] = ()
+
+
 class StepRefusal(Value):
     slot: Slot
     refusal: Refusal
@@ -123,6 +131,12 @@ class Stepped(Value):
     # The region's version at which all of it had happened.
     version: int = 0
     refused: tuple[StepRefusal, ...] = ()
+
+
+class Started(Stepped):
+    """Also what was seen of them, when they came up at once."""
+
+    seen: Seen | None = None
 
 
 class Standing(Value):

@@ -10,6 +10,7 @@ from durable.authority.connection import Databases
 from durable.authority.decisions import DecisionLog
 from durable.authority.group_commit import GroupCommit
 from durable.authority.requests import RequestLog
+from durable.authority.share_watch import ShareWatch
 from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Granted, Refused
 
@@ -23,6 +24,7 @@ class Regional:
         self.cache = RegionCache(databases, region)
         self.requests = RequestLog(databases, region)
         self.decisions = DecisionLog(databases, region)
+        self.watch = ShareWatch()
         self._commits = GroupCommit(databases, region)
         self._stack = AsyncExitStack()
 

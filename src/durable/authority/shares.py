@@ -14,9 +14,13 @@ from durable.authority.regions import unknown_region
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
 from durable.model.states import BindingState, RequestState
 from durable.model.value import Value
-from durable.signals.messages import ShareReport
+from durable.signals.messages import Seen, ShareReport, SlotSeen
 
 SHARES_PER_READ = 200
+
+# Words are told only where somebody will ask for them: thousands of slots share one message.
+_TOLD_WHY = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.UNKNOWN})
+EVIDENCE_KEPT = 200
 ShareKey = tuple[str, str, int]
 
 
@@ -57,6 +61,22 @@ class ShareStatus(Value):
     @property
     def key(self) -> ShareKey:
         return (str(self.tenant), str(self.workload), self.generation)
+
+    def seen(self) -> Seen:
+        """What stands of it, for its placement."""
+        slots = tuple(
+            SlotSeen(
+                slot=one.slot,
+                token=one.token,
+                attempt=one.attempt,
+                node=one.node,
+                state=one.state,
+                evidence=one.evidence[:EVIDENCE_KEPT] if one.state in _TOLD_WHY else "",
+                stop_requested=one.stop_requested,
+            )
+            for one in self.slots
+        )
+        return Seen(version=self.as_of, at=self.read_at, slots=slots)
 
     def report(self) -> ShareReport:
         """How far it has come, for its workload."""

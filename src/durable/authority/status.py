@@ -90,6 +90,10 @@ class StatusFeed:
         self._point: _Point | None = None
         self._told: dict[ShareKey, ShareStatus] = {}
 
+    def told(self, key: ShareKey) -> ShareStatus | None:
+        """The share as it was told last."""
+        return self._told.get(key)
+
     async def changed(self, *, now: datetime | None = None) -> list[ShareStatus]:
         """Each share that differs from what was told last, as a whole; at first, all of them.
 

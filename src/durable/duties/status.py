@@ -19,7 +19,7 @@ from durable.authority.status import ShareStatus, StatusFeed
 from durable.duties.sending import Sender
 from durable.model.refusal import RefusedError
 from durable.model.states import BindingState, RequestState
-from durable.signals.messages import Message, Seen, SlotSeen
+from durable.signals.messages import Message
 from durable.signals.names import placement_id, workload_id
 
 log = logging.getLogger(__name__)
@@ -27,17 +27,19 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_SECONDS = 0.2
 # Finds what writes nothing when it happens: a lease that lapses, which lasts as long as this.
 SWEEP_EVERY_SECONDS = 15.0
-# From the first change of a share to its signal: what else happens until then goes along.
+# From the first change of a share to its signal: what else happens until then goes along. While
+# slots are on their way more will happen soon, and nobody acts on a count of them.
 GATHER_SECONDS = 0.15
+GATHER_UNDER_WAY_SECONDS = 1.0
 AFTER_AN_ERROR_SECONDS = 1.0
 ROUND = 500
 
 # A placement has made these states itself.
 _ITS_OWN = frozenset({BindingState.BOUND, BindingState.STARTING})
 
-# Words are sent only where somebody will ask for them: thousands of slots share one message.
-_TOLD_WHY = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.UNKNOWN})
-EVIDENCE_KEPT = 200
+_UNDER_WAY = _ITS_OWN | {BindingState.RUNNING, BindingState.READY}
+
+_FAILING = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.UNKNOWN})
 
 ShareKey = tuple[str, str, int]
 
@@ -57,6 +59,7 @@ class StatusController:
 
     def __init__(self, regional: Regional, client: Client) -> None:
         self._feed = StatusFeed(regional.databases, regional.region)
+        self._watch = regional.watch
         self._region = regional.region
         self._sender = Sender(client)
         self._due: dict[ShareKey, tuple[float, ShareStatus]] = {}
@@ -82,8 +85,16 @@ class StatusController:
         for share in changed:
             since = self._due.get(share.key, (now, share))[0]
             self._due[share.key] = (since, share)
-        ripe = [share for since, share in self._due.values() if now - since >= GATHER_SECONDS]
+        self._tell_those_who_wait()
+        ripe = [share for since, share in self._due.values() if now - since >= _gather(share)]
         await self._tell(ripe[:ROUND])
+
+    def _tell_those_who_wait(self) -> None:
+        """A placement that is waiting in this process hears of its share here, not by a signal."""
+        for key in self._watch.keys:
+            share = self._feed.told(key)
+            if share is not None and self._watch.tell(share):
+                self._sent[key, "seen"] = share.seen().slots
 
     async def _tell(self, shares: list[ShareStatus]) -> None:
         letters = [letter for share in shares for letter in self._letters(share)]
@@ -107,27 +118,21 @@ class StatusController:
 
     def _letters(self, share: ShareStatus) -> Iterator[_Letter]:
         """What has to be said of a share and was not said before, to whom."""
-        slots = tuple(
-            SlotSeen(
-                slot=one.slot,
-                token=one.token,
-                attempt=one.attempt,
-                node=one.node,
-                state=one.state,
-                evidence=one.evidence[:EVIDENCE_KEPT] if one.state in _TOLD_WHY else "",
-                stop_requested=one.stop_requested,
-            )
-            for one in share.slots
-        )
+        seen = share.seen()
         known = self._sent.get((share.key, "seen"))
         news = any(one.state not in _ITS_OWN for one in share.slots) or known is not None
-        if news and known != slots:
-            seen = Seen(version=share.as_of, at=share.read_at, slots=slots)
-            yield _Letter(share.key, _placement(share), "seen", seen, slots)
+        if news and known != seen.slots:
+            yield _Letter(share.key, _placement(share), "seen", seen, seen.slots)
         report = share.report()
         content = report.model_dump(exclude={"version", "at"})
         if self._sent.get((share.key, "report")) != content:
             yield _Letter(share.key, _workload(share), "report", report, content)
+
+
+def _gather(share: ShareStatus) -> float:
+    states = {one.state for one in share.slots}
+    under_way = not states.isdisjoint(_UNDER_WAY) and states.isdisjoint(_FAILING)
+    return GATHER_UNDER_WAY_SECONDS if under_way else GATHER_SECONDS
 
 
 def _placement(share: ShareStatus) -> str:

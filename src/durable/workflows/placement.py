@@ -15,10 +15,12 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import ClaimsStep, ReserveStep, Stepped
+    from durable.activities.steps import ClaimsStep, ReserveStep, StartStep, Stepped
     from durable.model.intents import ReleaseCause
     from durable.model.pending import Pending
     from durable.model.refusal import RefusalCode
+    from durable.model.states import BindingState
+    from durable.model.workload import WorkloadKind
     from durable.signals import messages, search_attributes
     from durable.signals.messages import Ended, Resize
     from durable.signals.names import PLACEMENT, WORKLOAD_CONTROLLER, workload_id
@@ -198,8 +200,7 @@ class Placement(PlacementMessages):
         reserved = [slot for slot in self._board.in_phase(Phase.RESERVED) if not slot.lapsed]
         await self._take(PlacementActivities.bind, reserved, "bind", self._board.bound)
         bound = [slot for slot in self._board.in_phase(Phase.BOUND) if slot.leave is None]
-        if bound and await self._write_progress():  # agents read there what to run
-            await self._take(PlacementActivities.start, bound, "start", self._started)
+        await self._start(bound)
 
     async def _reserve(self) -> None:
         state, now = self._state, workflow.now()
@@ -228,6 +229,27 @@ class Placement(PlacementMessages):
         state.next_retry_at = (
             None if reserved.pending is None else now + _seconds(reserved.retry_after_seconds)
         )
+
+    async def _start(self, bound: Sequence[SlotState]) -> None:
+        """Asks the nodes to start what is bound; often it serves before the answer comes."""
+        state = self._state
+        if not bound:
+            return
+        progress = state.progress(workflow.now())
+        step = StartStep(
+            share=state.share,
+            claims=tuple(slot.claim for slot in bound),
+            why=_why("start", bound),
+            progress=None if progress == state.told else progress,
+            passing=_COMING_UP[state.spec.kind],
+        )
+        answer = await self._step(PlacementActivities.start, step, _slots("start", bound))
+        if answer is _UNREACHABLE:
+            return
+        state.told = progress
+        self._believe(answer, "start", self._started)
+        if answer.seen is not None:
+            state.look_again |= self._board.see(answer.seen, workflow.now(), state.spec)
 
     def _started(self, number: int, version: int, now: datetime) -> None:
         self._board.started(number, version, now, self._state.spec)
@@ -272,8 +294,12 @@ class Placement(PlacementMessages):
             cause=cause,
         )
         answer = await self._step(activity, step, _slots(verb, slots))
-        if answer is _UNREACHABLE:
-            return
+        if answer is not _UNREACHABLE:
+            self._believe(answer, verb, taken)
+
+    def _believe(
+        self, answer: Stepped, verb: str, taken: Callable[[int, int, datetime], None]
+    ) -> None:
         for number in answer.taken:
             taken(number, answer.version, workflow.now())
         for refused in answer.refused:
@@ -397,6 +423,13 @@ class Placement(PlacementMessages):
 
 _UNREACHABLE: Any = object()
 _NO_REASON: str | None = None
+
+# States on the way up: a job has arrived when it runs.
+_STARTED = (BindingState.BOUND, BindingState.STARTING)
+_COMING_UP = {
+    WorkloadKind.JOB: _STARTED,
+    WorkloadKind.SERVICE: (*_STARTED, BindingState.RUNNING, BindingState.READY),
+}
 
 
 def _is_due(slot: SlotState, now: datetime) -> bool:
