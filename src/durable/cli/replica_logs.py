@@ -1,33 +1,41 @@
 """`durable logs`: what a replica wrote, where its node really ran it."""
 
-import sys
-import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from durable.agent.hosting import DRIVER, PROCESS
-from durable.agent.replica_directory import ReplicaDirectory
+from durable.authority.assignments import Assignment
 from durable.authority.connection import Databases
+from durable.authority.errors import AuthorityError
 from durable.authority.inspection import read_node
-from durable.authority.shares import ShareStatus, SlotStatus, read_shares
+from durable.authority.shares import SlotStatus, read_shares
 from durable.cli.authority import with_authority
 from durable.cli.listed_regions import chosen_regions
+from durable.cli.log_files import LogFile, print_logs, tail
 from durable.cli.names import Name, workload_named
 from durable.cli.options import AsJson, StateDir, load_settings
-from durable.cli.output import print_json
+from durable.cli.output import print_json, progress
+from durable.cli.replica_files import ReplicaFiles, replica_files
 from durable.model.capacity import Node
+from durable.model.ids import Slot, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.stack_record import StackError
 
-LOOK_SECONDS = 0.2
-MAX_BYTES = 1024**2
+Bound = tuple[SlotStatus, Node]
 
 
 def logs(
     name: Name,
     slot: Annotated[int, typer.Argument(min=0, max=99_999, help="Which replica.")],
-    stderr: Annotated[bool, typer.Option("--stderr", help="What it wrote to stderr.")] = False,
+    attempt: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Not the newest attempt, but this."),
+    ] = None,
+    stdout: Annotated[bool, typer.Option("--stdout", help="Only what it wrote to stdout.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Only what it wrote to stderr.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
     state_dir: StateDir = None,
     as_json: AsJson = False,
@@ -36,72 +44,88 @@ def logs(
     if follow and as_json:
         raise typer.BadParameter("one JSON object has an end; leave --follow or --json away")
     tenant, workload = workload_named(name)
+    place = load_settings(state_dir).state_dir
+    kept = replica_files(place, tenant, workload, slot)
+    chosen = [one for one in kept if attempt in (None, one.assignment.attempt)]
+    if not chosen:
+        _refuse(state_dir, place, (tenant, workload, slot), kept)
+    files = chosen[-1]
+    if attempt is None:
+        _tell_of_newer(state_dir, files.assignment)
+    directory = files.directory
+    every = [LogFile("stdout", directory.stdout), LogFile("stderr", directory.stderr)]
+    both = stdout == stderr
+    shown = [one for one in every if both or one.stream == ("stdout" if stdout else "stderr")]
+    if as_json:
+        print_json(_as_json(files, shown))
+    else:
+        progress.print(str(files), markup=False)
+        print_logs(shown, follow)
 
-    async def work(databases: Databases) -> tuple[ShareStatus, SlotStatus, Node]:
-        for region in await chosen_regions(databases, None):
-            for share in await read_shares(databases, region, tenant, workload):
-                for one in share.slots:
-                    if one.slot == slot:
-                        return share, one, await read_node(databases, region, one.node)
+
+def _as_json(files: ReplicaFiles, shown: list[LogFile]) -> dict[str, object]:
+    of = files.assignment.model_dump(mode="json")
+    named = ("tenant", "workload", "generation", "slot", "attempt", "region", "node", "token")
+    logs = {
+        one.stream: {"file": str(one.path), "text": tail(one.path).decode(errors="replace")}
+        for one in shown
+    }
+    code = files.directory.exit_code
+    return {**{key: of[key] for key in named}, "exit_code": code, "logs": logs}
+
+
+def _tell_of_newer(state_dir: Path | None, shown: Assignment) -> None:
+    """What was found here may be the past, while the slot runs where its logs are not seen."""
+    of = (shown.tenant, shown.workload, shown.slot)
+    # Files need nobody to answer; only this remark does.
+    with suppress(StackError, AuthorityError):
+        bound = with_authority(state_dir, lambda databases: _bound(databases, *of))
+        if bound is not None and bound[0].token != shown.token:
+            now = bound[0]
+            progress.print(
+                f"Now attempt {now.attempt} is {now.state} on {now.node}, which has no logs here."
+            )
+
+
+def _refuse(
+    state_dir: Path | None,
+    place: Path,
+    of: tuple[TenantId, WorkloadName, Slot],
+    kept: list[ReplicaFiles],
+) -> NoReturn:
+    """Says why there is nothing to show: another attempt, another machine, or a simulation."""
+    tenant, workload, slot = of
+    if kept:
+        there = ", ".join(str(one.assignment.attempt) for one in kept[-10:])
+        sentence = f"Of slot {slot} of {tenant}/{workload} the attempts with logs here: {there}."
+        raise RefusedError(RefusalCode.WRONG_STATE, sentence)
+    bound = with_authority(state_dir, lambda databases: _bound(databases, *of))
+    if bound is None:
         raise RefusedError(
             RefusalCode.WRONG_STATE,
-            f"Slot {slot} of {tenant}/{workload} is bound nowhere now; "
-            f"see durable explain {tenant}/{workload}.",
+            f"Slot {slot} of {tenant}/{workload} is bound nowhere now, and no node of this "
+            f"machine kept logs of it; see durable explain {tenant}/{workload}.",
         )
-
-    share, one, node = with_authority(state_dir, work)
-    path = _log_of(load_settings(state_dir).state_dir, share, one, node, stderr)
-    if as_json:
-        text = _tail(path).decode(errors="replace")
-        print_json({"node": str(one.node), "file": str(path), "text": text})
-    else:
-        _copy(path, follow)
-
-
-def _log_of(state_dir: Path, share: ShareStatus, one: SlotStatus, node: Node, stderr: bool) -> Path:
+    one, node = bound
     if node.labels.get(DRIVER) != PROCESS:
         raise RefusedError(
             RefusalCode.WRONG_STATE,
-            f"{one.node} is simulated: it runs nothing, and so slot {one.slot} wrote nothing. "
+            f"{one.node} is simulated: it runs nothing, and so slot {slot} wrote nothing. "
             "Host a node with durable agent --node to run commands.",
         )
-    folder = state_dir / "agents" / one.node / f"{share.region}-{one.token}"
-    replica = ReplicaDirectory(folder.absolute())
-    if not replica.path.is_dir():
-        raise RefusedError(
-            RefusalCode.WRONG_STATE,
-            f"{one.node} keeps its logs elsewhere, not below {state_dir}: ask on that machine, "
-            "with the --state-dir of its agent."[:500],
-        )
-    return replica.stderr if stderr else replica.stdout
+    raise RefusedError(
+        RefusalCode.WRONG_STATE,
+        f"{one.node} keeps its logs elsewhere, not below {place}: ask on that machine, "
+        "with the --state-dir of its agent."[:500],
+    )
 
 
-def _tail(path: Path) -> bytes:
-    if not path.exists():
-        return b""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - MAX_BYTES))
-        return file.read(MAX_BYTES)
-
-
-def _copy(path: Path, follow: bool) -> None:
-    """Byte by byte as it was written: a log is the replica's, not ours to mend."""
-    shown = _tail(path)
-    sys.stdout.buffer.write(shown)
-    sys.stdout.buffer.flush()
-    position = path.stat().st_size if path.exists() else 0
-    try:
-        while follow:
-            time.sleep(LOOK_SECONDS)
-            size = path.stat().st_size if path.exists() else 0
-            # Its agent cuts a log that has grown too long; then it begins anew.
-            position = 0 if size < position else position
-            if size > position:
-                with path.open("rb") as file:
-                    file.seek(position)
-                    more = file.read(MAX_BYTES)
-                position += len(more)
-                sys.stdout.buffer.write(more)
-                sys.stdout.buffer.flush()
-    except KeyboardInterrupt:
-        return
+async def _bound(
+    databases: Databases, tenant: TenantId, workload: WorkloadName, slot: Slot
+) -> Bound | None:
+    for region in await chosen_regions(databases, None):
+        for share in await read_shares(databases, region, tenant, workload):
+            for one in share.slots:
+                if one.slot == slot:
+                    return one, await read_node(databases, region, one.node)
+    return None
