@@ -11,7 +11,7 @@ from durable.authority.decisions import read_decisions
 from durable.authority.explanation import read_intents
 from durable.authority.regions import list_regions
 from durable.authority.requests import read_queue, read_request
-from durable.authority.shares import read_those_shares
+from durable.authority.shares import SlotStatus, read_those_shares
 from durable.authority.workloads import Admission, read_workload
 from durable.explained_attempt import AttemptAccount, explain_attempt
 from durable.explained_values import (
@@ -23,13 +23,17 @@ from durable.explained_values import (
     slot_account,
 )
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.pending import PendingCode
 from durable.model.records import Decision
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.request import RequestRow
 from durable.model.states import RequestState
-from durable.model.workload import WorkloadSpec
+from durable.model.workload import WorkloadKind, WorkloadSpec
+from durable.signals.status import Owner
 
 ATTEMPTS_TOLD = 5
+# Of the newest so many, those of one slot are told and counted.
+ATTEMPTS_SEARCHED = 50
 
 
 async def explain(
@@ -50,10 +54,11 @@ async def explain(
         )
     wanted = generation or admitted.generation
     if wanted > admitted.generation:
+        newest = admitted.generation
+        has = "generation 1 alone" if newest == 1 else f"generations 1 to {newest}"
         raise RefusedError(
             RefusalCode.WRONG_STATE,
-            f"{tenant}/{workload} has generations 1 to {admitted.generation}, not {wanted}; "
-            "name one of those.",
+            f"{tenant}/{workload} has {has}, not {wanted}; name one that there is.",
         )
     asker = _Asker(databases, admitted, wanted, slot, attempt)
     accounts = [await asker.region(region) for region in await list_regions(databases)]
@@ -114,15 +119,19 @@ class _Asker:
         key = (str(tenant), str(workload), self._generation)
         [share] = await read_those_shares(self._databases, region, [key])
         standing = [one for one in share.slots if self._slot in (None, one.slot)]
+        attempts = [await self._attempt_of(one) for one in decisions[-ATTEMPTS_TOLD:]]
+        if request is not None and self._slot is not None:
+            waits = _slot_waits(request, standing, attempts)
+            request = _of_one_slot(request, waits, attempts=len(decisions))
         queue = None if request is None else await self._queue(request, decisions, share.read_at)
         return RegionAccount(
             region=region,
             slots=tuple(slots),
             queue=queue,
-            attempts=tuple([await self._attempt_of(one) for one in decisions]),
+            attempts=tuple(attempts),
             bindings=tuple(slot_account(one) for one in standing),
             condition=condition_of(standing, slots, queue),
-            owner=owner_of(standing, queue),
+            owner=Owner.OPERATOR if _is_held(queue) else owner_of(standing, queue),
         )
 
     async def _decisions(self, region: RegionId) -> list[Decision]:
@@ -132,11 +141,11 @@ class _Asker:
             *self._of,
             generation=self._generation,
             attempt=self._attempt,
-            last=ATTEMPTS_TOLD if self._slot is None else 50,
+            last=ATTEMPTS_TOLD if self._slot is None else ATTEMPTS_SEARCHED,
         )
         if self._slot is None:
             return found
-        return [one for one in found if self._slot in _asked(one)][-ATTEMPTS_TOLD:]
+        return [one for one in found if self._slot in _asked(one)]
 
     async def _attempt_of(self, decision: Decision) -> AttemptAccount:
         intents = await read_intents(
@@ -173,6 +182,37 @@ class _Asker:
             next_retry_at=request.next_retry_at,
             deadline=request.deadline,
         )
+
+
+def _slot_waits(
+    request: RequestRow, standing: Sequence[SlotStatus], attempts: Sequence[AttemptAccount]
+) -> bool:
+    """Whether one slot is among those that wait; the queue knows only how many they are."""
+    if standing or not request.waiting:
+        return False
+    # A job's slot without a binding may be done.
+    is_service = request.spec.kind is WorkloadKind.SERVICE
+    return is_service or not attempts or bool(attempts[-1].unplaced)
+
+
+def _of_one_slot(request: RequestRow, waits: bool, *, attempts: int) -> RequestRow:
+    """The share's request as far as it concerns one slot."""
+    if waits:
+        return request.model_copy(update={"waiting": 1, "attempts": attempts})
+    return request.model_copy(
+        update={
+            "state": RequestState.PLACED if request.waiting else request.state,
+            "waiting": 0,
+            "pending_reason": None,
+            "next_retry_at": None,
+            "attempts": attempts,
+        }
+    )
+
+
+def _is_held(queue: QueueAccount | None) -> bool:
+    reason = None if queue is None else queue.pending_reason
+    return (reason or "").endswith(f"({PendingCode.HELD})")
 
 
 def _which(slot: Slot | None, attempt: int | None) -> str:

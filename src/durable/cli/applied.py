@@ -8,7 +8,6 @@ from rich.table import Table
 
 from durable.activities.steps import Admitted
 from durable.cli.output import results
-from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.value import Value
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
@@ -51,11 +50,13 @@ def print_applied(rows: Sequence[Applied]) -> None:
     results.print(table)
 
 
-def refuse_failed(rows: Sequence[Applied]) -> None:
+def failure_of(rows: Sequence[Applied]) -> str | None:
+    """Which of them came to a bad end, in a sentence."""
     failed = [row.workload for row in rows if row.phase == "failed"]
-    if failed:
-        raise RefusedError(
-            RefusalCode.WRONG_STATE,
-            f"{', '.join(failed)} has failed: some replicas were given up; "
-            f"see durable explain {failed[0]}."[:500],
-        )
+    if not failed:
+        return None
+    have = "has" if len(failed) == 1 else "have"
+    return (
+        f"{', '.join(failed)} {have} failed: some replicas were given up; "
+        f"see durable explain {failed[0]}."
+    )

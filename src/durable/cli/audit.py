@@ -13,9 +13,11 @@ from durable.authority.audit import ChainHead, ChainReport, verify_all
 from durable.authority.inspection import read_events
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
-from durable.cli.output import print_json, results
+from durable.cli.output import print_json, progress, results
 
 app = typer.Typer(no_args_is_help=True, help="The hash-chained record of who changed what.")
+
+MOST = 10_000
 
 Anchors = Annotated[
     list[str] | None,
@@ -57,16 +59,19 @@ def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 @app.command()
 def log(
     chain: Annotated[str | None, typer.Option(help="Only this region's chain, or global.")] = None,
-    last: Annotated[int, typer.Option(min=1, max=10_000, help="How many events.")] = 50,
+    last: Annotated[int, typer.Option(min=1, max=MOST, help="How many events.")] = 50,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest events, oldest first: who did what, when, and under which role."""
-    events = with_authority(
-        state_dir, lambda databases: read_events(databases, chain=chain, last=last)
+    # One more than is shown tells whether there are more.
+    found = with_authority(
+        state_dir, lambda databases: read_events(databases, chain=chain, last=last + 1)
     )
+    events, are_more = found[-last:], len(found) > last
     if as_json:
-        print_json({"events": [event.model_dump(mode="json") for event in events]})
+        shown = [event.model_dump(mode="json") for event in events]
+        print_json({"events": shown, "older_left_out": are_more})
         return
     if not events:
         under = f" under {escape(chain)}; durable audit head lists the chains" if chain else " yet"
@@ -78,6 +83,10 @@ def log(
         did = (event.actor, event.action, event.object, event.database_role)
         table.add_row(when, f"{event.chain} {event.sequence}", *map(escape, did))
     results.print(table)
+    if are_more:
+        progress.print(
+            f"Older events are left out: --last shows up to {MOST:,}, --chain those of one chain"
+        )
 
 
 def _verified(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:

@@ -10,13 +10,13 @@ import typer
 from durable.authority.census import take_census
 from durable.authority.connection import Databases
 from durable.authority.invariants import violations_everywhere
-from durable.cli.applied import Applied, print_applied, refuse_failed
+from durable.cli.applied import Applied, failure_of, print_applied
 from durable.cli.authority import with_authority
-from durable.cli.explained import print_explanation
+from durable.cli.explained_text import print_explanation
 from durable.cli.fleet import load_fleets, print_census
 from durable.cli.manifest import load_manifest
 from durable.cli.options import AsJson, StateDir, load_settings
-from durable.cli.output import Steps, print_json, progress, results
+from durable.cli.output import Steps, error_object, fail, print_json, progress, results
 from durable.cli.stack import show_event
 from durable.cli.workload_files import load_workloads
 from durable.cli.workloads import apply_all
@@ -80,6 +80,7 @@ def _show(
     # The most important one, as what people ask about first.
     first = max(manifests, key=lambda one: one.spec.priority)
     why = with_authority(place, lambda databases: explain(databases, first.tenant, first.name))
+    failure = failure_of(applied)
     if as_json:
         print_json(
             {
@@ -87,6 +88,7 @@ def _show(
                 "workloads": [row.model_dump(mode="json") for row in applied],
                 "explanation": why.model_dump(mode="json"),
                 "promises_hold": not broken,
+                **error_object("failed", failure),
             }
         )
     else:
@@ -97,12 +99,13 @@ def _show(
         results.print(
             "\nEvery promise of the authority holds."
             if not broken
-            else f"\n[red]{len(broken)} promises do not hold: see durable promises.[/]"
+            else "\n[red]Not every promise holds: see durable promises.[/]"
         )
         _print_next(place, applied)
     if broken:
         raise typer.Exit(1)
-    refuse_failed(applied)
+    if failure is not None:
+        fail(failure)
 
 
 async def _await_agent(databases: Databases) -> None:

@@ -1,20 +1,23 @@
 """`durable explain`: why a workload is where it is, as a readable account."""
 
-from datetime import datetime
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
+from durable.authority.connection import Databases
 from durable.cli.authority import with_authority
+from durable.cli.explained_text import print_explanation
+from durable.cli.holds import Hold, read_holds
 from durable.cli.names import Name, workload_named
-from durable.cli.options import AsJson, StateDir
-from durable.cli.output import print_json, results
-from durable.explained_attempt import AttemptAccount, StepAccount
-from durable.explained_values import Explanation, QueueAccount, RegionAccount
+from durable.cli.options import AsJson, StateDir, load_settings
+from durable.cli.output import print_json
+from durable.explained_values import Explanation
 from durable.explaining import explain
-
-NODES_SHOWN = 6
+from durable.model.ids import RegionId
+from durable.model.states import RequestState
+from durable.settings import Settings
+from durable.signals.names import placement_id
 
 
 def explain_workload(
@@ -33,107 +36,35 @@ def explain_workload(
 ) -> None:
     """Tell where a workload is, how that was decided, and who moves it next."""
     tenant, workload = workload_named(name)
-    found = with_authority(
-        state_dir,
-        lambda databases: explain(
-            databases, tenant, workload, generation=generation, slot=slot, attempt=attempt
-        ),
-    )
+    settings = load_settings(state_dir)
+
+    async def work(databases: Databases) -> tuple[Explanation, dict[RegionId, Hold]]:
+        which = {"generation": generation, "slot": slot, "attempt": attempt}
+        found = await explain(databases, tenant, workload, **which)
+        return found, await _holds(settings, found)
+
+    found, holds = with_authority(state_dir, work)
     if as_json:
-        print_json(found)
+        print_json(_with_holds(found, holds))
     else:
-        print_explanation(found)
+        print_explanation(found, holds)
 
 
-def print_explanation(found: Explanation) -> None:
-    """The account as people read it."""
-    state = "is being deleted" if found.deleting else "has ended" if found.ended else "is wanted"
-    newest = "" if found.generation == found.current_generation else (
-        f" (the newest is {found.current_generation})"
-    )  # fmt: skip
-    spec = found.spec
-    results.print(
-        f"[bold]{found.tenant}/{found.workload}[/] generation {found.generation}{newest} {state}: "
-        f"{spec.replicas} replicas of {spec.resources}, priority {spec.priority}, {spec.kind}"
-    )
-    if not found.regions:
-        results.print("No region has a part in it.")
-    for region in found.regions:
-        _print_region(region)
+async def _holds(settings: Settings, found: Explanation) -> dict[RegionId, Hold]:
+    """The hold of each region's placement that may still be asked."""
+    regions = {
+        placement_id(found.tenant, found.workload, found.generation, one.region): one
+        for one in found.regions
+        if one.queue is not None and one.queue.state is not RequestState.WITHDRAWN
+    }
+    reasons = {name: one.queue and one.queue.pending_reason for name, one in regions.items()}
+    holds = await read_holds(settings, reasons)
+    return {one.region: holds[name] for name, one in regions.items()}
 
 
-def _print_region(region: RegionAccount) -> None:
-    results.print(f"\n[bold]{region.region}[/]: {region.condition}; next: {region.owner}")
-    if region.queue is not None:
-        for line in _queue(region.queue):
-            results.print(f"  {escape(line)}")
-    for attempt in region.attempts:
-        results.print(f"  [bold]Attempt {attempt.attempt}[/], decided at {_at(attempt.decided_at)}")
-        for line in _attempt(attempt):
-            results.print(f"    {escape(line)}")
-    for slot in region.bindings:
-        line = (
-            f"Slot {slot.slot} is {slot.state} on {slot.node} since {_at(slot.since)}: "
-            f"{slot.evidence}; next: {slot.owner}"
-        )
-        results.print(f"  {escape(line)}")
-
-
-def _queue(queue: QueueAccount) -> list[str]:
-    lines = [
-        f"Queue: {queue.state}, {queue.queue_seconds:.1f} s from {_at(queue.enqueued_at)}, "
-        f"{queue.attempts} attempts, overdue from {_at(queue.deadline)}"
-    ]
-    if queue.pending_reason:
-        position = f"position {queue.position}, " if queue.position else ""
-        look = f"next look {_at(queue.next_retry_at)}" if queue.next_retry_at else "no next look"
-        lines.append(f"Waits ({position}{look}): {queue.pending_reason}")
-    return lines
-
-
-def _attempt(attempt: AttemptAccount) -> list[str]:
-    sampled = f", {attempt.sampled:,} of them looked at" if attempt.sampled is not None else ""
-    lines = [
-        f"Policy revision {attempt.policy_revision}; cache version {attempt.cache_version}, "
-        f"{attempt.cache_age_seconds:.1f} s old",
-        f"Grant: {attempt.grant_before or 'none'} left before, {attempt.grant_after or 'none'} "
-        f"after; room beside recovery: {attempt.room_before or 'none'}",
-        f"Filters: {attempt.feasible:,} of {attempt.nodes:,} nodes could take it{sampled}",
-    ]
-    if attempt.rejections:
-        lines.append(f"Refused: {attempt.filtered}")
-    for candidate in attempt.candidates:
-        scores = ", ".join(f"{name} {value:g}" for name, value in candidate.scores.items())
-        lines.append(f"Candidate {candidate.node}: {candidate.total:g} ({scores})")
-    if attempt.placed:
-        shown = [f"{one.slot} on {one.node}" for one in attempt.placed[:NODES_SHOWN]]
-        more = len(attempt.placed) - NODES_SHOWN
-        lines.append(f"Placed: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}")
-    if attempt.pending is not None:
-        lines.append(f"Left waiting {len(attempt.unplaced)}: {attempt.pending}")
-    return lines + _steps(attempt.steps)
-
-
-def _steps(steps: tuple[StepAccount, ...]) -> list[str]:
-    """How many slots each step was taken for; a refusal is told in full."""
-    taken: dict[str, list[StepAccount]] = {}
-    for step in steps:
-        if step.taken:
-            taken.setdefault(step.step, []).append(step)
-    lines = [
-        f"{name.capitalize()}: taken for {len(done)} slots, at version "
-        f"{max(step.version for step in done)}"
-        for name, done in taken.items()
-    ]
-    refused = [step for step in steps if not step.taken]
-    lines += [
-        f"{step.step.capitalize()} of slot {step.slot}: refused, {step.said}"
-        for step in refused[:NODES_SHOWN]
-    ]
-    if len(refused) > NODES_SHOWN:
-        lines.append(f"and {len(refused) - NODES_SHOWN} more refusals: see --json")
-    return lines
-
-
-def _at(moment: datetime | None) -> str:
-    return "none" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
+def _with_holds(found: Explanation, holds: Mapping[RegionId, Hold]) -> dict[str, Any]:
+    content = found.model_dump(mode="json")
+    for region in content["regions"]:
+        hold = holds.get(RegionId(region["region"]), Hold(False, None))
+        region |= {"held": hold.held, "held_by": hold.held_by}
+    return content

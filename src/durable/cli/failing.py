@@ -5,6 +5,7 @@ import os
 from typer import TyperException
 
 from durable.cli.output import (
+    error_object,
     print_error,
     print_json,
     print_traceback,
@@ -24,14 +25,14 @@ def end_exit(end: SystemExit, code: int, as_json: bool) -> int:
         return end_interrupt(as_json)
     # Its sentence is on stderr already; a command that ended itself has printed its object, too.
     if as_json and isinstance(reason, TyperException):
-        _print_failure("usage", reason.format_message())
+        print_json(error_object("usage", reason.format_message()))
     return code
 
 
 def end_interrupt(as_json: bool) -> int:
     progress.print("Interrupted.")
     if as_json:
-        _print_failure("interrupted", "Interrupted.")
+        print_json(error_object("interrupted", "Interrupted."))
     return INTERRUPTED
 
 
@@ -45,7 +46,7 @@ def end_error(error: Exception, as_json: bool) -> int:
         (code, failure), sentence = known, str(error)
         print_error(sentence)
     if as_json:
-        _print_failure(failure, sentence)
+        print_json(error_object(failure, sentence))
     if os.environ.get("DURABLE_DEBUG", "").lower() in ("1", "true", "yes", "on"):
         print_traceback()
     return code
@@ -73,7 +74,3 @@ def _known(error: Exception) -> tuple[int, str] | None:
             return REFUSED, "stack"
         case _:
             return None
-
-
-def _print_failure(code: str, message: str) -> None:
-    print_json({"error": {"code": code, "message": message}})

@@ -134,7 +134,8 @@ def _late(
     status = last.get(behind[0])
     said = "it did not answer" if status is None else counts_of(status, behind[0].until)
     why = f" It waits: {status.waits_for[0]}" if status is not None and status.waits_for else ""
-    others = f", nor are {len(behind) - 1} more," if len(behind) > 1 else ""
+    more = len(behind) - 1
+    others = f", nor {'is' if more == 1 else 'are'} {more} more," if more else ""
     return (
         f"{behind[0]} is not {behind[0].until}{others} after {within_seconds:.0f} s: {said}.{why} "
         f"It goes on by itself; see durable explain {behind[0]}."

@@ -1,17 +1,16 @@
-"""One row for each thing that `durable get` lists; programs get the same fields."""
+"""One row for each thing of workloads that `durable get` lists; programs get the same fields."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
-from durable.authority.census import RegionCensus, TenantCensus
+from pydantic import AwareDatetime
+
 from durable.authority.shares import ShareStatus, SlotStatus
-from durable.authority.snapshot import NodeView, RegionSnapshot
 from durable.authority.workloads import WorkloadRow
-from durable.model.capacity import Grant
-from durable.model.ids import NodeId, PoolId, RegionId, TenantId, ZoneId
+from durable.cli.holds import Hold
+from durable.model.ids import RegionId
 from durable.model.records import Decision
-from durable.model.resources import Resources
 from durable.model.states import BindingState
 from durable.model.value import Value
 from durable.model.workload import WorkloadKind
@@ -30,8 +29,11 @@ class WorkloadListRow(Value):
     ready: int
     serving: int
     waiting: int
+    # Known of a job that has ended.
+    completed: int | None
     priority: int
     phase: str
+    ended_at: AwareDatetime | None
 
 
 class PlacementRow(Value):
@@ -42,42 +44,10 @@ class PlacementRow(Value):
     serving: int
     waiting: int
     waits_for: str | None
+    # None: the placement could not be asked.
+    held: bool | None
+    held_by: str | None
     slots: tuple[SlotStatus, ...]
-
-
-class NodeRow(Value):
-    node: NodeId
-    region: RegionId
-    zone: ZoneId
-    pool: PoolId
-    capacity: str
-    used: str
-    state: str
-    live: bool
-    cordoned: str | None
-    dedicated_to: str | None
-    labels: Mapping[str, str]
-    taints: tuple[str, ...]
-
-
-class TenantRow(Value):
-    tenant: TenantId
-    hard: str
-    protected: str
-    granted: str
-    used: str
-    grants: tuple[Grant, ...]
-
-
-class RegionRow(Value):
-    region: RegionId
-    state: str
-    epoch: int
-    version: int
-    nodes: int
-    live: int
-    capacity: str
-    used: str
 
 
 class DecisionRow(Value):
@@ -122,8 +92,10 @@ def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadLis
         ready=sum(states[state] for state in _READY),
         serving=serving,
         waiting=waiting,
+        completed=one.replicas_by_state.get("completed") if one.deleted else None,
         priority=one.spec.priority,
         phase=_phase(one, serving, waiting),
+        ended_at=one.deleted_at,
     )
 
 
@@ -133,8 +105,7 @@ def _key(one: WorkloadRow) -> tuple[str, str, int]:
 
 def _phase(one: WorkloadRow, serving: int, waiting: int) -> str:
     if one.deleted:
-        complete = any(c.type == "Complete" and c.status for c in one.conditions)
-        return "complete" if complete else "ended"
+        return phase_of_ended(one)
     if one.deleting:
         return "deleting"
     if one.spec.kind is WorkloadKind.SERVICE and serving >= one.spec.replicas:
@@ -142,63 +113,29 @@ def _phase(one: WorkloadRow, serving: int, waiting: int) -> str:
     return "waiting" if waiting else "progressing"
 
 
-def placement_row(share: ShareStatus) -> PlacementRow:
+def phase_of_ended(one: WorkloadRow) -> str:
+    """Whether a job came to its end by itself, and to a good one; or somebody deleted it."""
+    complete = [condition.status for condition in one.conditions if condition.type == "Complete"]
+    if not complete:
+        return "deleted"
+    return "complete" if complete[0] else "failed"
+
+
+def placement_row(share: ShareStatus, hold: Hold) -> PlacementRow:
     request = share.request
     return PlacementRow(
-        placement=placement_id(share.tenant, share.workload, share.generation, share.region),
+        placement=placement_of(share),
         region=share.region,
         state="ending" if request is None else request.state.value,
         placed=len(share.slots),
         serving=sum(slot.state is BindingState.SERVING for slot in share.slots),
         waiting=0 if request is None else request.waiting,
         waits_for=None if request is None else request.pending_reason,
+        held=hold.held,
+        held_by=hold.held_by,
         slots=share.slots,
     )
 
 
-def node_row(snapshot: RegionSnapshot, node: NodeView) -> NodeRow:
-    expires = node.lease_expires_at
-    return NodeRow(
-        node=NodeId(node.node),
-        region=snapshot.region,
-        zone=ZoneId(node.zone),
-        pool=PoolId(node.pool),
-        capacity=str(Resources.of(*node.capacity)),
-        used=_amount(Resources.of(*node.used)),
-        state=node.state,
-        live=node.lease_epoch == snapshot.epoch
-        and expires is not None
-        and expires > snapshot.read_at,
-        cordoned=node.cordon_reason,
-        dedicated_to=node.dedicated_to,
-        labels=node.labels,
-        taints=tuple(f"{t['key']}={t['value']}:{t['effect']}" for t in node.taints),
-    )
-
-
-def tenant_row(one: TenantCensus) -> TenantRow:
-    return TenantRow(
-        tenant=one.quota.tenant,
-        hard=str(one.quota.hard),
-        protected=_amount(one.quota.protected),
-        granted=_amount(one.quota.granted),
-        used=_amount(one.used),
-        grants=one.grants,
-    )
-
-
-def region_row(one: RegionCensus) -> RegionRow:
-    return RegionRow(
-        region=one.region.region,
-        state=one.region.state.value,
-        epoch=one.region.epoch,
-        version=one.region.version,
-        nodes=sum(pool.nodes for pool in one.pools),
-        live=sum(pool.live for pool in one.pools),
-        capacity=str(one.capacity),
-        used=_amount(one.used),
-    )
-
-
-def _amount(amount: Resources) -> str:
-    return "none" if amount.is_zero else str(amount)
+def placement_of(share: ShareStatus) -> str:
+    return placement_id(share.tenant, share.workload, share.generation, share.region)

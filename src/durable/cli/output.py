@@ -6,8 +6,9 @@ import sys
 import traceback
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+import typer
 from pydantic import BaseModel
 from rich.console import Console
 from rich.markup import escape
@@ -33,6 +34,17 @@ def print_json(value: BaseModel | Mapping[str, Any]) -> None:
     content = value.model_dump(mode="json") if isinstance(value, BaseModel) else dict(value)
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+def error_object(code: str, message: str | None) -> dict[str, Any]:
+    """What programs read of a failure, beside the results if there are any."""
+    return {} if message is None else {"error": {"code": code, "message": message}}
+
+
+def fail(sentence: str) -> NoReturn:
+    """Ends a command whose results are printed already and are not good."""
+    print_error(sentence)
+    raise typer.Exit(1)
 
 
 def print_error(sentence: str) -> None:

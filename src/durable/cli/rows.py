@@ -1,6 +1,7 @@
 """Bounded tables of values, whose fields are the columns; and the filters that lists take."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -8,41 +9,67 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from durable.cli.output import print_json, progress, results
+from durable.cli.output import error_object, print_json, progress, results
 from durable.cli.parsing import parsed
 from durable.model.ids import RegionId, TenantId
+from durable.model.resources import Resources
 from durable.model.value import Value
 
 Tenant = Annotated[str | None, typer.Option(help="Only of this tenant.")]
 Region = Annotated[str | None, typer.Option(help="Only of this region.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="How many rows at most.")]
 
+_ONLY_JSON = frozenset({"slots", "grants", "labels", "taints", "held"})
 
-def show_rows(what: str, rows: Sequence[Value], limit: int, as_json: bool, remedy: str) -> None:
+
+def show_rows(
+    what: str,
+    rows: Sequence[Value],
+    limit: int,
+    as_json: bool,
+    remedy: str,
+    failure: str | None = None,
+) -> None:
+    """The rows as a table or as one object; `failure` is what is wrong with them, for programs."""
     shown = rows[:limit]
     if as_json:
-        print_json({what: [row.model_dump(mode="json") for row in shown], "total": len(rows)})
+        listed = {what: [row.model_dump(mode="json") for row in shown], "total": len(rows)}
+        print_json({**listed, **error_object("unhealthy", failure)})
         return
     if not rows:
         results.print(f"There are no {what} yet: {remedy}.")
         return
-    columns = [name for name in type(rows[0]).model_fields if name not in _ONLY_JSON]
-    heads = (name.replace("_", " ").capitalize() for name in columns)
-    table = Table(*heads, box=box.SIMPLE)
-    for row in shown:
-        table.add_row(*(escape(_cell(getattr(row, name))) for name in columns))
-    results.print(table)
+    results.print(_table(shown))
     if len(rows) > limit:
         progress.print(f"and {len(rows) - limit:,} more: raise --limit, or name less")
 
 
-_ONLY_JSON = frozenset({"slots", "grants", "labels", "taints"})
+def _table(rows: Sequence[Value]) -> Table:
+    """Every field is a column, but not one of which no row has anything."""
+    columns = [
+        name
+        for name in type(rows[0]).model_fields
+        if name not in _ONLY_JSON and any(getattr(row, name) is not None for row in rows)
+    ]
+    heads = (name.replace("_", " ").capitalize() for name in columns)
+    table = Table(*heads, box=box.SIMPLE)
+    for row in rows:
+        table.add_row(*(escape(_cell(getattr(row, name))) for name in columns))
+    return table
 
 
 def _cell(value: object) -> str:
-    return (
-        "" if value is None else "yes" if value is True else "no" if value is False else str(value)
-    )
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}Z"
+        case Resources() if value.is_zero:
+            return "none"
+        case _:
+            return str(value)
 
 
 def tenant_named(text: str | None) -> TenantId | None:

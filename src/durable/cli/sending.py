@@ -101,9 +101,9 @@ async def _targets(durable: Durable, target: str, slots: list[int] | None) -> di
     known = sorted(slot for share in found.share.values() for slot in share)
     unknown = sorted(set(slots or ()) - set(known))
     if unknown:
+        has = f"slots {known[0]} to {known[-1]}" if len(known) > 1 else f"slot {known[0]} alone"
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
-            f"{tenant}/{workload} has no slot {unknown[0]}; it has {known[0]} to {known[-1]}.",
+            RefusalCode.WRONG_STATE, f"{tenant}/{workload} has no slot {unknown[0]}; it has {has}."
         )
     return {
         placement_id(tenant, workload, found.generation, RegionId(region)): [

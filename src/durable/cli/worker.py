@@ -12,11 +12,10 @@ import typer
 from durable.authority.connection import Databases
 from durable.authority.regions import list_regions
 from durable.cli.options import AsJson, StateDir, load_settings
-from durable.cli.output import print_json, progress
+from durable.cli.output import error_object, fail, print_json, progress
 from durable.cli.parsing import parsed
 from durable.cluster import connect
 from durable.cluster_workers import workers_of
-from durable.embedded.errors import StackError
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.settings import Settings
@@ -123,13 +122,15 @@ async def _served(
 
 def _check(found: dict[str, list[str]], as_json: bool) -> None:
     idle = [queue for queue, workers in found.items() if not workers]
+    sentence = (
+        f"Nobody on this machine serves {', '.join(idle)}: start durable worker, or read its log."
+        if idle
+        else None
+    )
     if as_json:
-        print_json({"served": not idle, "queues": found})
-    if idle:
-        raise StackError(
-            f"Nobody on this machine serves {', '.join(idle)}: start durable worker, or read "
-            "its log."
-        )
+        print_json({"served": not idle, "queues": found, **error_object("stack", sentence)})
+    if sentence is not None:
+        fail(sentence)
 
 
 def _say(words: str) -> None:

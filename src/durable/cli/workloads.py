@@ -1,23 +1,23 @@
 """`durable apply`, `scale` and `delete`: the desired state, and the wait until it is so."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from durable.activities.steps import Admitted
-from durable.cli.applied import Applied, applied_row, print_applied, refuse_failed
+from durable.cli.admitting import admit_all, key_of
+from durable.cli.applied import Applied, applied_row, failure_of, print_applied
 from durable.cli.following import Followed, follow
 from durable.cli.names import Name, workload_named
 from durable.cli.options import AsJson, StateDir
-from durable.cli.output import print_json, progress, results
+from durable.cli.output import error_object, fail, print_json, results
 from durable.cli.sdk import with_durable
+from durable.cli.waiting import told_when_interrupted
 from durable.cli.workload_files import Files, load_workloads
 from durable.client import Durable
-from durable.model.refusal import RefusedError
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest
 from durable.signals.messages import RequestId
 
@@ -45,12 +45,16 @@ def apply(
 ) -> None:
     """Set the desired state of workloads, and show them on their way until all serve."""
     manifests = load_workloads(file)
-    rows = apply_all(manifests, no_wait, timeout, request_id, reason, state_dir)
+    with told_when_interrupted():
+        rows = apply_all(manifests, no_wait, timeout, request_id, reason, state_dir)
+    failure = failure_of(rows)
     if as_json:
-        print_json({"workloads": [row.model_dump(mode="json") for row in rows]})
+        shown = [row.model_dump(mode="json") for row in rows]
+        print_json({"workloads": shown, **error_object("failed", failure)})
     else:
         print_applied(rows)
-    refuse_failed(rows)
+    if failure is not None:
+        fail(failure)
 
 
 def apply_all(
@@ -62,15 +66,15 @@ def apply_all(
     state_dir: Path | None,
 ) -> list[Applied]:
     """Applies manifests and follows them until all have come so far."""
-    ids = {_key(one): _request_id(request_id, _key(one)) for one in manifests}
+    ids = {key_of(one): _request_id(request_id, key_of(one)) for one in manifests}
 
     async def work(durable: Durable) -> list[Applied]:
-        admitted = await _admit_all(durable, manifests, ids, reason)
+        admitted = await admit_all(durable, manifests, ids, reason)
         # A job that was done under this request id is not done again: nothing is to be waited for.
-        waits = [] if no_wait else [m for m in manifests if not admitted[_key(m)].deleted]
+        waits = [] if no_wait else [m for m in manifests if not admitted[key_of(m)].deleted]
         statuses = await follow(durable, [Followed.of(one) for one in waits], timeout)
         last = {f"{status.tenant}/{status.workload}": status for status in statuses}
-        return [applied_row(one, admitted[_key(one)], last.get(_key(one))) for one in manifests]
+        return [applied_row(one, admitted[key_of(one)], last.get(key_of(one))) for one in manifests]
 
     return with_durable(state_dir, work)
 
@@ -97,7 +101,8 @@ def scale(
         last = await follow(durable, waits, timeout)
         return applied_row(manifest, admitted, last[0] if last else None)
 
-    row = with_durable(state_dir, work)
+    with told_when_interrupted():
+        row = with_durable(state_dir, work)
     if as_json:
         print_json(row)
     else:
@@ -122,33 +127,13 @@ def delete(
         waits = [] if no_wait else [Followed(tenant, workload, "deleted")]
         await follow(durable, waits, timeout)
 
-    with_durable(state_dir, work)
+    with told_when_interrupted():
+        with_durable(state_dir, work)
     if as_json:
         print_json({"workload": f"{tenant}/{workload}", "gone": not no_wait})
     else:
         done = "is being deleted" if no_wait else "is gone"
         results.print(f"{tenant}/{workload} {done}.")
-
-
-async def _admit_all(
-    durable: Durable, manifests: Sequence[WorkloadManifest], ids: Mapping[str, str], reason: str
-) -> dict[str, Admitted]:
-    """One after the other; the first refusal stops, and says what was applied before it."""
-    done: dict[str, Admitted] = {}
-    for manifest in manifests:
-        name = _key(manifest)
-        try:
-            done[name] = await durable.apply(manifest, request_id=ids[name], reason=reason)
-        except RefusedError as error:
-            before = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
-            sentence = f"{name} was refused: {error} {before}"
-            raise RefusedError(error.refusal.code, sentence[:500]) from error
-        progress.print(f"[green]✓[/] Applied {name}, generation {done[name].answered_generation}")
-    return done
-
-
-def _key(manifest: WorkloadManifest) -> str:
-    return f"{manifest.tenant}/{manifest.name}"
 
 
 def _request_id(prefix: str | None, name: str) -> str:

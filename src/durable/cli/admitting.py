@@ -1,0 +1,58 @@
+"""Manifests sent one after the other, and what is said of one whose request was answered before."""
+
+from collections.abc import Mapping, Sequence
+
+from durable.activities.steps import Admitted
+from durable.authority.workloads import list_workloads
+from durable.cli.listed import phase_of_ended
+from durable.cli.output import progress
+from durable.client import Durable
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.workload import WorkloadKind, WorkloadManifest
+
+
+async def admit_all(
+    durable: Durable, manifests: Sequence[WorkloadManifest], ids: Mapping[str, str], reason: str
+) -> dict[str, Admitted]:
+    """One after the other; the first refusal stops, and says what was applied before it."""
+    done: dict[str, Admitted] = {}
+    for manifest in manifests:
+        name = key_of(manifest)
+        try:
+            admitted = await durable.apply(manifest, request_id=ids[name], reason=reason)
+            await _refuse_deleted_since(durable, manifest, admitted, ids[name])
+        except RefusedError as error:
+            before = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
+            sentence = f"{name} was refused: {error} {before}"
+            raise RefusedError(error.refusal.code, sentence[:500]) from error
+        done[name] = admitted
+        said = "Was done before:" if admitted.deleted else "Applied"
+        progress.print(f"[green]✓[/] {said} {name}, generation {admitted.answered_generation}")
+    return done
+
+
+def key_of(manifest: WorkloadManifest) -> str:
+    return f"{manifest.tenant}/{manifest.name}"
+
+
+async def _refuse_deleted_since(
+    durable: Durable, manifest: WorkloadManifest, admitted: Admitted, request_id: str
+) -> None:
+    """An answer of the past says nothing of the present; a job that was done stays done."""
+    if not (admitted.deleting or admitted.deleted):
+        return
+    if manifest.spec.kind is WorkloadKind.JOB and await _was_done(durable, manifest):
+        return
+    now = "is being deleted" if admitted.deleting else "has been deleted since"
+    raise RefusedError(
+        RefusalCode.WRONG_STATE,
+        f"Request {request_id} was answered before, with generation "
+        f"{admitted.answered_generation}, and the workload {now}. To have it again, apply it "
+        "under another --request-id.",
+    )
+
+
+async def _was_done(durable: Durable, manifest: WorkloadManifest) -> bool:
+    ended = await list_workloads(durable.databases, manifest.tenant, deleted=True)
+    mine = next((row for row in ended if row.workload == manifest.name), None)
+    return mine is not None and mine.deleted and phase_of_ended(mine) != "deleted"

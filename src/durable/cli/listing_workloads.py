@@ -1,0 +1,125 @@
+"""`durable get workloads`, `placements` and `decisions`: what is wanted, and what became of it."""
+
+from typing import Annotated
+
+import typer
+
+from durable.authority.connection import Databases
+from durable.authority.decisions import read_decisions
+from durable.authority.shares import ShareStatus, read_shares
+from durable.authority.workloads import list_workloads
+from durable.cli.authority import with_authority
+from durable.cli.holds import Hold, read_holds
+from durable.cli.listed import (
+    DecisionRow,
+    PlacementRow,
+    WorkloadListRow,
+    placement_of,
+    placement_row,
+    workload_row,
+)
+from durable.cli.listed_regions import chosen_regions
+from durable.cli.names import EXAMPLE, workload_named
+from durable.cli.options import AsJson, StateDir, load_settings
+from durable.cli.output import progress
+from durable.cli.rows import Limit, Region, Tenant, region_named, show_rows, tenant_named
+from durable.cli.words import counted
+
+
+def workloads(
+    tenant: Tenant = None,
+    every: Annotated[
+        bool, typer.Option("--all", "--ended", help="Finished jobs and deleted workloads, too.")
+    ] = False,
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every workload, and how many of its replicas are bound, ready and serving."""
+    whose = tenant_named(tenant)
+
+    async def work(databases: Databases) -> tuple[list[WorkloadListRow], int]:
+        wanted = await list_workloads(databases, whose)
+        # Read apart, so that no number of those that ended cuts off one that is wanted.
+        read = [] if as_json and not every else await list_workloads(databases, whose, deleted=True)
+        ended = [one for one in read if one.deleted]
+        shares = [
+            share
+            for region in await chosen_regions(databases, None)
+            for share in await read_shares(databases, region, whose)
+        ]
+        shown = [*wanted, *ended] if every else wanted
+        return [workload_row(one, shares) for one in shown], 0 if every else len(ended)
+
+    rows, hidden = with_authority(state_dir, work)
+    if rows or not hidden:
+        show_rows("workloads", rows, limit, as_json, "apply one with durable apply -f FILE")
+    if hidden:
+        said = f"{counted(hidden, 'workload')} ended: see durable get workloads --all"
+        progress.print(f"and {said}" if rows else f"Nothing is wanted now; {said}")
+
+
+def placements(
+    tenant: Tenant = None,
+    region: Region = None,
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every region's share of every workload generation, what it waits for, and who holds it."""
+    whose, where = tenant_named(tenant), region_named(region)
+    settings = load_settings(state_dir)
+
+    async def work(databases: Databases) -> list[PlacementRow]:
+        shares = [
+            share
+            for one in await chosen_regions(databases, where)
+            for share in await read_shares(databases, one, whose)
+        ]
+        reasons = {placement_of(share): _reason(share) for share in shares[:limit]}
+        holds = await read_holds(settings, reasons)
+        unasked = Hold(None, None)
+        return [placement_row(share, holds.get(placement_of(share), unasked)) for share in shares]
+
+    rows = with_authority(state_dir, work)
+    show_rows("placements", rows, limit, as_json, "apply a workload with durable apply -f FILE")
+    silent = sum(row.held is None for row in rows[:limit])
+    if silent:
+        progress.print(
+            f"Whether {counted(silent, 'placement')} may be held is not known: "
+            "no answer through Temporal; see durable status"
+        )
+
+
+def _reason(share: ShareStatus) -> str | None:
+    return None if share.request is None else share.request.pending_reason
+
+
+def decisions(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="TENANT/NAME", help=f"The workload; required, such as {EXAMPLE}."),
+    ] = None,
+    region: Region = None,
+    last: Annotated[int, typer.Option(min=1, max=1_000, help="How many per region.")] = 20,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """The newest decisions on one workload; durable explain tells each of them in full."""
+    if name is None:
+        raise typer.BadParameter(
+            f"name the workload: durable get decisions {EXAMPLE}; durable get workloads lists them",
+            param_hint="TENANT/NAME",
+        )
+    tenant, workload = workload_named(name)
+    where = region_named(region)
+
+    async def work(databases: Databases) -> list[DecisionRow]:
+        return [
+            DecisionRow.of(decision)
+            for one in await chosen_regions(databases, where)
+            for decision in await read_decisions(databases, one, tenant, workload, last=last)
+        ]
+
+    rows = with_authority(state_dir, work)
+    show_rows("decisions", rows, 10_000, as_json, "see durable get workloads for its name")
