@@ -195,6 +195,17 @@ def test_the_audit_tells_who_did_what(terminal: Terminal, manifest: Callable[[st
     assert [event["chain"] for event in regional] == ["us-east"]
     assert terminal.run("audit", "log") == 0
     assert "add region" in terminal.stdout
+    assert terminal.stderr == ""
+
+
+def test_a_log_that_is_cut_says_so(terminal: Terminal, manifest: Callable[[str], str]) -> None:
+    terminal.json("fleet", "load", "-f", manifest(SMALL))
+    every = terminal.json("audit", "log")
+    assert every["older_left_out"] is False
+    cut = terminal.json("audit", "log", "--last", "2")
+    assert (cut["older_left_out"], cut["events"]) == (True, every["events"][-2:])
+    assert terminal.run("audit", "log", "--last", "2") == 0
+    assert "Older events are left out: --last shows up to 10,000" in terminal.stderr
 
 
 def test_a_chain_that_vanished_since_it_was_anchored_is_found(terminal: Terminal) -> None:

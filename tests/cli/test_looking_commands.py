@@ -64,7 +64,7 @@ def test_one_slot_and_one_attempt_are_told_alone(seen: Terminal) -> None:
 
 
 def test_what_was_never_decided_is_said_to_be_so(seen: Terminal) -> None:
-    assert "generations 1 to 1" in seen.refused("explain", "shop/seen", "--generation", "7")
+    assert "generation 1 alone, not 7" in seen.refused("explain", "shop/seen", "--generation", "7")
     assert "slot 99" in seen.refused("explain", "shop/seen", "--slot", "99")
     seen.wrong("explain", "shop/seen", "--slot", "-1")
     seen.wrong("explain", "shop/seen", "--generation", "0")
@@ -82,6 +82,9 @@ def test_every_kind_is_listed_and_filtered(seen: Terminal) -> None:
     assert all(node["live"] for node in nodes["nodes"])
     [tenant] = seen.json("get", "tenants")["tenants"]
     assert tenant["tenant"] == "shop"
+    assert tenant["hard"] == {"cpu_millis": 90_000, "memory_mib": 400 * 1024, "gpus": 0}
+    assert nodes["nodes"][0]["capacity"]["memory_mib"] in (8 * 1024, 32 * 1024)
+    assert regions[0]["capacity"]["cpu_millis"] == 48_000
     placements = seen.json("get", "placements", "--region", "north", "--tenant", "shop")
     mine = [
         p for p in placements["placements"] if p["placement"].startswith("placement/shop/seen/")

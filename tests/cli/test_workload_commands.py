@@ -21,7 +21,7 @@ def everything(at_plane: Terminal) -> Any:
     return (
         at_plane.json("get", "regions"),
         at_plane.json("audit", "head"),
-        at_plane.json("get", "workloads", "--ended"),
+        at_plane.json("get", "workloads", "--all"),
     )
 
 
@@ -124,6 +124,19 @@ def test_a_request_id_counts_once(at_plane: Terminal, write: Write) -> None:
     assert "--request-id" in at_plane.wrong("apply", "-f", path, "--request-id", "no spaces")
 
 
+def test_an_answer_of_the_past_is_not_taken_for_the_present(
+    at_plane: Terminal, write: Write
+) -> None:
+    path = write(service("past", 1))
+    at_plane.json("apply", "-f", path, "--request-id", "deploy-8")
+    at_plane.json("delete", "shop/past")
+    said = at_plane.refused("apply", "-f", path, "--request-id", "deploy-8")
+    assert "was answered before, with generation 1, and the workload has been deleted since" in said
+    assert "Applied shop/past" not in said
+    [again] = at_plane.json("apply", "-f", path, "--request-id", "deploy-9")["workloads"]
+    assert (again["generation"], again["phase"]) == (2, "serving")
+
+
 def test_a_workload_is_scaled_and_deleted(at_plane: Terminal, write: Write) -> None:
     at_plane.json("apply", "-f", write(service("sized", 1)))
     scaled = at_plane.json("scale", "shop/sized", "3")
@@ -132,16 +145,30 @@ def test_a_workload_is_scaled_and_deleted(at_plane: Terminal, write: Write) -> N
     assert at_plane.json("delete", "shop/sized") == {"workload": "shop/sized", "gone": True}
     rows = at_plane.json("get", "workloads", "--tenant", "shop")["workloads"]
     assert "shop/sized" not in [row["workload"] for row in rows]
-    ended = at_plane.json("get", "workloads", "--ended")["workloads"]
-    assert "shop/sized" in [row["workload"] for row in ended]
+    every = at_plane.json("get", "workloads", "--all")["workloads"]
+    [gone] = [row for row in every if row["workload"] == "shop/sized"]
+    assert (gone["phase"], gone["completed"]) == ("deleted", None)
     assert "shop/sized" in at_plane.refused("delete", "shop/sized")
 
 
 def test_a_job_is_followed_until_it_is_complete(at_plane: Terminal, write: Write) -> None:
     job = service("batch", 2, more="  kind: job\n")
-    [row] = at_plane.json("apply", "-f", write(job))["workloads"]
+    path, asked = write(job), ("--request-id", "night-1")
+    [row] = at_plane.json("apply", "-f", path, *asked)["workloads"]
     assert row["phase"] == "complete"
     assert row["status"]["completed"] == 2
+
+    # What was done under this request id stays done, and can be seen.
+    [again] = at_plane.json("apply", "-f", path, *asked)["workloads"]
+    assert again["phase"] == "ended"
+    assert "Was done before: shop/batch" in at_plane.stderr
+    listed = at_plane.json("get", "workloads", "--all")["workloads"]
+    [mine] = [one for one in listed if one["workload"] == "shop/batch"]
+    assert (mine["phase"], mine["completed"], mine["wanted"]) == ("complete", 2, 2)
+    assert mine["ended_at"]
+    assert at_plane.run("get", "workloads") == 0
+    assert "shop/batch" not in at_plane.stdout
+    assert "ended: see durable get workloads --all" in at_plane.stderr
 
 
 @pytest.mark.parametrize("name", ["web", "shop/", "/web", "shop/web/1", "Shop/web", "shop/we b"])
@@ -162,6 +189,27 @@ def test_unknown_names_and_impossible_numbers_change_nothing(at_plane: Terminal)
     assert everything(at_plane) == before
 
 
+def one_slot_is_told_for_itself(at_plane: Terminal, told: Any) -> None:
+    """Of a share of which part waits, a slot that is placed waits for nothing."""
+    share = next(one for one in told["regions"] if one["queue"]["waiting"] and one["bindings"])
+    placed = share["bindings"][0]["slot"]
+    waits = next(slot for slot in share["slots"] if slot not in _bound(share))
+    [is_placed] = at_plane.json("explain", "shop/waits", "--slot", str(placed))["regions"]
+    assert (is_placed["queue"]["waiting"], is_placed["queue"]["state"]) == (0, "placed")
+    assert is_placed["condition"].endswith(" of 1")
+    assert "waiting" not in is_placed["condition"]
+    [is_waiting] = at_plane.json("explain", "shop/waits", "--slot", str(waits))["regions"]
+    assert is_waiting["condition"] == "1 waiting of 1"
+    assert is_waiting["queue"]["pending_reason"]
+    assert at_plane.run("explain", "shop/waits", "--slot", str(placed)) == 0
+    assert "taken for 1 slot," in at_plane.stdout
+    assert "Waits" not in at_plane.stdout
+
+
+def _bound(share: Any) -> set[int]:
+    return {one["slot"] for one in share["bindings"]}
+
+
 def test_who_waits_is_in_the_queue_with_a_reason(at_plane: Terminal, write: Write) -> None:
     # Every region has a node that could hold one, but not so many of them.
     path = write(service("waits", 20, cpu="4"))
@@ -173,8 +221,24 @@ def test_who_waits_is_in_the_queue_with_a_reason(at_plane: Terminal, write: Writ
     assert at_plane.run("queue", "--region", "north") == 0
     told = at_plane.json("explain", "shop/waits")
     assert any(region["queue"]["pending_reason"] for region in told["regions"])
+    one_slot_is_told_for_itself(at_plane, told)
     at_plane.json("delete", "shop/waits")
     assert "there is no region" in at_plane.refused("queue", "--region", "west").lower()
+
+
+def holds_are_seen(at_plane: Terminal) -> None:
+    """Although nothing waits, so that no queue tells of them."""
+    listed = at_plane.json("get", "placements", "--tenant", "shop")["placements"]
+    held = {row["placement"] for row in listed if row["held"]}
+    assert held == {"placement/shop/held/g1/north", "placement/shop/held/g1/south"}
+    by = {row["held_by"].split(":", 2)[2] for row in listed if row["held"]}
+    assert by == {" INC-1"}
+    assert at_plane.run("get", "placements") == 0
+    assert "Held by" in at_plane.stdout
+    told = at_plane.json("explain", "shop/held")["regions"]
+    assert [region["held"] for region in told] == [True, True]
+    assert at_plane.run("explain", "shop/held") == 0
+    assert "INC-1: nothing new is placed until somebody resumes it" in at_plane.stdout
 
 
 def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Write) -> None:
@@ -184,6 +248,7 @@ def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Wri
         "placement/shop/held/g1/north",
         "placement/shop/held/g1/south",
     ]
+    holds_are_seen(at_plane)
     one = held[0]["placement"]
     assert at_plane.run("send", one, "resume", "--reason", "INC-1") == 0
     assert f"{one}: " in at_plane.stdout

@@ -1,0 +1,61 @@
+"""Every subcommand is listed as it describes itself, and costs only what it needs."""
+
+import subprocess
+import sys
+
+import pytest
+
+from durable.cli.commands import SUBCOMMANDS, app_for
+
+from .terminal import Terminal
+
+HEAVY = ("temporalio", "sqlalchemy", "psycopg", "numpy", "alembic", "pydantic")
+LOADED = f"import sys; print([name for name in {HEAVY} if name in sys.modules])"
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_the_list_says_what_the_subcommand_says_of_itself(name: str) -> None:
+    app = app_for([name])
+    functions = {one.name: one.callback for one in app.registered_commands if one.name == name}
+    groups = {one.name: one.typer_instance for one in app.registered_groups}
+    if name in groups:
+        group = groups[name]
+        assert group is not None
+        said = group.info.help
+    else:
+        said = functions[name].__doc__
+    assert said == SUBCOMMANDS[name].sentence
+
+
+def test_an_option_before_it_does_not_hide_the_subcommand(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DURABLE_DEBUG", "")
+    terminal = Terminal(capsys)
+    assert terminal.run("--debug", "status", "--help") == 0
+    assert "--state-dir" in terminal.stdout
+
+
+def test_a_misspelt_subcommand_is_told_with_the_right_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = Terminal(capsys).wrong("aply")
+    assert "apply" in said
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_who_asks_for_little_waits_for_little(option: str) -> None:
+    command = f"from durable.cli.main import execute; execute(['{option}']); {LOADED}"
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", ["explain", "get", "queue", "logs", "audit", "promises", "agent"])
+def test_who_asks_the_authority_alone_does_not_load_temporal(name: str) -> None:
+    command = f"from durable.cli.commands import app_for; app_for(['{name}']); {LOADED}"
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert "temporalio" not in done.stdout

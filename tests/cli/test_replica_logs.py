@@ -1,0 +1,95 @@
+"""`durable logs` shows what attempts left on this machine, also when nothing runs any more."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from durable.agent.replica_directory import ReplicaDirectory
+from durable.authority.assignments import Assignment
+from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+
+from .terminal import Terminal
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DURABLE_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("DURABLE_DATABASE_URL", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def terminal(capsys: pytest.CaptureFixture[str], state: Path) -> Terminal:
+    return Terminal(capsys)
+
+
+def left_behind(
+    state: Path, attempt: int, *, node: str = "n1", slot: int = 0, name: str = "web"
+) -> ReplicaDirectory:
+    """What an attempt leaves that wrote to both streams and failed."""
+    token = 10 * slot + attempt
+    directory = ReplicaDirectory(state / "agents" / node / f"north-{token}")
+    assignment = Assignment(
+        region=RegionId("north"),
+        token=token,
+        node=NodeId(node),
+        tenant=TenantId("shop"),
+        workload=WorkloadName(name),
+        generation=1,
+        slot=slot,
+        attempt=attempt,
+        devices=(),
+        spec=None,
+    )
+    assert directory.claim(assignment, None)
+    directory.stdout.write_text(f"out {attempt}\n")
+    directory.stderr.write_text(f"err {attempt}")
+    (directory.path / "exit").write_text("3")
+    os.utime(directory.path / "assignment.json", (attempt, attempt))
+    return directory
+
+
+def test_the_newest_attempt_is_shown_with_both_streams(state: Path, terminal: Terminal) -> None:
+    for attempt, node in ((2, "n2"), (1, "n1")):
+        left_behind(state, attempt, node=node)
+    left_behind(state, 3, slot=1)
+    left_behind(state, 4, name="other", node="n3")
+    assert terminal.run("logs", "shop/web", "0") == 0
+    assert terminal.stdout == "==> stdout <==\nout 2\n==> stderr <==\nerr 2"
+    assert "attempt 2, on n2 in north: ended with exit code 3" in terminal.stderr
+
+
+def test_one_stream_is_shown_as_it_was_written(state: Path, terminal: Terminal) -> None:
+    left_behind(state, 1)
+    assert terminal.run("logs", "shop/web", "0", "--stderr") == 0
+    assert terminal.stdout == "err 1"
+    assert terminal.run("logs", "shop/web", "0", "--stdout") == 0
+    assert terminal.stdout == "out 1\n"
+
+
+def test_an_older_attempt_is_shown_by_its_number(state: Path, terminal: Terminal) -> None:
+    left_behind(state, 1)
+    left_behind(state, 2)
+    told = terminal.json("logs", "shop/web", "0", "--attempt", "1")
+    assert (told["attempt"], told["node"], told["exit_code"]) == (1, "n1", 3)
+    assert {name: log["text"] for name, log in told["logs"].items()} == {
+        "stdout": "out 1\n",
+        "stderr": "err 1",
+    }
+    assert "the attempts with logs here: 1, 2" in terminal.refused(
+        "logs", "shop/web", "0", "--attempt", "9"
+    )
+
+
+def test_what_wrote_nothing_is_said_to_have_written_nothing(
+    state: Path, terminal: Terminal
+) -> None:
+    directory = left_behind(state, 1)
+    directory.stdout.unlink()
+    assert terminal.run("logs", "shop/web", "0") == 0
+    assert terminal.stdout == "==> stdout <== (nothing)\n==> stderr <==\nerr 1"
+
+
+def test_without_files_the_authority_is_asked(terminal: Terminal) -> None:
+    assert "durable up" in terminal.refused("logs", "shop/web", "0")
