@@ -10,7 +10,6 @@ from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from durable.activities.placement import PlacementActivities
 from durable.activities.workload import WorkloadActivities
@@ -23,6 +22,7 @@ from durable.duties.statistics import StatisticsKeeper
 from durable.duties.status import StatusController
 from durable.duties.wakeups import WakeupController
 from durable.model.ids import RegionId
+from durable.sandbox import sandbox
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.workflows.placement import Placement
 from durable.workflows.workload import Workload
@@ -36,16 +36,6 @@ CACHED_WORKFLOWS = 2_000
 REGIONS_EVERY_SECONDS = 1.0
 READY_SECONDS = 60.0
 DUTY_AGAIN_SECONDS = 1.0
-
-
-def sandbox() -> SandboxedWorkflowRunner:
-    """The sandbox is on: it refuses clocks, randomness and I/O in workflows.
-
-    All modules pass through, because importing them anew for each workflow costs more than the
-    workflow.
-    """
-    everything = SandboxRestrictions.default.with_passthrough_all_modules()
-    return SandboxedWorkflowRunner(restrictions=everything)
 
 
 def _worker(

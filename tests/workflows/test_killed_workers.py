@@ -23,8 +23,6 @@ ADMISSION = (
 CLAIMING = (
     Failpoint.AFTER_DECISION,
     Failpoint.AFTER_RESERVE,
-    Failpoint.BEFORE_BIND,
-    Failpoint.AFTER_BIND,
     Failpoint.AFTER_RELEASE,
 )
 STARTING = (

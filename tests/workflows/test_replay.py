@@ -14,8 +14,8 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from durable.payloads import data_converter
+from durable.sandbox import sandbox
 from durable.signals.messages import Evict, Hold, Resume
-from durable.worker import sandbox
 from durable.workflows.placement import Placement
 from durable.workflows.workload import Workload
 from tests.workflows.plane import Plane, manifest, small_fleet, until

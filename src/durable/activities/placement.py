@@ -1,10 +1,11 @@
-"""The steps of a placement: decide and reserve, bind, start, evict, release, expire.
+"""The steps of a placement: decide and reserve, bind and start, evict, release, expire.
 
 Each is idempotent by its business key, so any of them may be sent again after a crash, a timeout
 or a replay. The decision is recorded before its intents are sent: whoever runs the step again finds
 the decision and sends the same intents, whatever the cache says by then.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,25 +82,31 @@ class PlacementActivities:
         return await self._reserving.run(step)
 
     @activity.defn
-    async def bind(self, step: ClaimsStep) -> Stepped:
-        reach(Failpoint.BEFORE_BIND)
-        stepped = await self._step(step, lambda of: Bind(**of))
-        reach(Failpoint.AFTER_BIND)
-        return stepped
-
-    @activity.defn
     async def start(self, step: StartStep) -> Started:
-        """Starts what is bound; what comes up within a moment is told at once, not by a signal."""
+        """Binds and starts in one commit; what comes up within a moment is told at once."""
         if step.progress is not None:
             await self.enqueue(step.progress)
         reach(Failpoint.BEFORE_START)
-        stepped = await self._step(step, lambda of: Start(**of))
+        to_bind = [claim for claim in step.claims if claim.slot in set(step.to_bind)]
+        bound, started = await asyncio.gather(
+            self._step(step, to_bind, lambda of: Bind(**of)),
+            self._step(step, step.claims, lambda of: Start(**of)),
+        )
         reach(Failpoint.AFTER_START)
-        seen = await self._come_up(step, stepped) if stepped.taken else None
-        return Started(**dict(stepped), seen=seen)
+        # What was not bound could not be started either, and that is no news.
+        unbound = {refused.slot for refused in bound.refused}
+        return Started(
+            taken=started.taken,
+            bound=bound.taken,
+            refused=(*bound.refused, *(no for no in started.refused if no.slot not in unbound)),
+            version=max(bound.version, started.version),
+            seen=await self._come_up(step, started),
+        )
 
-    async def _come_up(self, step: StartStep, stepped: Stepped) -> Seen | None:
-        share, taken = step.share, set(stepped.taken)
+    async def _come_up(self, step: StartStep, started: Stepped) -> Seen | None:
+        share, taken = step.share, set(started.taken)
+        if not taken:
+            return None
         found = await self._regional.watch.come_through(
             (str(share.tenant), str(share.workload), share.generation),
             (claim.token for claim in step.claims if claim.slot in taken),
@@ -111,19 +118,19 @@ class PlacementActivities:
     @activity.defn
     async def evict(self, step: ClaimsStep) -> Stepped:
         """Asks the nodes to stop; the claims stand until a release shows that they have."""
-        stepped = await self._step(step, lambda of: Evict(**of))
+        stepped = await self._step(step, step.claims, lambda of: Evict(**of))
         reach(Failpoint.AFTER_EVICT)
         return stepped
 
     @activity.defn
     async def release(self, step: ClaimsStep) -> Stepped:
-        stepped = await self._step(step, lambda of: Release(**of, cause=step.cause))
+        stepped = await self._step(step, step.claims, lambda of: Release(**of, cause=step.cause))
         reach(Failpoint.AFTER_RELEASE)
         return stepped
 
     @activity.defn
     async def expire(self, step: ClaimsStep) -> Stepped:
-        return await self._step(step, lambda of: Expire(**of))
+        return await self._step(step, step.claims, lambda of: Expire(**of))
 
     @activity.defn
     async def survey(self, share: Share) -> list[Standing]:
@@ -154,15 +161,16 @@ class PlacementActivities:
         await audit_messages(self._regional.databases, self._regional.region, rejected)
 
     async def _step(
-        self, step: ClaimsStep, intent: Callable[[dict[str, Any]], AnyIntent]
+        self,
+        step: ClaimsStep,
+        claims: Sequence[Claim],
+        intent: Callable[[dict[str, Any]], AnyIntent],
     ) -> Stepped:
-        outcomes = await self._regional.commit(
-            [intent(self._of(step, claim)) for claim in step.claims]
-        )
+        outcomes = await self._regional.commit([intent(self._of(step, claim)) for claim in claims])
         taken: list[int] = []
         version = 0
         refused: list[StepRefusal] = []
-        for claim, outcome in zip(step.claims, outcomes, strict=True):
+        for claim, outcome in zip(claims, outcomes, strict=True):
             if isinstance(outcome, Granted):
                 taken.append(claim.slot)
                 version = max(version, outcome.version)
@@ -192,6 +200,6 @@ class PlacementActivities:
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
-            self.enqueue, self.reserve, self.bind, self.start, self.evict, self.release,
+            self.enqueue, self.reserve, self.start, self.evict, self.release,
             self.expire, self.survey, self.record_rejected,
         )  # fmt: skip

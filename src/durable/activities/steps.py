@@ -112,8 +112,13 @@ class ClaimsStep(Value):
 
 
 class StartStep(ClaimsStep):
-    """What to start, and the queue's row if it has to be written first: agents read there what."""
+    """What to bind and start, and the queue's row if it has to be written first.
 
+    Agents read there what to run.
+    """
+
+    # Those that are reserved and not bound yet.
+    to_bind: tuple[Slot, ...] = ()
     progress: Progress | None = None
     # Bindings in these states are still coming up.
     passing: tuple[BindingState, ...] = ()
@@ -134,8 +139,9 @@ class Stepped(Value):
 
 
 class Started(Stepped):
-    """Also what was seen of them, when they came up at once."""
+    """Also what was bound, and what was seen of it when it came up at once."""
 
+    bound: tuple[Slot, ...] = ()
     seen: Seen | None = None
 
 
@@ -185,17 +191,28 @@ class Admitted(Value):
     deleted: bool = False
 
 
-class SettleStep(Value):
-    tenant: TenantId
-    workload: WorkloadName
-    share: Mapping[RegionId, tuple[Slot, ...]]
-    transfer: str
+class Opening(Value):
+    """What a region's placement is told; one that does not run yet is started."""
 
-
-class OpenStep(Value):
     share: Share
     wanted: Resize
+
+
+class DivideStep(Value):
+    tenant: TenantId
+    workload: WorkloadName
+    # None when every region has its slots already.
+    share: Mapping[RegionId, tuple[Slot, ...]] | None
+    transfer: str
+    openings: tuple[Opening, ...]
     task_timeout: timedelta
+
+
+class Divided(Value):
+    """What has to wait for an old claim to end, or why the slots could not be settled at all."""
+
+    waits: tuple[str, ...] = ()
+    unreachable: str | None = None
 
 
 class ReleasePlacement(Value):

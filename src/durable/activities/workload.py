@@ -25,16 +25,17 @@ from durable.activities.steps import (
     AdmitStep,
     Admitted,
     DeleteStep,
+    Divided,
+    DivideStep,
     Finish,
-    OpenStep,
     Recalled,
     Rejected,
     ReleasePlacement,
-    SettleStep,
     Share,
     WorkloadKey,
 )
 from durable.authority import audit
+from durable.authority.errors import AuthorityError
 from durable.authority.global_side import GlobalSide
 from durable.authority.regions import list_regions
 from durable.authority.settling import settle_slots
@@ -145,25 +146,30 @@ class WorkloadActivities:
         return outcome
 
     @activity.defn
-    async def settle(self, step: SettleStep) -> list[str]:
-        """Gives each region its slots; answers what has to wait for something to be released."""
-        waits = await settle_slots(
-            self._side.slots,
-            step.tenant,
-            step.workload,
-            step.share,
-            transfer=step.transfer,
-            actor=ACTOR,
-        )
-        reach(Failpoint.AFTER_ASSIGN_SLOTS)
-        return waits
+    async def divide(self, step: DivideStep) -> Divided:
+        """Gives each region its slots, and tells its placement, which is started if need be.
 
-    @activity.defn
-    async def open(self, step: OpenStep) -> bool:
-        """Starts the placement if there is none, and tells it its share either way."""
-        opened = await self._tell(step.share, step.wanted, step.task_timeout, "resize", step.wanted)
+        A region that cannot be reached does not keep the others from hearing of theirs.
+        """
+        divided = Divided()
+        if step.share is not None:
+            try:
+                waits = await settle_slots(
+                    self._side.slots,
+                    step.tenant,
+                    step.workload,
+                    step.share,
+                    transfer=step.transfer,
+                    actor=ACTOR,
+                )
+                divided = Divided(waits=tuple(waits))
+            except AuthorityError as error:
+                divided = Divided(unreachable=str(error)[:500])
+        reach(Failpoint.AFTER_ASSIGN_SLOTS)
+        for one in step.openings:
+            await self._tell(one.share, one.wanted, step.task_timeout, "resize", one.wanted)
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
-        return opened
+        return divided
 
     @activity.defn
     async def release(self, step: ReleasePlacement) -> bool:
@@ -233,7 +239,7 @@ class WorkloadActivities:
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
-            self.admit, self.recall, self.settle, self.open, self.release, self.request_delete,
+            self.admit, self.recall, self.divide, self.release, self.request_delete,
             self.finish, self.record_rejected_globally,
         )  # fmt: skip
 

@@ -198,9 +198,8 @@ class Placement(PlacementMessages):
             return
         await self._reserve()
         reserved = [slot for slot in self._board.in_phase(Phase.RESERVED) if not slot.lapsed]
-        await self._take(PlacementActivities.bind, reserved, "bind", self._board.bound)
         bound = [slot for slot in self._board.in_phase(Phase.BOUND) if slot.leave is None]
-        await self._start(bound)
+        await self._start(reserved, bound)
 
     async def _reserve(self) -> None:
         state, now = self._state, workflow.now()
@@ -230,23 +229,26 @@ class Placement(PlacementMessages):
             None if reserved.pending is None else now + _seconds(reserved.retry_after_seconds)
         )
 
-    async def _start(self, bound: Sequence[SlotState]) -> None:
-        """Asks the nodes to start what is bound; often it serves before the answer comes."""
-        state = self._state
-        if not bound:
+    async def _start(self, reserved: Sequence[SlotState], bound: Sequence[SlotState]) -> None:
+        """Binds what is reserved and starts it; often it serves before the answer comes."""
+        state, slots = self._state, [*reserved, *bound]
+        if not slots:
             return
         progress = state.progress(workflow.now())
         step = StartStep(
             share=state.share,
-            claims=tuple(slot.claim for slot in bound),
-            why=_why("start", bound),
+            claims=tuple(slot.claim for slot in slots),
+            why=_why("start", slots),
+            to_bind=tuple(slot.slot for slot in reserved),
             progress=None if progress == state.told else progress,
             passing=_COMING_UP[state.spec.kind],
         )
-        answer = await self._step(PlacementActivities.start, step, _slots("start", bound))
+        answer = await self._step(PlacementActivities.start, step, _slots("start", slots))
         if answer is _UNREACHABLE:
             return
         state.told = progress
+        for number in answer.bound:
+            self._board.bound(number, answer.version, workflow.now())
         self._believe(answer, "start", self._started)
         if answer.seen is not None:
             state.look_again |= self._board.see(answer.seen, workflow.now(), state.spec)
@@ -315,7 +317,7 @@ class Placement(PlacementMessages):
         elif code is RefusalCode.STILL_RUNNING:
             # Its node is back, or was never gone: wait for what it reports.
             slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
-        elif verb == "bind" or code is RefusalCode.STOP_REQUESTED:
+        elif slot.phase is Phase.RESERVED or code is RefusalCode.STOP_REQUESTED:
             slot.leave = Leave.AGAIN
         elif code is RefusalCode.LEASE_STANDS:
             slot.lapsed, slot.lease_expires_at = False, now + timeouts.LOOK_AGAIN

@@ -18,11 +18,11 @@ with workflow.unsafe.imports_passed_through():
         AdmitStep,
         Admitted,
         DeleteStep,
+        DivideStep,
         Finish,
-        OpenStep,
+        Opening,
         Recalled,
         ReleasePlacement,
-        SettleStep,
         Share,
         WorkloadKey,
     )
@@ -70,8 +70,7 @@ class Workload:
             await self._read_messages()
             await audit_rejected(self._state.messages, WorkloadActivities.record_rejected_globally)
             await self._release_old()
-            await self._settle()
-            await self._open()
+            await self._divide()
             self._tell()
             if await self._has_ended():
                 return self._status()
@@ -316,51 +315,57 @@ class Workload:
         assert self._state.spec is not None
         return Resize(slots=slots, spec=self._state.spec, revision=self._state.revision)
 
-    async def _settle(self) -> None:
-        """Gives every region the slots it shall have, as far as old claims allow it."""
-        state = self._state
-        if state.is_settled:
+    async def _divide(self) -> None:
+        """Gives every region the slots it shall have, as far as old claims allow, and tells it."""
+        state, revision = self._state, self._state.revision
+        untold = self._untold()
+        if state.is_settled and not untold:
             return
-        revision = state.revision
-        step = SettleStep(
+        step = DivideStep(
             tenant=self._tenant,
             workload=self._workload,
-            share=state.share,
+            share=None if state.is_settled else state.share,
             transfer=f"{workflow.info().workflow_id}/r{revision}",
+            openings=tuple(
+                Opening(
+                    share=self._share(state.generation, placement.region),
+                    wanted=self._wanted(state.share.get(placement.region, ())),
+                )
+                for placement in untold
+            ),
+            task_timeout=timeouts.WORKFLOW_TASK,
         )
-        waits = await self._try(WorkloadActivities.settle, step, "settle the slots")
-        if waits is _UNREACHABLE:
+        divided = await self._try(WorkloadActivities.divide, step, "give regions their slots")
+        if divided is _UNREACHABLE:
             return
-        # Each says what stands in the way and what to do; its placement is doing it already.
-        state.waits = [f"{wait.partition(';')[0]}; it is being stopped." for wait in waits[:20]]
-        state.tries = state.tries + 1 if waits else 0
-        state.settled_revision = revision
+        for placement in untold:
+            placement.revision = revision
+        if divided.unreachable is not None:
+            self._could_not("give regions their slots", divided.unreachable)
+        elif step.share is not None:
+            # Each says what stands in the way and what to do; its placement is doing it already.
+            state.waits = [
+                f"{wait.partition(';')[0]}; it is being stopped." for wait in divided.waits[:20]
+            ]
+            state.tries = state.tries + 1 if divided.waits else 0
+            state.settled_revision = revision
 
-    async def _open(self) -> None:
-        """Tells each region its share, and starts the placements that do not run yet."""
+    def _untold(self) -> list[OpenPlacement]:
+        """The placements of this generation that have not heard of their present share."""
         state = self._state
         if state.deleting is not None or state.done or state.spec is None:
-            return
-        ours = {placement.region: placement for placement in state.present}
-        for region in {**state.share, **dict.fromkeys(ours, ())}:
-            placement = ours.get(region)
-            if placement is not None and (
-                placement.revision == state.revision or placement.ended is not None
-            ):
-                continue
-            if placement is None:
-                placement = OpenPlacement(state.generation, region)
-                state.placements.append(placement)
-            revision = state.revision
-            wanted = self._wanted(state.share.get(region, ()))
-            step = OpenStep(
-                share=self._share(state.generation, region),
-                wanted=wanted,
-                task_timeout=timeouts.WORKFLOW_TASK,
-            )
-            opened = await self._try(WorkloadActivities.open, step, f"open {region}")
-            if opened is not _UNREACHABLE:
-                placement.revision = revision
+            return []
+        present = {placement.region for placement in state.present}
+        state.placements += [
+            OpenPlacement(state.generation, region)
+            for region in state.share
+            if region not in present
+        ]
+        return [
+            placement
+            for placement in state.present
+            if placement.revision != state.revision and placement.ended is None
+        ]
 
     async def _has_ended(self) -> bool:
         """Whether everything is released: deleted, or a job that is done."""
@@ -428,9 +433,12 @@ class Workload:
         try:
             return await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
-            self._state.waits = [f"To {summary} was not possible: {said_by(error)}"[:500]]
-            self._state.tries += 1
+            self._could_not(summary, said_by(error))
             return _UNREACHABLE
+
+    def _could_not(self, what: str, why: str) -> None:
+        self._state.waits = [f"To {what} was not possible: {why}"[:500]]
+        self._state.tries += 1
 
     async def _rest(self) -> None:
         wait, reason = self._next_look()
