@@ -223,7 +223,8 @@ def test_a_broken_promise_is_shown_and_ends_in_one(
     assert terminal.run("promises") == 1
     assert "S2: a node's use is the sum of its claims" in terminal.stdout
     assert terminal.run("promises", "--json") == 1
-    assert json.loads(terminal.stdout)["holds"] is False
+    told = json.loads(terminal.stdout)
+    assert (told["holds"], told["error"]["code"]) == (False, "broken_promise")
 
 
 def test_a_database_by_another_name_still_serves_the_global_side(

@@ -1,5 +1,6 @@
 """`durable up`, `down` and `status` as people and scripts run them."""
 
+import json
 import os
 import shutil
 import signal
@@ -38,6 +39,14 @@ class Done:
     code: int
     stdout: str
     stderr: str
+
+
+def shown_in(done: Done) -> StackStatus:
+    """The status in the object that was printed; what is wrong stands beside it."""
+    told = json.loads(done.stdout)
+    error = told.pop("error", None)
+    assert (error is None) == (done.code == 0)
+    return StackStatus.model_validate(told)
 
 
 class Durable:
@@ -87,7 +96,7 @@ class Durable:
         )
 
     def status(self) -> StackStatus:
-        return StackStatus.model_validate_json(self("status", "--json").stdout)
+        return shown_in(self("status", "--json"))
 
 
 @pytest.fixture
@@ -124,7 +133,7 @@ def nothing_left(durable: Durable) -> bool:
 
 def test_a_life_from_up_to_down(durable: Durable) -> None:
     up = durable.elsewhere("up", "--detach", "--json")
-    started = StackStatus.model_validate_json(up.stdout)
+    started = shown_in(up)
     assert up.code == 0
     assert [line[2:18] for line in up.stderr.splitlines()] == [
         "Start PostgreSQL",
@@ -137,7 +146,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
     status = durable.elsewhere("status", "--json")
     assert status.code == 0
     assert status.stderr == ""
-    found = StackStatus.model_validate_json(status.stdout)
+    found = shown_in(status)
     assert found == started
     assert found.healthy
     assert [part.name for part in found.parts] == ["postgres", "temporal", *OURS]
@@ -163,7 +172,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
 
     after = durable("status", "--json")
     assert after.code == 1
-    assert not StackStatus.model_validate_json(after.stdout).running
+    assert not shown_in(after).running
 
 
 def test_up_in_the_foreground_stops_everything_on_interrupt(durable: Durable) -> None:

@@ -13,7 +13,7 @@ from durable.authority.audit import ChainHead, ChainReport, verify_all
 from durable.authority.inspection import read_events
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
-from durable.cli.output import print_json, progress, results
+from durable.cli.output import error_object, print_json, progress, results
 
 app = typer.Typer(no_args_is_help=True, help="The hash-chained record of who changed what.")
 
@@ -38,7 +38,9 @@ def verify(anchor: Anchors = None, state_dir: StateDir = None, as_json: AsJson =
     reports = _verified(state_dir, anchors)
     broken = [report for report in reports if report.broken_at is not None]
     if as_json:
-        print_json({"holds": not broken, "chains": [_as_json(report) for report in reports]})
+        told = {"holds": not broken, "chains": [_as_json(report) for report in reports]}
+        first = broken[0].sentence if broken else None
+        print_json({**told, **error_object("broken_chain", first)})
     else:
         _print_reports(reports)
     if broken:

@@ -80,7 +80,7 @@ def _show(
     # The most important one, as what people ask about first.
     first = max(manifests, key=lambda one: one.spec.priority)
     why = with_authority(place, lambda databases: explain(databases, first.tenant, first.name))
-    failure = failure_of(applied)
+    failure = "Not every promise holds: see durable promises." if broken else failure_of(applied)
     if as_json:
         print_json(
             {
@@ -97,13 +97,9 @@ def _show(
         results.print(f"Why {first.tenant}/{first.name} is where it is, in its first region:\n")
         print_explanation(why.model_copy(update={"regions": why.regions[:1]}))
         results.print(
-            "\nEvery promise of the authority holds."
-            if not broken
-            else "\n[red]Not every promise holds: see durable promises.[/]"
+            "\nEvery promise of the authority holds." if not broken else f"\n[red]{failure}[/]"
         )
         _print_next(place, applied)
-    if broken:
-        raise typer.Exit(1)
     if failure is not None:
         fail(failure)
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from durable.authority.connection import Databases
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
-from durable.cli.output import print_json, progress, results
+from durable.cli.output import error_object, print_json, progress, results
 from durable.cli.workload_files import Files, load_workloads
 from durable.model.refusal import RefusedError
 from durable.planning import Action, Plan, Planner, RegionPlan
@@ -35,7 +35,8 @@ def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> No
     plans, refusals = with_authority(state_dir, work)
     if as_json:
         shown = [one.model_dump(mode="json") for one in plans]
-        print_json({"plans": shown, "refusals": refusals})
+        first = refusals[0] if refusals else None
+        print_json({"plans": shown, "refusals": refusals, **error_object("refused", first)})
     else:
         for one in plans:
             print_plan(one)

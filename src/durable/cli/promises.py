@@ -13,7 +13,7 @@ from durable.authority.invariants import (
 )
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
-from durable.cli.output import print_json, results
+from durable.cli.output import error_object, print_json, results
 
 
 def promises(state_dir: StateDir = None, as_json: AsJson = False) -> None:
@@ -21,9 +21,9 @@ def promises(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     broken = with_authority(state_dir, violations_everywhere)
     if as_json:
         shown = [{"promise": found.promise, "row": found.row} for found in broken]
-        print_json(
-            {"holds": not broken, "promises": [*PROMISES, AUDIT_PROMISE], "violations": shown}
-        )
+        told = {"holds": not broken, "promises": [*PROMISES, AUDIT_PROMISE], "violations": shown}
+        first = f"{broken[0].promise}: {broken[0].row}" if broken else None
+        print_json({**told, **error_object("broken_promise", first)})
     else:
         _print_promises(broken)
     if broken:

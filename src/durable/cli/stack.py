@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from durable.cli.options import AsJson, StateDir, load_settings
-from durable.cli.output import Steps, print_json, progress, results
+from durable.cli.output import Steps, error_object, print_json, progress, results
 from durable.embedded.detached import start_detached
 from durable.embedded.events import Event
 from durable.embedded.health import PartStatus, StackStatus, stack_status
@@ -50,7 +50,8 @@ def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show each part and whether it answers; exit code 1 unless all do."""
     found = stack_status(load_settings(state_dir))
     if as_json:
-        print_json(found)
+        wrong = None if found.healthy else found.detail
+        print_json({**found.model_dump(mode="json"), **error_object("unhealthy", wrong)})
     else:
         _print_status(found)
     if not found.healthy:
