@@ -100,18 +100,27 @@ def _steps(steps: tuple[StepAccount, ...]) -> list[str]:
         if step.taken:
             taken.setdefault(step.step, []).append(step)
     lines = [
-        f"{name.capitalize()}: taken for {counted(len(done), 'slot')}, at version "
+        f"{step_words(name)}: taken for {counted(len(done), 'slot')}, at version "
         f"{max(step.version for step in done)}"
         for name, done in taken.items()
     ]
     refused = [step for step in steps if not step.taken]
     lines += [
-        f"{step.step.capitalize()} of slot {step.slot}: refused, {step.said}"
+        f"{step_words(step.step)} of slot {step.slot}: refused, {step.said}"
         for step in refused[:NODES_SHOWN]
     ]
     if len(refused) > NODES_SHOWN:
         lines.append(f"and refused {len(refused) - NODES_SHOWN} times more: see --json")
     return lines
+
+
+def step_words(step: str) -> str:
+    """`release-node_lost.2`, as the key of an intent has it, in words."""
+    name, _, again = step.partition(".")
+    verb, _, cause = name.partition("-")
+    notes = [cause.replace("_", " "), f"asked {again} times" if again else ""]
+    told = ", ".join(filter(None, notes))
+    return f"{verb.capitalize()} ({told})" if told else verb.capitalize()
 
 
 def _at(moment: datetime | None) -> str:
