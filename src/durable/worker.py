@@ -33,6 +33,8 @@ GRACEFUL_STOP = timedelta(seconds=30)
 # After a crash another worker takes over within seconds; the SDK's own default is ten.
 STICKY_TIMEOUT = timedelta(seconds=3)
 CACHED_WORKFLOWS = 2_000
+# More at once share the same time, until all of them run into their timeout and are done again.
+TASKS_AT_ONCE = 40
 REGIONS_EVERY_SECONDS = 1.0
 READY_SECONDS = 60.0
 DUTY_AGAIN_SECONDS = 1.0
@@ -53,6 +55,7 @@ def _worker(
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=GRACEFUL_STOP,
+        max_concurrent_workflow_tasks=TASKS_AT_ONCE,
         max_cached_workflows=CACHED_WORKFLOWS,
     )
 

@@ -196,6 +196,8 @@ class Opening(Value):
 
     share: Share
     wanted: Resize
+    # Nobody has started it yet, so that it need not be told beside being started.
+    is_first: bool = False
 
 
 class DivideStep(Value):

@@ -28,6 +28,7 @@ from durable.activities.steps import (
     Divided,
     DivideStep,
     Finish,
+    Opening,
     Recalled,
     Rejected,
     ReleasePlacement,
@@ -167,7 +168,8 @@ class WorkloadActivities:
                 divided = Divided(unreachable=str(error)[:500])
         reach(Failpoint.AFTER_ASSIGN_SLOTS)
         for one in step.openings:
-            await self._tell(one.share, one.wanted, step.task_timeout, "resize", one.wanted)
+            if not (one.is_first and await self._start(one, step.task_timeout)):
+                await self._tell(one.share, one.wanted, step.task_timeout, "resize", one.wanted)
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
         return divided
 
@@ -176,6 +178,18 @@ class WorkloadActivities:
         """Asks a placement to stop everything; false when it has come to its end."""
         message = Release(actor=ACTOR, reason=step.reason[:500], request_id=step.request)
         return await self._tell(step.share, step.wanted, step.task_timeout, "release", message)
+
+    async def _start(self, opening: Opening, task_timeout: timedelta) -> bool:
+        """Starts a placement; false when there is one, which has to be told then."""
+        try:
+            await self._client.start_workflow(
+                PLACEMENT,
+                {"share": opening.share, "wanted": opening.wanted},
+                **_started_as(opening.share, task_timeout),
+            )
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
 
     async def _tell(
         self, share: Share, wanted: Resize, task_timeout: timedelta, name: str, message: Message
@@ -189,15 +203,10 @@ class WorkloadActivities:
             await self._client.start_workflow(
                 PLACEMENT,
                 {"share": share, "wanted": wanted},
-                id=placement_id(share.tenant, share.workload, share.generation, share.region),
-                task_queue=regional_queue(share.region),
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                task_timeout=task_timeout,
                 start_signal=name,
                 start_signal_args=[message],
-                search_attributes=_attributes(share),
-                static_summary=str(share),
+                **_started_as(share, task_timeout),
             )
         except WorkflowAlreadyStartedError:
             return False
@@ -263,6 +272,17 @@ def refusal(error: RefusedError) -> ApplicationError:
         non_retryable=True,
         category=ApplicationErrorCategory.BENIGN,
     )
+
+
+def _started_as(share: Share, task_timeout: timedelta) -> dict[str, Any]:
+    return {
+        "id": placement_id(share.tenant, share.workload, share.generation, share.region),
+        "task_queue": regional_queue(share.region),
+        "id_reuse_policy": WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+        "task_timeout": task_timeout,
+        "search_attributes": _attributes(share),
+        "static_summary": str(share),
+    }
 
 
 def _attributes(share: Share) -> TypedSearchAttributes:

@@ -8,7 +8,7 @@ is told once more.
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from temporalio.client import Client
@@ -33,6 +33,8 @@ GATHER_SECONDS = 0.15
 GATHER_UNDER_WAY_SECONDS = 1.0
 AFTER_AN_ERROR_SECONDS = 1.0
 ROUND = 500
+# Nobody acts on a report: while placements start, their tasks go before the workloads' pages.
+REPORTS_WHILE_BUSY = 2
 
 # A placement has made these states itself.
 _ITS_OWN = frozenset({BindingState.BOUND, BindingState.STARTING})
@@ -47,11 +49,65 @@ ShareKey = tuple[str, str, int]
 class _Letter(NamedTuple):
     """A signal on its way; `content` is what makes it worth sending."""
 
-    key: ShareKey
+    share: ShareStatus
     to: str
-    name: str
     message: Message
     content: object
+
+
+class _Audience:
+    """Who is told of shares in one kind of signal: what is due to be said, and what was said."""
+
+    def __init__(self, name: str, write: Callable[[ShareStatus], _Letter], sender: Sender) -> None:
+        self._name, self._write, self._sender = name, write, sender
+        self._due: dict[ShareKey, tuple[float, ShareStatus]] = {}
+        self._said: dict[ShareKey, object] = {}
+
+    def put(self, share: ShareStatus, now: float) -> None:
+        since = self._due.get(share.key, (now, share))[0]
+        self._due[share.key] = (since, share)
+
+    def has_heard(self, key: ShareKey, content: object) -> None:
+        self._said[key] = content
+
+    def knows(self, key: ShareKey) -> bool:
+        return key in self._said or key in self._due
+
+    async def tell(self, now: float, *, most: int) -> bool:
+        """Sends what was gathered for long enough and not said before, the longest first.
+
+        What could not be sent stays due. True when there was anything to send.
+        """
+        ripe, news = self._ripe(now, most)
+        sent = await self._sender.send_all((one.to, self._name, one.message) for one in news)
+        failed = {one.share.key for one, done in zip(news, sent, strict=True) if not done}
+        for one in ripe:
+            if one.share.key not in failed:
+                self._settle(one)
+        return bool(news)
+
+    def _ripe(self, now: float, most: int) -> tuple[list[_Letter], list[_Letter]]:
+        ripe: list[_Letter] = []
+        news: list[_Letter] = []
+        for since, share in self._due.values():
+            if now - since < _gather(share):
+                continue
+            letter = self._write(share)
+            ripe.append(letter)
+            if self._said.get(share.key) != letter.content:
+                news.append(letter)
+            if len(news) == most:
+                break
+        return ripe, news
+
+    def _settle(self, letter: _Letter) -> None:
+        share = letter.share
+        self._due.pop(share.key, None)
+        ended = share.request is None or share.request.state is RequestState.WITHDRAWN
+        if ended and not share.slots:
+            self._said.pop(share.key, None)
+        else:
+            self._said[share.key] = letter.content
 
 
 class StatusController:
@@ -61,9 +117,9 @@ class StatusController:
         self._feed = StatusFeed(regional.databases, regional.region)
         self._watch = regional.watch
         self._region = regional.region
-        self._sender = Sender(client)
-        self._due: dict[ShareKey, tuple[float, ShareStatus]] = {}
-        self._sent: dict[tuple[ShareKey, str], object] = {}
+        sender = Sender(client)
+        self._placements = _Audience("seen", _to_placement, sender)
+        self._workloads = _Audience("report", _to_workload, sender)
         self._swept_at = float("-inf")
 
     async def run(self) -> None:
@@ -83,61 +139,41 @@ class StatusController:
         else:
             changed = await self._feed.changed()
         for share in changed:
-            since = self._due.get(share.key, (now, share))[0]
-            self._due[share.key] = (since, share)
-        self._tell_those_who_wait()
-        ripe = [share for since, share in self._due.values() if now - since >= _gather(share)]
-        await self._tell(ripe[:ROUND])
+            if self._is_news_to_its_placement(share):
+                self._placements.put(share, now)
+            self._workloads.put(share, now)
+        busy = self._tell_those_who_wait()
+        busy |= await self._placements.tell(now, most=ROUND)
+        await self._workloads.tell(now, most=REPORTS_WHILE_BUSY if busy else ROUND)
 
-    def _tell_those_who_wait(self) -> None:
+    def _tell_those_who_wait(self) -> bool:
         """A placement that is waiting in this process hears of its share here, not by a signal."""
-        for key in self._watch.keys:
+        keys = self._watch.keys
+        for key in keys:
             share = self._feed.told(key)
             if share is not None and self._watch.tell(share):
-                self._sent[key, "seen"] = share.seen().slots
+                self._placements.has_heard(key, share.seen().slots)
+        return bool(keys)
 
-    async def _tell(self, shares: list[ShareStatus]) -> None:
-        letters = [letter for share in shares for letter in self._letters(share)]
-        delivered = await self._sender.send_all(
-            (letter.to, letter.name, letter.message) for letter in letters
-        )
-        failed: set[ShareKey] = set()
-        for letter, done in zip(letters, delivered, strict=True):
-            if done:
-                self._sent[letter.key, letter.name] = letter.content
-            else:
-                failed.add(letter.key)
-        for share in shares:
-            if share.key in failed:
-                continue
-            self._due.pop(share.key, None)
-            ended = share.request is None or share.request.state is RequestState.WITHDRAWN
-            if ended and not share.slots:
-                for name in ("seen", "report"):
-                    self._sent.pop((share.key, name), None)
+    def _is_news_to_its_placement(self, share: ShareStatus) -> bool:
+        """Whether its placement does not know all of it by itself."""
+        others = any(one.state not in _ITS_OWN for one in share.slots)
+        return others or self._placements.knows(share.key)
 
-    def _letters(self, share: ShareStatus) -> Iterator[_Letter]:
-        """What has to be said of a share and was not said before, to whom."""
-        seen = share.seen()
-        known = self._sent.get((share.key, "seen"))
-        news = any(one.state not in _ITS_OWN for one in share.slots) or known is not None
-        if news and known != seen.slots:
-            yield _Letter(share.key, _placement(share), "seen", seen, seen.slots)
-        report = share.report()
-        content = report.model_dump(exclude={"version", "at"})
-        if self._sent.get((share.key, "report")) != content:
-            yield _Letter(share.key, _workload(share), "report", report, content)
+
+def _to_placement(share: ShareStatus) -> _Letter:
+    to = placement_id(share.tenant, share.workload, share.generation, share.region)
+    seen = share.seen()
+    return _Letter(share, to, seen, seen.slots)
+
+
+def _to_workload(share: ShareStatus) -> _Letter:
+    report = share.report()
+    content = report.model_dump(exclude={"version", "at"})
+    return _Letter(share, workload_id(share.tenant, share.workload), report, content)
 
 
 def _gather(share: ShareStatus) -> float:
     states = {one.state for one in share.slots}
     under_way = not states.isdisjoint(_UNDER_WAY) and states.isdisjoint(_FAILING)
     return GATHER_UNDER_WAY_SECONDS if under_way else GATHER_SECONDS
-
-
-def _placement(share: ShareStatus) -> str:
-    return placement_id(share.tenant, share.workload, share.generation, share.region)
-
-
-def _workload(share: ShareStatus) -> str:
-    return workload_id(share.tenant, share.workload)

@@ -330,6 +330,7 @@ class Workload:
                 Opening(
                     share=self._share(state.generation, placement.region),
                     wanted=self._wanted(state.share.get(placement.region, ())),
+                    is_first=placement.revision == 0,
                 )
                 for placement in untold
             ),

@@ -1,0 +1,61 @@
+"""What comes up at once needs no message; what takes longer is told by one."""
+
+import contextlib
+from collections import Counter
+
+import pytest
+from temporalio.service import RPCError
+
+from durable.activities import placement as steps
+from tests.workflows.plane import Plane, manifest, until
+
+
+async def with_nodes_that_answer(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.place(manifest("first", replicas=1), request_id="first")
+
+
+async def serves(plane: Plane) -> bool:
+    with contextlib.suppress(RPCError):  # it is not there yet
+        return (await plane.placement()).phase == "serving"
+    return False
+
+
+async def history_of(plane: Plane) -> Counter[str]:
+    """How often each signal, and each other kind of event, is in the placement's history."""
+    kinds: Counter[str] = Counter()
+    async for event in plane.handle().fetch_history_events():
+        kind = event.WhichOneof("attributes").removesuffix("_event_attributes")
+        if kind == "workflow_execution_signaled":
+            kind = event.workflow_execution_signaled_event_attributes.signal_name
+        kinds[kind] += 1
+    return kinds
+
+
+async def test_a_start_that_comes_up_at_once_is_one_task_and_no_message(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "SOON_SECONDS", 30.0)
+    await with_nodes_that_answer(plane)
+
+    await plane.durable.apply(manifest(replicas=3), request_id="one")
+    await until(lambda: serves(plane), "its placement knows that it serves")
+
+    happened = await history_of(plane)
+    assert happened["workflow_task_completed"] == 1
+    assert happened["seen"] == happened["resize"] == happened["timer_started"] == 0
+    assert happened["marker_recorded"] == 2, "reserve; bind and start"
+    await plane.no_promise_is_broken()
+
+
+async def test_a_start_that_takes_longer_is_told_by_a_signal(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "SOON_SECONDS", 0.0)
+    await with_nodes_that_answer(plane)
+
+    await plane.durable.apply(manifest(replicas=3), request_id="one")
+    await until(lambda: serves(plane), "its placement knows that it serves")
+
+    assert (await history_of(plane))["seen"] >= 1
+    await plane.no_promise_is_broken()
