@@ -56,7 +56,7 @@ async def test_those_who_ask_at_once_share_one_reading() -> None:
         await asyncio.sleep(0)
         return readings
 
-    trusted = Trusted(read)
+    trusted = Trusted(read, seconds=60)
     assert await asyncio.gather(*(trusted.get("a") for _ in range(50))) == [1] * 50
     assert await trusted.get("b") == 2
     # Whoever came after the first reading began shares the next one.
@@ -74,7 +74,7 @@ async def test_a_reading_that_failed_is_not_remembered() -> None:
             raise RefusedError(RefusalCode.UNKNOWN_TENANT, "There is no such tenant.")
         return answer
 
-    trusted = Trusted(read)
+    trusted = Trusted(read, seconds=60)
     with pytest.raises(RefusedError):
         await trusted.get("a")
     assert await trusted.get("a") == 7

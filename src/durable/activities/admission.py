@@ -20,6 +20,10 @@ _CODES = {
     PendingCode.TAINTED: RefusalCode.TENANCY,
 }
 
+# A new region takes part so soon; a quota that was lowered is kept by grants, not by admission.
+KINDS_SECONDS = 5.0
+QUOTA_SECONDS = 60.0
+
 Kinds = Mapping[RegionId, Snapshot]
 
 
@@ -31,8 +35,8 @@ class Gate:
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._kinds: Trusted[None, Kinds] = Trusted(self._read_kinds)
-        self._quotas: Trusted[TenantId, Quota] = Trusted(self._read_quota)
+        self._kinds: Trusted[None, Kinds] = Trusted(self._read_kinds, seconds=KINDS_SECONDS)
+        self._quotas: Trusted[TenantId, Quota] = Trusted(self._read_quota, seconds=QUOTA_SECONDS)
 
     async def regions(self, *, fresh: bool = False) -> Sequence[RegionId]:
         return list(await self._kinds.get(None, fresh=fresh))

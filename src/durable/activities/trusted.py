@@ -8,20 +8,18 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-TRUSTED_SECONDS = 5.0
-
 
 class Trusted(Generic[K, V]):
     """Readings by their key; a reading that fails is not remembered."""
 
-    def __init__(self, read: Callable[[K], Awaitable[V]]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[K], Awaitable[V]], *, seconds: float) -> None:
+        self._read, self._seconds = read, seconds
         self._known: dict[K, tuple[float, V]] = {}
         self._locks: dict[K, asyncio.Lock] = {}
 
     async def get(self, key: K, *, fresh: bool = False) -> V:
         """The value; with `fresh`, one whose reading began after it was asked for."""
-        oldest = time.monotonic() - (0.0 if fresh else TRUSTED_SECONDS)
+        oldest = time.monotonic() - (0.0 if fresh else self._seconds)
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._known.get(key)
             if known is not None and known[0] >= oldest:

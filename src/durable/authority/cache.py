@@ -21,8 +21,9 @@ from durable.scheduling.snapshot import Snapshot
 
 RESYNC_SECONDS = 60.0
 PULSE_SECONDS = 3.0
-# A burst of commits is read once: so long after the first word of it.
-GATHER_SECONDS = 0.01
+# A burst of commits is read once: so long after the first word of it. A decision that this makes
+# wrong is refused, and made again on a cache that was read for it.
+GATHER_SECONDS = 0.05
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 5.0
 

@@ -143,7 +143,6 @@ async def transact(
     the next run finds out by its keys. It waits for the region's lock, so it cannot run while the
     lost transaction is still on its way.
     """
-    jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
     limit = TRANSACTION_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
     for attempt in range(ATTEMPTS):
         try:
@@ -162,7 +161,7 @@ async def transact(
             if attempt + 1 == ATTEMPTS:
                 raise await _unreachable(engine, doing, error) from error
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
-        await asyncio.sleep(backoff * (0.5 + jitter.random() / 2))
+        await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
     raise AssertionError("the loop returns or raises")
 
 

@@ -54,7 +54,7 @@ async def admit_workloads(databases: Databases, asks: Sequence[Ask]) -> list[Ans
         # A row stays for ever, so none is made for a workload of which nothing will be admitted.
         wanted = {ask.key for ask in asks if ask.key in missing and _may_be_first(ask)}
         created = await many_rows.create(connection, wanted) if wanted else set[WorkloadKey]()
-        standing = await many_rows.lock(connection, there | wanted, empty=created)
+        standing = await many_rows.lock(connection, (there | wanted) - created)
         answers = await Answers.read(connection, [ask.asked for ask in asks])
         turns = Turns(standing, answers)
         known = there | missing

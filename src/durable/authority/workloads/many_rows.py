@@ -62,13 +62,12 @@ async def create(connection: AsyncConnection, keys: Iterable[WorkloadKey]) -> se
     return {(row.tenant, row.workload) for row in rows}
 
 
-async def lock(
-    connection: AsyncConnection, keys: Iterable[WorkloadKey], *, empty: set[WorkloadKey]
-) -> dict[WorkloadKey, Admission]:
-    """The locked workloads, without those whose rows are still empty."""
+async def lock(connection: AsyncConnection, keys: set[WorkloadKey]) -> dict[WorkloadKey, Admission]:
+    """The workloads, locked; a row that was just created is locked by its creation."""
+    if not keys:
+        return {}
     rows = (await connection.execute(_LOCK, {"keys": _json(keys)})).mappings()
-    found = {(row["tenant"], row["workload"]): row for row in rows}
-    return {key: admission_of(row) for key, row in found.items() if key not in empty}
+    return {(row["tenant"], row["workload"]): admission_of(row) for row in rows}
 
 
 async def write(connection: AsyncConnection, admissions: Iterable[Admission]) -> None:
