@@ -1,19 +1,42 @@
 """One real PostgreSQL for the run, and a database of its own for each test, from a template."""
 
 import itertools
+import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from durable.authority.migrations import upgrade
 from durable.embedded.ports import free_port
 from durable.embedded.postgres import EmbeddedPostgres
 
-TEMPLATE = "durable_template"
+MEMORY = Path("/dev/shm")  # noqa: S108 - the folder of every run has a name of its own below it
+MEMORY_NEEDED_BYTES = 4 * 2**30
+DROPPED_AFTER = 8
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Keep what tests write in memory, where there is some, unless TMPDIR names another place.
+
+    A database is four hundred files: on some disks they take half a second, in memory 20 ms. What
+    must survive here is the kill of a process, and files in memory survive that like any others.
+    """
+    if "TMPDIR" not in os.environ and _has_room(MEMORY):
+        tempfile.tempdir = str(MEMORY)
+
+
+def _has_room(folder: Path) -> bool:
+    if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(folder).free >= MEMORY_NEEDED_BYTES
 
 
 @pytest.fixture(scope="session")
@@ -25,38 +48,77 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         directory.mkdir()
         server = EmbeddedPostgres(directory)
         # Nothing here outlives the run: durability is tested by those who kill servers.
-        server.start(free_port(), settings={"fsync": "off", "synchronous_commit": "off"})
+        server.start(
+            free_port(),
+            settings={"fsync": "off", "synchronous_commit": "off", "max_wal_size": "256MB"},
+        )
         try:
+            _ask_for_the_password_quickly(server)
             yield server
         finally:
             server.stop()
 
 
+def _ask_for_the_password_quickly(server: EmbeddedPostgres) -> None:
+    """Every test logs in a dozen times, and thousands of rounds of hashing protect nobody here."""
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("SET scram_iterations = 1")
+        connection.execute(
+            sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(connection.info.password)
+        )
+
+
+class Copies:
+    """Databases that are copied from a template, each for one test.
+
+    What was given back is dropped some copies later: DROP waits in steps of a tenth of a second
+    for connections that are still on their way out, and by then they have gone.
+    """
+
+    def __init__(self, server: EmbeddedPostgres, connection: psycopg.Connection) -> None:
+        self._server = server
+        self._connection = connection
+        self._given_back: deque[str] = deque()
+
+    def make(self, template: str) -> str:
+        """The name of one that stays until the server ends, as a template for others may."""
+        name = f"copy_{next(_numbers)}"
+        self._connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+        return name
+
+    def url(self, name: str) -> str:
+        return self._server.url(name)
+
+    @contextmanager
+    def lend(self, template: str) -> Generator[str]:
+        name = self.make(template)
+        try:
+            yield self.url(name)
+        finally:
+            self._given_back.append(name)
+            if len(self._given_back) > DROPPED_AFTER:
+                oldest = self._given_back.popleft()
+                self._connection.execute(f"DROP DATABASE {oldest} WITH (FORCE)".encode())
+
+
 @pytest.fixture(scope="session")
-def template(postgres: EmbeddedPostgres) -> str:
+def copies(postgres: EmbeddedPostgres) -> Iterator[Copies]:
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {TEMPLATE}".encode())
-    upgrade(postgres.url(TEMPLATE))
-    return TEMPLATE
+        yield Copies(postgres, connection)
+
+
+@pytest.fixture(scope="session")
+def template(copies: Copies) -> str:
+    name = copies.make("template1")
+    upgrade(copies.url(name))
+    return name
 
 
 @pytest.fixture
-def new_database(postgres: EmbeddedPostgres, template: str) -> Iterator[Callable[[], str]]:
+def new_database(copies: Copies, template: str) -> Iterator[Callable[[], str]]:
     """Makes migrated, empty authorities that only this test knows; they end with it."""
-    made: list[str] = []
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
-
-        def make() -> str:
-            name = f"test_{next(_numbers)}"
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
-            made.append(name)
-            return postgres.url(name)
-
-        try:
-            yield make
-        finally:
-            for name in made:
-                connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with ExitStack() as lent:
+        yield lambda: lent.enter_context(copies.lend(template))
 
 
 @pytest.fixture

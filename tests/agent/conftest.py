@@ -1,7 +1,7 @@
 """Each test of an agent gets a region of its own, and agents that end with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ from durable.agent.process import ProcessDriver
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.agent.simulated import Delays, SimulatedDriver
 from durable.authority.connection import Databases
-from durable.embedded.postgres import EmbeddedPostgres
 from durable.model.ids import NodeId
 from tests.agent.region import LiveRegion
-from tests.authority.conftest import copied
 from tests.authority.world import EAST, TEST, labels, node
+from tests.conftest import Copies
 
 INSTANTLY = Delays(0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -102,22 +101,23 @@ class Agents:
 
 
 @pytest.fixture(scope="session")
-def furnished(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
+def region_template(copies: Copies, template: str) -> str:
     """The name of a database with the region as `LiveRegion.furnish` makes it, without nodes."""
-    with copied(postgres, "agents_template", template) as url:
+    name = copies.make(template)
+    url = copies.url(name)
 
-        async def furnish() -> None:
-            async with Databases(url) as databases:
-                await LiveRegion(databases, url).furnish()
+    async def furnish() -> None:
+        async with Databases(url) as databases:
+            await LiveRegion(databases, url).furnish()
 
-        asyncio.run(furnish())
-        yield "agents_template"
+    asyncio.run(furnish())
+    return name
 
 
 @pytest.fixture
-async def region(postgres: EmbeddedPostgres, furnished: str) -> AsyncIterator[LiveRegion]:
+async def region(copies: Copies, region_template: str) -> AsyncIterator[LiveRegion]:
     """us-east without nodes, one tenant with room, many slots."""
-    with copied(postgres, "agents", furnished) as url:
+    with copies.lend(region_template) as url:
         async with Databases(url) as databases:
             region = LiveRegion(databases, url)
             yield region

@@ -1,9 +1,8 @@
 """A migrated database is the schema, whichever way it came about, and faults are one sentence."""
 
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -27,6 +26,7 @@ from durable.authority.watch import watch
 from durable.embedded.ports import free_port
 from durable.embedded.postgres import EmbeddedPostgres
 from tests.authority.world import EAST
+from tests.conftest import Copies
 
 COLUMNS = """
     SELECT n.nspname, c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod),
@@ -64,19 +64,9 @@ TRIGGERS = """
 
 
 @pytest.fixture
-def empty_url(postgres: EmbeddedPostgres) -> Iterator[str]:
-    with made(postgres, "empty") as url:
+def empty_url(copies: Copies) -> Iterator[str]:
+    with copies.lend("template1") as url:
         yield url
-
-
-@contextmanager
-def made(postgres: EmbeddedPostgres, name: str) -> Generator[str]:
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-        try:
-            yield postgres.url(name)
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def seen(url: str, query: str) -> list[tuple[object, ...]]:
@@ -241,9 +231,9 @@ def test_the_migrated_catalog_is_the_one_that_the_metadata_creates(
 
 
 @pytest.fixture(scope="module")
-def created_url(postgres: EmbeddedPostgres) -> Iterator[str]:
+def created_url(copies: Copies) -> Iterator[str]:
     """A database made from the metadata alone, without migrations."""
-    with made(postgres, "created") as url:
+    with copies.lend("template1") as url:
         with psycopg.connect(url) as owner:
             for schema in ("global", "regional", "audit"):
                 owner.execute(f"CREATE SCHEMA {schema}".encode())

@@ -8,6 +8,7 @@ import pytest
 from durable.authority.migrations import upgrade
 from durable.authority.roles import ROLES
 from durable.authority.schema import metadata
+from tests.conftest import Copies
 
 # Who writes what, written down again from the state model so that two hands must agree.
 # role -> "schema.table" -> verb -> columns; "*" stands for every column. Reading is everyone's.
@@ -117,14 +118,20 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
 TABLES = {f"{table.schema}.{table.name}": table for table in metadata.sorted_tables}
 
 
+@pytest.fixture(scope="module")
+def migrated_url(copies: Copies, template: str) -> str:
+    """For those who only look."""
+    return copies.url(copies.make(template))
+
+
 def test_every_role_is_in_the_table() -> None:
     assert {role.name for role in ROLES} == OWNS.keys()
 
 
 @pytest.mark.parametrize("role", sorted(OWNS))
-def test_a_role_may_write_exactly_what_it_owns(database_url: str, role: str) -> None:
+def test_a_role_may_write_exactly_what_it_owns(migrated_url: str, role: str) -> None:
     wrong: list[str] = []
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         for (name, table), verb in product(TABLES.items(), ("SELECT", "INSERT", "UPDATE")):
             owned = OWNS[role].get(name, {}).get(verb, set())
             for column in table.columns.keys():  # noqa: SIM118 - a collection, not a dict
@@ -150,14 +157,14 @@ READERS_CALL = {"regional.binding_status", "regional.may_run"}
 
 
 @pytest.mark.parametrize("role", [*sorted(OWNS), "public"])
-def test_a_role_may_call_exactly_what_it_needs(database_url: str, role: str) -> None:
+def test_a_role_may_call_exactly_what_it_needs(migrated_url: str, role: str) -> None:
     """A trigger's function on a table of one's own would write what one may not."""
     expected = set(READERS_CALL) if role in OWNS else set[str]()
     if OWNS.get(role):
         expected.add("audit.append")
     if role == "durable_commit":
         expected |= {"regional.hold_leases", "regional.refresh_statistics"}
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(migrated_url) as connection:
         rows = connection.execute(
             "SELECT pronamespace::regnamespace || '.' || proname FROM pg_proc"
             " WHERE pronamespace::regnamespace::text IN ('global', 'regional', 'audit')"
@@ -195,8 +202,8 @@ def test_migrating_takes_back_what_was_granted_by_hand(database_url: str) -> Non
             connection.execute("REVOKE durable_commit FROM durable_agent")
 
 
-def test_no_role_is_a_superuser_or_may_log_in_by_itself(database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
+def test_no_role_is_a_superuser_or_may_log_in_by_itself(migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
         rows = connection.execute(
             "SELECT rolname FROM pg_roles WHERE rolname LIKE 'durable\\_%' AND "
             "(rolsuper OR rolcreaterole OR rolcreatedb OR rolcanlogin OR rolbypassrls)"
@@ -208,8 +215,8 @@ def test_no_role_is_a_superuser_or_may_log_in_by_itself(database_url: str) -> No
     assert (rows, members) == ([], [])
 
 
-def test_the_public_may_do_nothing(database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
+def test_the_public_may_do_nothing(migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
         rows = connection.execute(
             "SELECT table_schema, table_name, privilege_type "
             "  FROM information_schema.role_table_grants "
