@@ -13,8 +13,13 @@ from durable.model.states import BindingState, ObservedState, ReservationState
 from tests.authority.world import EAST, World, node, seconds
 
 
+@pytest.fixture
+def world(ready_world: World) -> World:
+    return ready_world
+
+
 async def test_a_claim_is_read_back_as_it_was_made(world: World) -> None:
-    await world.ready(node(gpus=2))
+    await world.with_nodes(node(gpus=2))
     wanted = Resources.of(1000, 1024, 1)
     granted = await world.granted(world.reserve(resources=wanted))
     (held,) = await read_reservations(world.databases, EAST)
@@ -31,7 +36,6 @@ async def test_a_claim_is_read_back_as_it_was_made(world: World) -> None:
 
 
 async def test_a_binding_shows_what_its_agent_last_saw(world: World) -> None:
-    await world.ready()
     token = await world.running()
     assert await shown(world) == BindingState.STARTING
     for sequence, seen in enumerate(ObservedState, start=1):
@@ -58,7 +62,6 @@ async def shown(world: World) -> BindingState:
 
 
 async def test_a_binding_is_unknown_once_its_node_is_silent(world: World) -> None:
-    await world.ready()
     await world.running()
     world.now = seconds(600)
     (binding,) = await read_bindings(world.databases, EAST, now=world.now)
@@ -67,7 +70,7 @@ async def test_a_binding_is_unknown_once_its_node_is_silent(world: World) -> Non
 
 
 async def test_a_node_is_read_with_its_devices_and_their_holders(world: World) -> None:
-    await world.ready(node(gpus=2))
+    await world.with_nodes(node(gpus=2))
     granted = await world.granted(world.reserve(resources=Resources.of(1000, 1024, 1)))
     found = await read_node(world.databases, EAST, NodeId("n1"))
     assert {device.device: device.holder for device in found.devices} == {
@@ -79,7 +82,6 @@ async def test_a_node_is_read_with_its_devices_and_their_holders(world: World) -
 
 
 async def test_an_unknown_node_is_a_refusal(world: World) -> None:
-    await world.ready()
     with pytest.raises(RefusedError) as caught:
         await read_node(world.databases, EAST, NodeId("ghost"))
     assert caught.value.refusal.code is RefusalCode.UNKNOWN_NODE

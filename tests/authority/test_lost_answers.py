@@ -54,8 +54,13 @@ STEPS = [_to_reserve, _to_bind, _to_start, _to_evict, _to_release, _to_expire]
 
 
 @pytest.fixture
-async def proxy(database_url: str) -> AsyncIterator[LossyProxy]:
-    async with LossyProxy(database_url) as proxy:
+def world(ready_world: World) -> World:
+    return ready_world
+
+
+@pytest.fixture
+async def proxy(world: World) -> AsyncIterator[LossyProxy]:
+    async with LossyProxy(world.databases.urls[0]) as proxy:
         yield proxy
 
 
@@ -67,7 +72,6 @@ async def test_a_commit_that_nobody_hears_of_happens_once(
     prepare: Callable[[World], Awaitable[AnyIntent]],
     loses: Loses,
 ) -> None:
-    await world.ready()
     intent = await prepare(world)
     before = await read_region(world.databases, EAST)
     async with Databases(proxy.url) as databases:
@@ -81,7 +85,6 @@ async def test_a_commit_that_nobody_hears_of_happens_once(
 
 
 async def test_a_batch_whose_answer_is_lost_happens_once(world: World, proxy: LossyProxy) -> None:
-    await world.ready()
     async with Databases(proxy.url) as databases:
         lossy = replace(world, databases=databases)
         proxy.loses = Loses.THE_ANSWER
@@ -94,7 +97,6 @@ async def test_a_partition_that_swallows_everything_is_given_up_in_time(
     world: World, proxy: LossyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither side hears of it: only a limit of one's own ends the wait."""
-    await world.ready()
     async with Databases(proxy.url) as databases:
         lossy = replace(world, databases=databases)
         await lossy.granted(lossy.reserve(0))
@@ -106,10 +108,9 @@ async def test_a_partition_that_swallows_everything_is_given_up_in_time(
 
 
 async def test_a_backend_that_is_terminated_in_the_middle_is_tried_again(
-    world: World, database_url: str
+    world: World,
 ) -> None:
-    await world.ready()
-    async with await psycopg.AsyncConnection.connect(database_url) as gate:
+    async with await psycopg.AsyncConnection.connect(world.databases.urls[0]) as gate:
         await gate.execute("SELECT FROM regional.regions FOR UPDATE")
         writer = asyncio.create_task(world.granted(world.reserve()))
         (waiting,) = await until_waiting(gate)
@@ -120,13 +121,12 @@ async def test_a_backend_that_is_terminated_in_the_middle_is_tried_again(
 
 
 async def test_a_wait_for_the_lock_that_times_out_is_tried_again(
-    world: World, database_url: str, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await world.ready()
     monkeypatch.setattr(connection_module, "LOCK_TIMEOUT_SECONDS", 1)
-    async with Databases(database_url) as databases:
+    async with Databases(world.databases.urls[0]) as databases:
         hasty = replace(world, databases=databases)
-        async with await psycopg.AsyncConnection.connect(database_url) as gate:
+        async with await psycopg.AsyncConnection.connect(world.databases.urls[0]) as gate:
             await gate.execute("SELECT FROM regional.regions FOR UPDATE")
             writer = asyncio.create_task(hasty.granted(hasty.reserve()))
             (first,) = await until_waiting(gate)

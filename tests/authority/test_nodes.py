@@ -110,18 +110,18 @@ async def test_a_node_does_not_shrink_below_what_it_holds(ready_world: World) ->
     assert (await shown(ready_world)).capacity == (3000, 1024, 0)
 
 
-async def test_a_device_that_is_held_cannot_be_taken_away(world: World) -> None:
-    await world.ready(node(gpus=2))
-    held = await world.granted(world.reserve(resources=Resources.of(1000, 0, 1)))
+async def test_a_device_that_is_held_cannot_be_taken_away(ready_world: World) -> None:
+    await ready_world.with_nodes(node(gpus=2))
+    held = await ready_world.granted(ready_world.reserve(resources=Resources.of(1000, 0, 1)))
     assert held.devices == (DeviceId("gpu-0"),)
     one = Capacity(cpu_millis=8000, memory_mib=32_768, gpus=1)
     with pytest.raises(RefusedError, match="no longer offers gpu-0, which is held") as no:
-        await register(world, node(capacity=one, devices=(DeviceId("gpu-1"),)))
+        await register(ready_world, node(capacity=one, devices=(DeviceId("gpu-1"),)))
     assert no.value.refusal.code is RefusalCode.CAPACITY_IN_USE
 
-    await register(world, node(capacity=one, devices=(DeviceId("gpu-0"),)))
-    more = world.reserve(1, resources=Resources.of(1000, 0, 1))
-    assert await world.refused(more) is RefusalCode.NODE_FULL
+    await register(ready_world, node(capacity=one, devices=(DeviceId("gpu-0"),)))
+    more = ready_world.reserve(1, resources=Resources.of(1000, 0, 1))
+    assert await ready_world.refused(more) is RefusalCode.NODE_FULL
 
 
 async def test_an_unknown_region_has_no_nodes_to_register_or_renew(world: World) -> None:

@@ -1,7 +1,7 @@
 """Tries to break S1, S2, S3 and S6 with plain SQL, as every role and as the owner, and fails to."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import psycopg
 import pytest
@@ -10,7 +10,9 @@ from durable.authority.connection import Databases
 from durable.authority.invariants import violations
 from durable.authority.roles import ROLES
 from durable.model.resources import Capacity, Resources
+from tests.authority.conftest import furnished
 from tests.authority.world import BILLING, EAST, WEST, World, node
+from tests.conftest import Copies
 
 OWNER = "the owner"
 
@@ -257,8 +259,7 @@ OWNER_MAY = {
 }
 
 
-@pytest.fixture
-async def besieged(world: World) -> World:
+async def besiege(world: World) -> World:
     await world.with_region()
     await world.with_nodes(
         node(gpus=2), node("n2", gpus=2), node("big", capacity=Capacity(cpu_millis=64_000))
@@ -282,12 +283,29 @@ async def besieged(world: World) -> World:
     return world
 
 
+@pytest.fixture(scope="module")
+def besieged_template(copies: Copies, template: str) -> str:
+    return furnished(copies, template, besiege)
+
+
+@pytest.fixture
+async def besieged(copies: Copies, besieged_template: str) -> AsyncIterator[World]:
+    with copies.lend(besieged_template) as url:
+        async with Databases(url) as databases:
+            yield World(databases, sessions={"n1": 1})
+
+
+@pytest.fixture
+def besieged_url(besieged: World) -> str:
+    return besieged.databases.urls[0]
+
+
 @pytest.mark.parametrize("role", [*(role.name for role in ROLES), OWNER])
 async def test_plain_sql_cannot_break_a_promise(
-    besieged: World, database_url: str, role: str
+    besieged: World, besieged_url: str, role: str
 ) -> None:
     got_through: dict[str, str] = {}
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with psycopg.connect(besieged_url, autocommit=True) as connection:
         if role != OWNER:
             connection.execute(f"SET ROLE {role}".encode())
         for attack, sql in ATTACKS.items():
@@ -306,10 +324,10 @@ async def test_plain_sql_cannot_break_a_promise(
 
 
 async def test_old_snapshots_do_not_hide_a_grant_from_the_books(
-    besieged: World, database_url: str
+    besieged: World, besieged_url: str
 ) -> None:
     """The two sides meet in one row, whatever the isolation of whoever writes them."""
-    with psycopg.connect(database_url) as returns, psycopg.connect(database_url) as books:
+    with psycopg.connect(besieged_url) as returns, psycopg.connect(besieged_url) as books:
         for connection in (returns, books):
             connection.execute("SET ROLE durable_quota")
             connection.commit()
@@ -325,8 +343,8 @@ async def test_old_snapshots_do_not_hide_a_grant_from_the_books(
     assert await broken_promises(besieged.databases) == []
 
 
-async def test_the_owner_forging_the_audit_is_found_out(besieged: World, database_url: str) -> None:
-    with psycopg.connect(database_url) as connection:
+async def test_the_owner_forging_the_audit_is_found_out(besieged: World, besieged_url: str) -> None:
+    with psycopg.connect(besieged_url) as connection:
         connection.execute(ATTACKS["record: forge an audit event"].encode())
     assert "the audit's chains hold" in await broken_promises(besieged.databases)
 
@@ -381,9 +399,9 @@ async def test_the_invariants_see_what_a_superuser_breaks(
 
 
 @pytest.fixture
-def superuser(database_url: str) -> Iterator[psycopg.Connection]:
+def superuser(besieged_url: str) -> Iterator[psycopg.Connection]:
     """A connection for which no trigger fires and no reference is checked."""
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(besieged_url) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.commit()
         yield connection

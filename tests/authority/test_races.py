@@ -14,21 +14,26 @@ from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
 from tests.authority.waiting import until_waiting
-from tests.authority.world import EAST, TEST, World, node, seconds
+from tests.authority.world import BILLING, EAST, TEST, World, node, seconds
 
 
 @pytest.fixture
-async def other(world: World, database_url: str) -> AsyncIterator[World]:
+def world(ready_world: World) -> World:
+    return ready_world
+
+
+@pytest.fixture
+async def other(world: World) -> AsyncIterator[World]:
     """A second writer with connections of its own to the same authority."""
-    async with Databases(database_url) as databases:
+    async with Databases(world.databases.urls[0]) as databases:
         yield replace(world, databases=databases)
 
 
 async def raced(
-    database_url: str, first: tuple[World, AnyIntent], second: tuple[World, AnyIntent]
+    first: tuple[World, AnyIntent], second: tuple[World, AnyIntent]
 ) -> tuple[list[Granted], list[Refused]]:
     """Sends both while a third connection holds the region, then lets go: neither has a start."""
-    async with await psycopg.AsyncConnection.connect(database_url) as gate:
+    async with await psycopg.AsyncConnection.connect(first[0].databases.urls[0]) as gate:
         await gate.execute("SELECT FROM regional.regions WHERE region = 'us-east' FOR UPDATE")
         tasks = [asyncio.create_task(world.send(intent)) for world, intent in (first, second)]
         await until_waiting(gate, 2)
@@ -40,11 +45,10 @@ async def raced(
     return granted, [outcome for outcome in outcomes if isinstance(outcome, Refused)]
 
 
-async def test_the_last_gpu_goes_to_one(world: World, other: World, database_url: str) -> None:
-    await world.ready(node(gpus=1))
+async def test_the_last_gpu_goes_to_one(world: World, other: World) -> None:
+    await world.with_nodes(node(gpus=1))
     gpu = Resources.of(100, 100, 1)
     granted, refused = await raced(
-        database_url,
         (world, world.reserve(0, resources=gpu)),
         (other, other.reserve(1, resources=gpu)),
     )
@@ -52,26 +56,21 @@ async def test_the_last_gpu_goes_to_one(world: World, other: World, database_url
     assert [no.refusal.code for no in refused] == [RefusalCode.NODE_FULL]
 
 
-async def test_the_last_unit_of_quota_goes_to_one(
-    world: World, other: World, database_url: str
-) -> None:
-    await world.with_region()
-    await world.with_nodes(node("n1"), node("n2"))
-    await world.with_tenant(grant=Resources.of(1000, 1024))
-    await world.with_slots()
+async def test_the_last_unit_of_quota_goes_to_one(world: World, other: World) -> None:
+    await world.with_nodes(node("n2"))
+    await world.with_tenant(BILLING, grant=Resources.of(1000, 1024))
+    await world.with_slots(2, BILLING)
     granted, refused = await raced(
-        database_url,
-        (world, world.reserve(0, node="n1")),
-        (other, other.reserve(1, node="n2")),
+        (world, world.reserve(0, node="n1", tenant=BILLING)),
+        (other, other.reserve(1, node="n2", tenant=BILLING)),
     )
     assert len(granted) == 1
     assert [no.refusal.code for no in refused] == [RefusalCode.GRANT_EXHAUSTED]
 
 
-async def test_one_slot_goes_to_one(world: World, other: World, database_url: str) -> None:
-    await world.ready(node("n1"), node("n2"))
+async def test_one_slot_goes_to_one(world: World, other: World) -> None:
+    await world.with_nodes(node("n2"))
     granted, refused = await raced(
-        database_url,
         (world, world.reserve(0, node="n1")),
         (other, other.reserve(0, node="n2", attempt=2)),
     )
@@ -79,35 +78,25 @@ async def test_one_slot_goes_to_one(world: World, other: World, database_url: st
     assert [no.refusal.code for no in refused] == [RefusalCode.SLOT_TAKEN]
 
 
-async def test_one_intent_sent_by_two_happens_once(
-    world: World, other: World, database_url: str
-) -> None:
-    await world.ready()
-    granted, refused = await raced(database_url, (world, world.reserve()), (other, other.reserve()))
+async def test_one_intent_sent_by_two_happens_once(world: World, other: World) -> None:
+    granted, refused = await raced((world, world.reserve()), (other, other.reserve()))
     assert len(granted) == 2
     assert granted[0] == granted[1]
     assert refused == []
 
 
-async def test_expiry_against_bind_ends_in_one_of_them(
-    world: World, other: World, database_url: str
-) -> None:
-    await world.ready()
+async def test_expiry_against_bind_ends_in_one_of_them(world: World, other: World) -> None:
     token = (await world.granted(world.reserve())).token
     # The clocks of the two differ by the lease: one thinks it stands, the other that it is over.
     world.now, other.now = seconds(29), seconds(31)
-    granted, refused = await raced(
-        database_url, (world, world.bind(token)), (other, other.expire(token))
-    )
+    granted, refused = await raced((world, world.bind(token)), (other, other.expire(token)))
     assert len(granted) == 1
     assert [no.refusal.code for no in refused] == [RefusalCode.WRONG_STATE]
 
 
-async def test_released_twice_is_freed_once(world: World, other: World, database_url: str) -> None:
-    await world.ready()
+async def test_released_twice_is_freed_once(world: World, other: World) -> None:
     token = (await world.granted(world.reserve())).token
     granted, refused = await raced(
-        database_url,
         (world, world.release(token)),
         (other, other.release(token, ordinal=2)),
     )
@@ -115,25 +104,17 @@ async def test_released_twice_is_freed_once(world: World, other: World, database
     assert [no.refusal.code for no in refused] == [RefusalCode.WRONG_STATE]
 
 
-async def test_start_against_evict_never_loses_the_stop(
-    world: World, other: World, database_url: str
-) -> None:
-    await world.ready()
+async def test_start_against_evict_never_loses_the_stop(world: World, other: World) -> None:
     token = (await world.granted(world.reserve())).token
     await world.granted(world.bind(token))
-    granted, refused = await raced(
-        database_url, (world, world.start(token)), (other, other.evict(token))
-    )
+    granted, refused = await raced((world, world.start(token)), (other, other.evict(token)))
     assert {no.refusal.code for no in refused} <= {RefusalCode.STOP_REQUESTED}
     assert len(granted) + len(refused) == 2
 
 
-async def test_a_fence_that_wins_the_lock_stops_the_writer_behind_it(
-    world: World, database_url: str
-) -> None:
-    await world.ready()
+async def test_a_fence_that_wins_the_lock_stops_the_writer_behind_it(world: World) -> None:
     token = await world.running()
-    async with await psycopg.AsyncConnection.connect(database_url) as gate:
+    async with await psycopg.AsyncConnection.connect(world.databases.urls[0]) as gate:
         await gate.execute("SELECT FROM regional.regions WHERE region = 'us-east' FOR UPDATE")
         fence = asyncio.create_task(
             fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="race")

@@ -27,11 +27,16 @@ from durable.model.intents import (
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import ObservedState, PolicyState
+from tests.authority.waiting import until_waiting
 from tests.authority.world import BILLING, EAST, TEST, WEST, World, labels, node, seconds
 
 
+@pytest.fixture
+def world(ready_world: World) -> World:
+    return ready_world
+
+
 async def test_a_slot_goes_from_reserved_to_starting(world: World) -> None:
-    await world.ready()
     reserved = await world.granted(world.reserve())
     assert (reserved.token, reserved.node) == (1, "n1")
     assert reserved.expires_at == world.now + timedelta(seconds=30)
@@ -42,7 +47,6 @@ async def test_a_slot_goes_from_reserved_to_starting(world: World) -> None:
 
 
 async def test_tokens_and_versions_grow_with_every_commit(world: World) -> None:
-    await world.ready()
     outcomes = [await world.granted(world.reserve(slot)) for slot in range(3)]
     assert [outcome.token for outcome in outcomes] == [1, 2, 3]
     versions = [outcome.version for outcome in outcomes]
@@ -50,7 +54,6 @@ async def test_tokens_and_versions_grow_with_every_commit(world: World) -> None:
 
 
 async def test_a_refusal_does_not_fail_its_neighbours(world: World) -> None:
-    await world.ready()
     outcomes = await world.send(
         world.reserve(0), world.reserve(1, node="nowhere"), world.reserve(2), world.bind(99, 3)
     )
@@ -58,7 +61,6 @@ async def test_a_refusal_does_not_fail_its_neighbours(world: World) -> None:
 
 
 async def test_inside_a_batch_the_higher_priority_goes_first(world: World) -> None:
-    await world.ready()
     whole = Resources.of(8000, 1024)
     low, high = await world.send(
         world.reserve(0, resources=whole, priority=10),
@@ -70,7 +72,6 @@ async def test_inside_a_batch_the_higher_priority_goes_first(world: World) -> No
 
 
 async def test_what_a_batch_frees_the_same_batch_may_take(world: World) -> None:
-    await world.ready()
     whole = Resources.of(8000, 1024)
     held = await world.granted(world.reserve(0, resources=whole))
     taken, released = await world.send(
@@ -84,7 +85,6 @@ async def test_what_a_batch_frees_the_same_batch_may_take(world: World) -> None:
 
 
 async def test_an_intent_sent_again_returns_its_first_outcome(world: World) -> None:
-    await world.ready()
     first = await world.granted(world.reserve())
     again = world.reserve(actor=ActorId("another-worker"), evidence="a retry after a timeout")
     assert await world.granted(again) == first
@@ -94,7 +94,6 @@ async def test_an_intent_sent_again_returns_its_first_outcome(world: World) -> N
 
 
 async def test_a_refusal_is_recorded_too(world: World) -> None:
-    await world.ready()
     too_much = world.reserve(resources=Resources.of(9000))
     first = await world.send(too_much)
     bigger = node(capacity=Capacity(cpu_millis=64_000, memory_mib=65_536))
@@ -104,7 +103,6 @@ async def test_a_refusal_is_recorded_too(world: World) -> None:
 
 
 async def test_the_same_key_with_another_payload_is_a_conflict(world: World) -> None:
-    await world.ready()
     await world.granted(world.reserve())
     other = world.reserve(resources=Resources.of(2000))
     assert await world.refused(other) is RefusalCode.KEY_CONFLICT
@@ -113,7 +111,6 @@ async def test_the_same_key_with_another_payload_is_a_conflict(world: World) -> 
 
 
 async def test_a_key_twice_in_one_batch_counts_once(world: World) -> None:
-    await world.ready()
     first, same, other = await world.send(
         world.reserve(), world.reserve(), world.reserve(resources=Resources.of(2000))
     )
@@ -126,7 +123,6 @@ async def test_a_key_twice_in_one_batch_counts_once(world: World) -> None:
 
 
 async def test_a_fenced_worker_cannot_commit(world: World) -> None:
-    await world.ready()
     token = await world.running()
     stale = [
         world.reserve(1),
@@ -142,7 +138,6 @@ async def test_a_fenced_worker_cannot_commit(world: World) -> None:
 
 
 async def test_a_fenced_refusal_is_not_remembered(world: World) -> None:
-    await world.ready()
     token = await world.running()
     await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     release = world.release(token, cause=ReleaseCause.REGION_FENCED)
@@ -152,7 +147,6 @@ async def test_a_fenced_refusal_is_not_remembered(world: World) -> None:
 
 
 async def test_a_fenced_region_takes_no_new_work(world: World) -> None:
-    await world.ready()
     await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     world.epoch = 2
     assert await world.refused(world.reserve()) is RefusalCode.REGION_FENCED
@@ -184,13 +178,11 @@ async def test_a_fenced_region_takes_no_new_work(world: World) -> None:
 async def test_a_reserve_that_does_not_fit_is_refused(
     world: World, change: dict[str, Any], code: RefusalCode
 ) -> None:
-    await world.ready()
     slot = change.pop("slot", 0)
     assert await world.refused(world.reserve(slot, **change)) is code
 
 
 async def test_a_tenant_without_a_grant_is_refused(world: World) -> None:
-    await world.ready()
     await world.with_tenant(BILLING, region=EAST)
     await world.with_slots(2, BILLING)
     await world.granted(world.reserve(0, tenant=BILLING))
@@ -203,30 +195,27 @@ async def test_a_tenant_without_a_grant_is_refused(world: World) -> None:
 
 async def test_required_labels_and_own_nodes_are_accepted(world: World) -> None:
     mine = node("mine", dedicated_to=TenantId("risk"), labels=labels(disk="nvme"))
-    await world.ready(mine)
+    await world.with_nodes(mine)
     wants = Requirements(dedicated=True, labels=labels(disk="nvme"), regions=(EAST,))
     await world.granted(world.reserve(node="mine", requirements=wants))
 
 
 async def test_a_node_kept_for_another_tenant_is_refused(world: World) -> None:
-    await world.ready(node(dedicated_to=BILLING))
+    await world.with_nodes(node(dedicated_to=BILLING))
     assert await world.refused(world.reserve()) is RefusalCode.TENANCY
 
 
 async def test_a_cordoned_node_takes_no_new_work(world: World) -> None:
-    await world.ready()
     await cordon_node(world.databases, EAST, NodeId("n1"), actor=TEST, reason="disk errors")
     assert await world.refused(world.reserve()) is RefusalCode.NODE_CORDONED
 
 
 async def test_a_node_whose_lease_expired_takes_no_new_work(world: World) -> None:
-    await world.ready()
     world.now = seconds(600)
     assert await world.refused(world.reserve()) is RefusalCode.NODE_STALE
 
 
 async def test_a_taken_slot_is_refused_until_it_is_released(world: World) -> None:
-    await world.ready()
     held = await world.granted(world.reserve())
     assert await world.refused(world.reserve(attempt=2)) is RefusalCode.SLOT_TAKEN
     await world.granted(world.release(held.token))
@@ -234,19 +223,17 @@ async def test_a_taken_slot_is_refused_until_it_is_released(world: World) -> Non
 
 
 async def test_a_grant_is_spent_and_comes_back(world: World) -> None:
-    await world.with_region()
-    await world.with_nodes()
-    await world.with_tenant(grant=Resources.of(2000, 4096))
-    await world.with_slots()
-    first = await world.granted(world.reserve(0))
-    await world.granted(world.reserve(1))
-    assert await world.refused(world.reserve(2)) is RefusalCode.GRANT_EXHAUSTED
-    await world.granted(world.release(first.token, 0))
-    await world.granted(world.reserve(2, attempt=2))
+    await world.with_tenant(BILLING, grant=Resources.of(2000, 4096))
+    await world.with_slots(3, BILLING)
+    first = await world.granted(world.reserve(0, tenant=BILLING))
+    await world.granted(world.reserve(1, tenant=BILLING))
+    assert await world.refused(world.reserve(2, tenant=BILLING)) is RefusalCode.GRANT_EXHAUSTED
+    await world.granted(world.release(first.token, 0, tenant=BILLING))
+    await world.granted(world.reserve(2, tenant=BILLING, attempt=2))
 
 
 async def test_devices_are_handed_out_one_by_one(world: World) -> None:
-    await world.ready(node(gpus=2))
+    await world.with_nodes(node(gpus=2))
     one_gpu = Resources.of(1000, 1024, 1)
     first = await world.granted(world.reserve(0, resources=one_gpu))
     second = await world.granted(world.reserve(1, resources=one_gpu))
@@ -258,7 +245,6 @@ async def test_devices_are_handed_out_one_by_one(world: World) -> None:
 
 
 async def test_ordinary_work_leaves_the_recovery_headroom_alone(world: World) -> None:
-    await world.ready()
     await world.with_headroom(Resources.of(7500, 1024))
     assert await world.refused(world.reserve()) is RefusalCode.HEADROOM_RESERVED
     await world.granted(world.reserve(resources=Resources.of(500, 512), attempt=2))
@@ -271,7 +257,6 @@ async def test_ordinary_work_leaves_the_recovery_headroom_alone(world: World) ->
 
 
 async def test_a_token_of_another_slot_is_unknown(world: World) -> None:
-    await world.ready()
     token = (await world.granted(world.reserve(0))).token
     intents: list[AnyIntent] = [
         world.bind(token, 1),
@@ -284,14 +269,12 @@ async def test_a_token_of_another_slot_is_unknown(world: World) -> None:
 
 
 async def test_an_expired_reservation_cannot_be_bound(world: World) -> None:
-    await world.ready()
     token = (await world.granted(world.reserve())).token
     world.now = seconds(30)
     assert await world.refused(world.bind(token)) is RefusalCode.LEASE_EXPIRED
 
 
 async def test_a_reservation_expires_late_never_early(world: World) -> None:
-    await world.ready()
     token = (await world.granted(world.reserve())).token
     world.now = seconds(29)
     assert await world.refused(world.expire(token)) is RefusalCode.LEASE_STANDS
@@ -301,7 +284,6 @@ async def test_a_reservation_expires_late_never_early(world: World) -> None:
 
 
 async def test_a_binding_does_not_expire(world: World) -> None:
-    await world.ready()
     token = (await world.granted(world.reserve())).token
     await world.granted(world.bind(token))
     world.now = seconds(3600)
@@ -310,7 +292,6 @@ async def test_a_binding_does_not_expire(world: World) -> None:
 
 
 async def test_steps_are_taken_once_and_in_order(world: World) -> None:
-    await world.ready()
     token = (await world.granted(world.reserve())).token
     assert await world.refused(world.start(token)) is RefusalCode.WRONG_STATE
     assert await world.refused(world.evict(token)) is RefusalCode.WRONG_STATE
@@ -321,7 +302,6 @@ async def test_steps_are_taken_once_and_in_order(world: World) -> None:
 
 
 async def test_a_rolled_back_policy_binds_nothing_but_lets_starts_continue(world: World) -> None:
-    await world.ready()
     early, late = [(await world.granted(world.reserve(slot))).token for slot in (0, 1)]
     await world.granted(world.bind(early, 0))
     await set_policy_state(world.databases, EAST, 1, PolicyState.ROLLED_BACK, TEST)
@@ -331,14 +311,12 @@ async def test_a_rolled_back_policy_binds_nothing_but_lets_starts_continue(world
 
 
 async def test_a_superseded_policy_still_binds_what_it_reserved(world: World) -> None:
-    await world.ready()
     token = (await world.granted(world.reserve())).token
     await set_policy_state(world.databases, EAST, 1, PolicyState.SUPERSEDED, TEST)
     await world.granted(world.bind(token))
 
 
 async def test_an_evicted_binding_is_never_started(world: World) -> None:
-    await world.ready()
     token = (await world.granted(world.reserve())).token
     await world.granted(world.bind(token))
     await world.granted(world.evict(token))
@@ -350,14 +328,12 @@ async def test_an_evicted_binding_is_never_started(world: World) -> None:
 async def test_started_work_is_not_released_on_a_bare_word(
     world: World, cause: ReleaseCause
 ) -> None:
-    await world.ready()
     token = await world.running()
     assert await world.refused(world.release(token, cause=cause)) is RefusalCode.STILL_RUNNING
 
 
 @pytest.mark.parametrize("end", [ObservedState.STOPPED, ObservedState.FAILED])
 async def test_a_reported_end_makes_the_release_safe(world: World, end: ObservedState) -> None:
-    await world.ready()
     token = await world.running()
     report = Observation(
         token=token,
@@ -374,20 +350,17 @@ async def test_a_reported_end_makes_the_release_safe(world: World, end: Observed
 
 
 async def test_a_lost_node_makes_the_release_safe(world: World) -> None:
-    await world.ready()
     token = await world.running()
     world.now = seconds(600)
     await world.granted(world.release(token, cause=ReleaseCause.NODE_LOST))
 
 
 async def test_an_unknown_region_is_a_refusal(world: World) -> None:
-    await world.ready()
     world.region = RegionId("atlantis")
     assert await world.refused(world.reserve()) is RefusalCode.UNKNOWN_REGION
 
 
 async def test_every_refusal_says_what_to_do_next(world: World) -> None:
-    await world.ready()
     bad: list[Reserve] = [
         world.reserve(node="ghost"),
         world.reserve(1, resources=Resources.of(9000)),
@@ -401,10 +374,7 @@ async def test_every_refusal_says_what_to_do_next(world: World) -> None:
 
 async def test_the_clock_is_read_after_the_wait_for_the_lock(world: World) -> None:
     """Without an explicit time, a reservation's lease begins when the database says so."""
-    await world.with_region()
     await register_nodes(world.databases, EAST, [node()], epoch=1, lease_ttl_seconds=3600, now=None)
-    await world.with_tenant()
-    await world.with_slots()
     engine = world.databases.at_region(EAST, "durable_commit")
     (outcome,) = await commit_intents(engine, EAST, [world.reserve()])
     assert isinstance(outcome, Granted)
@@ -415,7 +385,7 @@ async def test_the_clock_is_read_after_the_wait_for_the_lock(world: World) -> No
 async def test_a_constraint_that_the_rules_missed_refuses_the_culprit_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await world.ready(node("n1"), node("n2"))
+    await world.with_nodes(node("n2"))
 
     def blind(*_: object) -> None:
         return None
@@ -433,7 +403,7 @@ async def test_a_constraint_that_the_rules_missed_refuses_the_culprit_alone(
 async def test_a_batch_that_is_taken_apart_keeps_its_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await world.ready(node("n1"), node("n2"), node("n3"))
+    await world.with_nodes(node("n2"), node("n3"))
 
     def blind(intent: Reserve, on: NodeEntry) -> Refused | None:
         return None if intent.slot == 0 else sighted(intent, on)
@@ -458,7 +428,6 @@ async def test_a_batch_that_is_taken_apart_keeps_its_order(
 
 
 async def test_a_lapsed_lease_is_not_renewed_so_a_lost_node_comes_back_anew(world: World) -> None:
-    await world.ready()
     token = await world.running()
     world.now = seconds(600)
     await world.granted(world.release(token, cause=ReleaseCause.NODE_LOST))
@@ -472,26 +441,23 @@ async def test_a_lapsed_lease_is_not_renewed_so_a_lost_node_comes_back_anew(worl
 
 
 async def test_a_renewal_on_its_way_is_waited_for_before_a_node_counts_as_lost(
-    world: World, database_url: str
+    world: World,
 ) -> None:
-    await world.ready()
     token = await world.running()
     world.now = seconds(600)
-    async with await psycopg.AsyncConnection.connect(database_url) as agent:
+    async with await psycopg.AsyncConnection.connect(world.databases.urls[0]) as agent:
         await agent.execute(
             "UPDATE regional.node_leases SET expires_at = expires_at + interval '1 hour'"
         )
         release = asyncio.create_task(
             world.refused(world.release(token, cause=ReleaseCause.NODE_LOST))
         )
-        done, _ = await asyncio.wait([release], timeout=0.2)
-        assert not done, "it waits for the lease"
+        await until_waiting(agent)
         await agent.commit()
     assert await release is RefusalCode.STILL_RUNNING
 
 
 async def test_a_fenced_region_binds_and_starts_nothing(world: World) -> None:
-    await world.ready()
     held, bound = [(await world.granted(world.reserve(slot))).token for slot in (0, 1)]
     await world.granted(world.bind(bound, 1))
     await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
@@ -504,7 +470,6 @@ async def test_a_fenced_region_binds_and_starts_nothing(world: World) -> None:
 
 
 async def test_a_node_that_came_back_answers_for_what_it_runs(world: World) -> None:
-    await world.ready()
     token = await world.running()
     await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     world.epoch = 2
@@ -516,7 +481,6 @@ async def test_a_node_that_came_back_answers_for_what_it_runs(world: World) -> N
 async def test_controllers_that_release_for_their_own_reasons_do_not_share_a_key(
     world: World,
 ) -> None:
-    await world.ready()
     token = await world.running()
     assert await world.refused(world.release(token)) is RefusalCode.STILL_RUNNING
     world.now = seconds(600)
@@ -526,7 +490,7 @@ async def test_controllers_that_release_for_their_own_reasons_do_not_share_a_key
 async def test_a_node_does_not_change_under_work_that_could_not_be_placed_on_it(
     world: World,
 ) -> None:
-    await world.ready(node(labels=labels(disk="nvme")))
+    await world.with_nodes(node(labels=labels(disk="nvme")))
     wants = Requirements(labels=labels(disk="nvme"), zones=(ZoneId("a"),))
     await world.granted(world.reserve(requirements=wants))
     changes: list[dict[str, Any]] = [

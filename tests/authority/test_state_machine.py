@@ -1,8 +1,8 @@
 """Any sequence of steps, in any order, resent at will: every promise holds after each of them."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
     RuleBasedStateMachine,
-    initialize,
     invariant,
     multiple,
     rule,
@@ -31,10 +30,15 @@ from durable.model.capacity import RegionStatus
 from durable.model.ids import NodeId, RegionId
 from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause, Reserve
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.regions import NodeSpec
 from durable.model.resources import Resources
 from durable.model.states import ObservedState, RegionState
+from tests.authority.conftest import furnished
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, node
+from tests.conftest import Copies
 
+NODES = ("a", "b")
+LEASE_SECONDS = 300
 REGIONS = st.sampled_from([EAST, WEST])
 SLOTS = st.integers(0, 5)
 AMOUNTS = st.builds(
@@ -60,7 +64,7 @@ class Wish:
 WISHES = st.builds(
     Wish,
     slot=SLOTS,
-    on=st.sampled_from(["a", "b"] * 5 + ["ghost"]),
+    on=st.sampled_from([*NODES] * 5 + ["ghost"]),
     amount=AMOUNTS,
     elsewhere=mostly(False, True),
     epoch_error=mostly(0, -1, 1),
@@ -91,21 +95,35 @@ class Held:
     steps: int = 0
 
 
+def nodes(region: RegionId) -> list[NodeSpec]:
+    return [node(name, region=region, gpus=2) for name in NODES]
+
+
+async def build(world: World) -> World:
+    """Two regions, two nodes each, one tenant, six slots."""
+    for region in (EAST, WEST):
+        await world.with_region(region)
+        await world.with_nodes(*nodes(region), lease_seconds=LEASE_SECONDS, region=region)
+        await world.with_tenant(grant=Resources.of(12_000, 32_768, 3), region=region)
+    return await world.with_slots(6)
+
+
 class Authority(RuleBasedStateMachine):
-    """Two regions, two nodes each, one tenant, six slots; whoever comes may ask for anything."""
+    """In the world that `build` makes, whoever comes may ask for anything."""
 
     held = Bundle("held")
     sent = Bundle("sent")
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database: AbstractContextManager[str]) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.databases = Databases(database_url)
+        self.opened = ExitStack()
+        self.databases = Databases(self.opened.enter_context(database))
         self.world = World(self.databases)
         self.attempts = 0
         self.sequence = 0
-        self.sessions: dict[tuple[RegionId, str], int] = {}
-        self.owners: dict[int, RegionId] = {}
+        self.sessions = {(region, name): 1 for region in (EAST, WEST) for name in NODES}
+        self.owners: dict[int, RegionId] = dict.fromkeys(range(6), EAST)
 
     def run(self, coroutine: Any) -> Any:
         return self.runner.run(coroutine)
@@ -113,15 +131,7 @@ class Authority(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.run(self.databases.close())
         self.runner.close()
-
-    @initialize()
-    def build(self) -> None:
-        for region in (EAST, WEST):
-            self.run(self.world.with_region(region))
-            self.register(region)
-            self.run(self.world.with_tenant(grant=Resources.of(12_000, 32_768, 3), region=region))
-        self.run(self.world.with_slots(6))
-        self.owners = dict.fromkeys(range(6), EAST)
+        self.opened.close()
 
     def status(self, region: RegionId) -> RegionStatus:
         return self.run(read_region(self.databases, region))
@@ -131,9 +141,9 @@ class Authority(RuleBasedStateMachine):
             register_nodes(
                 self.databases,
                 region,
-                [node(name, region=region, gpus=2) for name in ("a", "b")],
+                nodes(region),
                 epoch=self.status(region).epoch,
-                lease_ttl_seconds=300,
+                lease_ttl_seconds=LEASE_SECONDS,
                 now=self.world.now,
             )
         )
@@ -154,16 +164,17 @@ class Authority(RuleBasedStateMachine):
     def reserve(self, wishes: list[Wish]) -> Any:
         """Asks for several slots; those of one region share a transaction."""
         granted: list[Held] = []
+        epochs = {region: self.status(region).epoch for region in (EAST, WEST)}
+        wanted = [self.intent(wish, epochs) for wish in wishes]
         for region in (EAST, WEST):
-            intents = [self.intent(wish) for wish in wishes]
-            intents = [intent for intent in intents if intent.region == region]
+            intents = [intent for intent in wanted if intent.region == region]
             for intent, outcome in zip(intents, self.send(region, *intents), strict=True):
                 if isinstance(outcome, Granted):
                     assert intent.node != "ghost"
                     granted.append(Held(region, intent, outcome.token))
         return multiple(*granted)
 
-    def intent(self, wish: Wish) -> Reserve:
+    def intent(self, wish: Wish, epochs: Mapping[RegionId, int]) -> Reserve:
         self.attempts += 1
         owner = self.owners[wish.slot]
         region = {EAST: WEST, WEST: EAST}[owner] if wish.elsewhere else owner
@@ -173,7 +184,7 @@ class Authority(RuleBasedStateMachine):
             region=region,
             resources=wish.amount,
             attempt=self.attempts,
-            epoch=max(1, self.status(region).epoch + wish.epoch_error),
+            epoch=max(1, epochs[region] + wish.epoch_error),
         )
 
     def step(self, name: str, held: Held, **more: Any) -> tuple[AnyIntent, Granted | Refused]:
@@ -308,9 +319,10 @@ class Authority(RuleBasedStateMachine):
         assert self.run(check()) == []
 
 
-def test_every_promise_holds_after_every_step(new_database: Callable[[], str]) -> None:
+def test_every_promise_holds_after_every_step(copies: Copies, template: str) -> None:
+    built = furnished(copies, template, build)
     run_state_machine_as_test(
-        cast(Any, lambda: Authority(new_database())),
+        cast(Any, lambda: Authority(copies.lend(built))),
         settings=settings(
             max_examples=25,
             stateful_step_count=50,
