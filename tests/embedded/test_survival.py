@@ -3,6 +3,8 @@
 import asyncio
 import secrets
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,6 +17,7 @@ from durable.embedded.events import Event
 from durable.embedded.health import stack_status
 from durable.embedded.ports import choose_port
 from durable.embedded.process import is_alive, send_signal, wait_gone
+from durable.embedded.shutdown import stop_stack
 from durable.embedded.state import StateDirectory
 from durable.settings import Settings
 from durable.stack_record import Process, StackRecord, read_record
@@ -27,20 +30,30 @@ TASK_QUEUE = "survival"
 OURS = ("worker-global", "worker-regions", "agent")
 
 
-@pytest.fixture
-def state_dir(state_dir: Path) -> Path:
-    """One whose stack prefers ports that nobody else takes between a kill and a restart.
+@pytest.fixture(scope="module")
+def state_dir() -> Iterator[Path]:
+    """The stack of both tests: each leaves it running, and a start is what takes longest here."""
+    with tempfile.TemporaryDirectory(prefix="durable-test-") as folder:
+        path = Path(folder) / "state"
+        prefer_quiet_ports(StateDirectory(path))
+        try:
+            start(path)
+            yield path
+        finally:
+            stop_stack(path)
+
+
+def prefer_quiet_ports(state: StateDirectory) -> None:
+    """Ports that nobody else takes between a kill and a restart.
 
     The usual ports are everybody's, and the ephemeral ones are lent to any connection.
     """
-    state = StateDirectory(state_dir)
     state.prepare()
     ports: dict[str, int] = {}
     for name in ("postgres", "temporal", "temporal-ui"):
         quiet = (20_000 + secrets.randbelow(10_000) for _ in range(20))
         ports[name] = choose_port(quiet, avoid=ports.values())
     state.remember_ports(ports)
-    return state_dir
 
 
 def record_of(state_dir: Path) -> StackRecord:
@@ -93,6 +106,7 @@ def kill_and_wait(state_dir: Path, name: str) -> None:
 
 def commit_a_row(state_dir: Path) -> None:
     with psycopg.connect(record_of(state_dir).database_url or "") as connection:
+        connection.execute("DROP TABLE IF EXISTS kept")
         connection.execute("CREATE TABLE kept (word text)")
         connection.execute("INSERT INTO kept VALUES ('committed')")
 
@@ -130,7 +144,6 @@ def check_survivors(state_dir: Path) -> None:
 
 
 def test_the_supervisor_starts_a_killed_child_again(state_dir: Path) -> None:
-    start(state_dir)
     commit_a_row(state_dir)
     asyncio.run(say_a_word(state_dir))
 
@@ -141,7 +154,6 @@ def test_the_supervisor_starts_a_killed_child_again(state_dir: Path) -> None:
 
 
 def test_up_recovers_a_directory_whose_supervisor_was_killed(state_dir: Path) -> None:
-    start(state_dir)
     commit_a_row(state_dir)
     asyncio.run(say_a_word(state_dir))
     before = record_of(state_dir)
