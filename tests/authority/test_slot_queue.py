@@ -113,12 +113,16 @@ async def test_a_region_that_does_not_answer_keeps_nobody_else_waiting(neighbour
         SlotQueue(neighbours.databases) as queue,
         await psycopg.AsyncConnection.connect(url) as gate,
     ):
-        await gate.execute("SELECT FROM regional.regions WHERE region = 'us-west' FOR UPDATE")
+        await gate.execute(
+            "INSERT INTO regional.slots (tenant, workload, slot, region, number)"
+            " VALUES (%s, 'w', 0, 'us-west', 1)",
+            [RISK],
+        )
         stuck = asyncio.create_task(queue.assign(wish("w", {WEST: (0,)})))
         await until_waiting(gate)
         await queue.assign(wish("e", {EAST: (0,)}))
         assert not stuck.done()
-        await gate.commit()
+        await gate.rollback()
         await stuck
     assert await facts(neighbours) == await copies(neighbours)
 

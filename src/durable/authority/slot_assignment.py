@@ -42,13 +42,20 @@ _OWNERS = text("""
      WHERE region IS NOT NULL ORDER BY tenant, workload, slot
 """)
 
-_COPY = text("""
+_ROWS = """
     INSERT INTO regional.slots AS s (tenant, workload, slot, region, number)
     SELECT tenant, workload, slot, :region, number
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, slot integer, number bigint)
      ORDER BY tenant, workload, slot
-        ON CONFLICT (tenant, workload, slot) DO UPDATE
+        ON CONFLICT (tenant, workload, slot)
+"""
+
+# Slots that no region has ever held: no commit can have read them, so none has to be waited for.
+_COPY_NEW = text(f"{_ROWS} DO NOTHING RETURNING slot")
+
+_COPY = text(f"""
+    {_ROWS} DO UPDATE
        SET region = :region, number = excluded.number WHERE s.number < excluded.number
 """)
 
@@ -133,8 +140,10 @@ async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[Co
     ]
 
     async def work(connection: AsyncConnection) -> None:
-        await lock_region(connection, region)
-        await connection.execute(_COPY, {"region": region, "rows": json.dumps(rows)})
+        of = {"region": region, "rows": json.dumps(rows)}
+        if len((await connection.execute(_COPY_NEW, of)).all()) < len(rows):
+            await lock_region(connection, region)
+            await connection.execute(_COPY, of)
 
     engine = databases.at_region(region, ROLE)
     await transact(engine, work, doing=f"hand slots to {region}")
