@@ -123,6 +123,9 @@ class Durable:
                 task_timeout=WORKFLOW_TASK,
                 search_attributes=_attributes(wanted),
                 static_summary=f"{wanted.tenant}/{wanted.name}",
+                static_details="What is wanted of a workload, divided over regions. Each share is "
+                f"a workflow of its own: `placement/{wanted.tenant}/{wanted.name}/...`. Where it "
+                "is now stands under current details; why, `durable explain` tells.",
             )
             try:
                 return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]

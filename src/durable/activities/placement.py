@@ -156,8 +156,8 @@ class PlacementActivities:
         ]
 
     @activity.defn
-    async def record_rejected(self, rejected: Rejected) -> None:
-        """Puts messages that changed nothing into the region's audit."""
+    async def audit(self, rejected: Rejected) -> None:
+        """Puts what people sent into the region's audit, whether it was taken or not."""
         await audit_messages(self._regional.databases, self._regional.region, rejected)
 
     async def _step(
@@ -201,5 +201,5 @@ class PlacementActivities:
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
             self.enqueue, self.reserve, self.start, self.evict, self.release,
-            self.expire, self.survey, self.record_rejected,
+            self.expire, self.survey, self.audit,
         )  # fmt: skip

@@ -63,6 +63,7 @@ from durable.signals.names import (
     WORKLOAD_CONTROLLER,
     placement_id,
     regional_queue,
+    workload_id,
 )
 
 ACTOR = WORKLOAD_CONTROLLER
@@ -242,14 +243,14 @@ class WorkloadActivities:
             )
 
     @activity.defn
-    async def record_rejected_globally(self, rejected: Rejected) -> None:
+    async def audit_globally(self, rejected: Rejected) -> None:
         await audit_messages(self._databases, audit.GLOBAL_CHAIN, rejected)
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
             self.admit, self.recall, self.divide, self.release, self.request_delete,
-            self.finish, self.record_rejected_globally,
+            self.finish, self.audit_globally,
         )  # fmt: skip
 
 
@@ -282,6 +283,10 @@ def _started_as(share: Share, task_timeout: timedelta) -> dict[str, Any]:
         "task_timeout": task_timeout,
         "search_attributes": _attributes(share),
         "static_summary": str(share),
+        "static_details": "One region's share of "
+        f"`{workload_id(share.tenant, share.workload)}`, which owns it. Where it is now stands "
+        "under current details. To stop it from placing, send `hold`; a paused workflow hears "
+        "nothing, not even that its nodes are lost.",
     }
 
 

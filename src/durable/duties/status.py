@@ -34,7 +34,7 @@ GATHER_UNDER_WAY_SECONDS = 1.0
 AFTER_AN_ERROR_SECONDS = 1.0
 ROUND = 500
 # Nobody acts on a report: while placements start, their tasks go before the workloads' pages.
-REPORTS_WHILE_BUSY = 2
+REPORTS_WHILE_BUSY = 1
 
 # A placement has made these states itself.
 _ITS_OWN = frozenset({BindingState.BOUND, BindingState.STARTING})

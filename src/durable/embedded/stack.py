@@ -86,6 +86,8 @@ def _temporal(supervisor: Supervisor, settings: Settings) -> str:
             lambda ports: temporal_child(directory, ports["temporal"], ports["temporal-ui"]),
         )
     address = f"{HOST}:{ports['temporal']}"
-    ui_url = f"http://{HOST}:{ports['temporal-ui']}"
+    ui_url = (
+        f"http://{HOST}:{ports['temporal-ui']}/namespaces/{settings.temporal_namespace}/workflows"
+    )
     supervisor.save(temporal_address=address, temporal_ui_url=ui_url)
     return address

@@ -29,9 +29,10 @@ class PendingCode(StrEnum):
     GIVEN_UP = "given_up"
 
 
-# Somebody has to change the workload, the fleet or the quota; waiting alone never helps.
+# Somebody has to change the workload, the fleet or the quota, or resume; waiting never helps.
 NEEDS_A_CHANGE = frozenset(
     {
+        PendingCode.HELD,
         PendingCode.NEVER_FITS,
         PendingCode.REQUIREMENTS,
         PendingCode.TAINTED,

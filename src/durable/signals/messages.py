@@ -64,8 +64,6 @@ class Evict(Asked):
 class Release(Asked):
     """Stop every slot for good; the placement ends when nothing of it is left."""
 
-    example: ClassVar[dict[str, Any]] = _WHO
-
 
 class Apply(Asked):
     """The desired state of a workload."""

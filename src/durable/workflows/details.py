@@ -1,19 +1,24 @@
 """What an operator reads in the Temporal UI: state, reason, next owner, and what can be sent."""
 
 import json
+from collections.abc import Sequence
+from itertools import pairwise
 
-from durable.signals import messages
+from durable.signals import messages, sentences
 from durable.signals.messages import Message
-from durable.signals.status import PlacementStatus, WorkloadStatus
+from durable.signals.status import PlacementStatus, SlotView, WorkloadStatus
 
 SLOTS_SHOWN = 20
-_FOR_PLACEMENTS: dict[str, type[Message]] = {
-    "hold": messages.Hold,
-    "resume": messages.Resume,
-    "retry_now": messages.RetryNow,
-    "evict": messages.Evict,
+_FOR_PLACEMENTS: dict[str, tuple[type[Message], str]] = {
+    "hold": (messages.Hold, sentences.HOLD),
+    "resume": (messages.Resume, sentences.RESUME),
+    "retry_now": (messages.RetryNow, sentences.RETRY_NOW),
+    "evict": (messages.Evict, sentences.EVICT),
 }
-_FOR_WORKLOADS: dict[str, type[Message]] = {"scale": messages.Scale, "delete": messages.Delete}
+_FOR_WORKLOADS: dict[str, tuple[type[Message], str]] = {
+    "scale": (messages.Scale, sentences.SCALE),
+    "delete": (messages.Delete, sentences.DELETE),
+}
 
 
 def placement_details(status: PlacementStatus) -> str:
@@ -21,25 +26,25 @@ def placement_details(status: PlacementStatus) -> str:
         f"## {status.tenant}/{status.workload} generation {status.generation} in {status.region}",
         f"**{status.phase}**; next: {status.owner}",
     ]
-    if status.pending is not None:
+    if status.held_by is not None:
+        lines.append(f"**Held** by {_line(status.held_by)}; nothing new is placed until `resume`.")
+    elif status.pending is not None:
         helps = "it can pass by itself" if status.pending.waiting_helps else "somebody must act"
         lines.append(f"**Waits** ({status.pending.code}, {helps}): {status.pending.sentence}")
         lines.append(
             f"Next look: {_moment(status.next_retry_at)}; overdue from {_moment(status.placed_by)}"
         )
-    lines += [
-        "",
-        "| slot | phase | node | attempt | since | evidence |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {slot.slot} | {slot.phase} | {slot.node or ''} | {slot.attempt} "
-        f"| {_moment(slot.since)} | {_cell(slot.evidence)} |"
-        for slot in status.slots[:SLOTS_SHOWN]
-    ]
+    lines += ["### Slots", *(_slot(slot) for slot in status.slots[:SLOTS_SHOWN])]
     if len(status.slots) > SLOTS_SHOWN:
-        lines.append(f"\nand {len(status.slots) - SLOTS_SHOWN} more slots: query `status`")
-    return "\n".join([*lines, *_rejected(status), *_accepted(_FOR_PLACEMENTS)])
+        lines.append(f"- and {len(status.slots) - SLOTS_SHOWN} more: query `status`")
+    lines.append(f"The workload: `workload/{status.tenant}/{status.workload}`")
+    return _paragraphs([*lines, *_rejected(status), *_accepted(_FOR_PLACEMENTS)])
+
+
+def _slot(slot: SlotView) -> str:
+    where = f" on {slot.node}" if slot.node else ""
+    evidence = f" ({_line(slot.evidence)})" if slot.evidence else ""
+    return f"- {slot.slot}: **{slot.phase}**{where} since {slot.since:%H:%M:%S}Z{evidence}"
 
 
 def workload_details(status: WorkloadStatus) -> str:
@@ -47,38 +52,55 @@ def workload_details(status: WorkloadStatus) -> str:
         f"## {status.tenant}/{status.workload} generation {status.generation}",
         f"**{status.phase}**: {status.serving} serving, {status.ready} ready, {status.bound} bound "
         f"of {status.wanted}",
-        *(f"- waits: {reason}" for reason in status.waits_for),
-        "",
-        "| region | wanted | bound | ready | serving | waits for |",
-        "|---|---|---|---|---|---|",
+        *(f"- **{one.type}** {_said(one.status)}: {one.sentence}" for one in status.conditions),
+        "### Regions",
     ]
-    lines += [
-        f"| {one.region} | {one.wanted} | {one.bound} | {one.ready} | {one.serving} "
-        f"| {_cell(one.pending_reason or '')} |"
-        for one in status.regions
-    ]
-    lines += ["", *(f"- **{c.type}** {_said(c.status)}: {c.sentence}" for c in status.conditions)]
-    return "\n".join([*lines, *_rejected(status), *_accepted(_FOR_WORKLOADS)])
+    for one in status.regions:
+        waits = f"; waits: {_line(one.pending_reason)}" if one.pending_reason else ""
+        placement = f"placement/{status.tenant}/{status.workload}/g{status.generation}/{one.region}"
+        lines.append(
+            f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "
+            f"{one.wanted}; next: `{placement}`{waits}"
+        )
+    ours = [reason for reason in status.waits_for if not _is_of_a_region(reason, status)]
+    lines += ["### Waits", *(f"- {_line(reason)}" for reason in ours)] if ours else []
+    return _paragraphs([*lines, *_rejected(status), *_accepted(_FOR_WORKLOADS)])
+
+
+def _is_of_a_region(reason: str, status: WorkloadStatus) -> bool:
+    return any(reason.startswith(f"{one.region}: ") for one in status.regions)
+
+
+def _paragraphs(lines: Sequence[str]) -> str:
+    """Lines of a list together, everything else apart, or Markdown would run it together."""
+    text = lines[0]
+    for before, line in pairwise(lines):
+        text += "\n" if before.startswith("- ") and line.startswith("- ") else "\n\n"
+        text += line
+    return text
 
 
 def _rejected(status: PlacementStatus | WorkloadStatus) -> list[str]:
     if not status.rejected:
         return []
-    kept = [f"- {_moment(one.at)} `{one.name}`: {_cell(one.why)}" for one in status.rejected[-5:]]
-    return ["", f"### Messages that changed nothing ({status.rejected_in_all})", *kept]
+    kept = [f"- {_moment(one.at)} `{one.name}`: {_line(one.why)}" for one in status.rejected[-5:]]
+    return [f"### Messages that changed nothing ({status.rejected_in_all})", *kept]
 
 
-def _accepted(kinds: dict[str, type[Message]]) -> list[str]:
-    sent = [f"- `{name}`: `{json.dumps(kind.example)}`" for name, kind in kinds.items()]
-    return ["", "### What can be sent (as update or signal)", *sent]
+def _accepted(kinds: dict[str, tuple[type[Message], str]]) -> list[str]:
+    sent = [
+        f"- `{name}`: {sentence} `{json.dumps(kind.example)}`"
+        for name, (kind, sentence) in kinds.items()
+    ]
+    return ["### What can be sent, as update or signal, each under a request_id of its own", *sent]
 
 
 def _moment(at: object) -> str:
     return "none" if at is None else f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")[:200]
+def _line(text: str) -> str:
+    return text.replace("\n", " ")[:200]
 
 
 def _said(status: bool | None) -> str:

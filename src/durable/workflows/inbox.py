@@ -89,7 +89,8 @@ class Inbox:
     def _take(self, name: str, raw: object) -> None:
         kind = self._kinds.get(name)
         if kind is None:
-            known = ", ".join(sorted(self._kinds))
+            # Those with an example are people's; the others are between controllers.
+            known = ", ".join(sorted(name for name, kind in self._kinds.items() if kind.example))
             self.reject(name, raw, f"There is no message {name}; send one of {known}.")
             return
         try:
@@ -120,7 +121,10 @@ class Inbox:
             if request not in self.record.requests:
                 self.record.requests = [*self.record.requests[1 - REQUESTS_KEPT :], request]
                 return letter
-            letter.answer = f"Request {request.partition(':')[2]} was taken before."
+            letter.answer = (
+                f"Request {request.partition(':')[2]} was taken before, so nothing changed; "
+                "if it is meant anew, send it with another request_id."
+            )
         return None
 
     def forget(self, letter: Letter) -> None:

@@ -32,7 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.placement_messages import KINDS, PlacementMessages
     from durable.workflows.placement_state import AWAY, PlacementStart, PlacementState
     from durable.workflows.slots import ENDED, STARTED, Leave, SlotState
-    from durable.workflows.stepping import audit_rejected, run_step
+    from durable.workflows.stepping import audit_people, run_step
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Placement(PlacementMessages):
         while True:
             self._read_messages()
             self._try_again_after_outage()
-            await audit_rejected(self._state.messages, PlacementActivities.record_rejected)
+            await audit_people(self._state.messages, PlacementActivities.audit)
             await self._look_again()
             await self._stop()
             await self._release()
@@ -141,7 +141,7 @@ class Placement(PlacementMessages):
         for slot in evicted:
             if slot.token is not None and slot.leave is None:
                 slot.leave, slot.evidence = Leave.AGAIN, why
-        return f"Stopping {len(evicted)} slots; they are placed again."
+        return f"Stopping {_numbers(evicted)}; what stops is placed again."
 
     def _retry(self, now: datetime) -> None:
         self._state.next_retry_at = None
@@ -307,7 +307,8 @@ class Placement(PlacementMessages):
         for refused in answer.refused:
             slot = self._board.slots[refused.slot]
             slot.ordinal += 1
-            slot.evidence = refused.refusal.sentence
+            if slot.leave is None:  # else why it leaves is what people want to know
+                slot.evidence = refused.refusal.sentence
             self._refused(slot, refused.refusal.code, verb)
 
     def _refused(self, slot: SlotState, code: RefusalCode, verb: str) -> None:
@@ -444,11 +445,13 @@ def _why(verb: str, slots: Sequence[SlotState]) -> str:
 
 
 def _slots(verb: str, slots: Iterable[SlotState]) -> str:
+    return f"{verb} {_numbers(slots)}"
+
+
+def _numbers(slots: Iterable[SlotState]) -> str:
     numbers = [slot.slot for slot in slots]
-    shown = ", ".join(map(str, numbers[:5])) + (
-        f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    )
-    return f"{verb} slot {shown}"
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"slot {', '.join(map(str, numbers[:5]))}{more}"
 
 
 def _seconds(count: float) -> timedelta:

@@ -7,7 +7,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.signals import messages
+    from durable.signals import messages, sentences
     from durable.signals.messages import Message
     from durable.signals.status import PlacementStatus
     from durable.workflows.inbox import Inbox, described
@@ -24,10 +24,10 @@ KINDS: dict[str, type[Message]] = {
     "wake": messages.Wake,
 }
 
-HOLD = described(messages.Hold, "Place nothing new until resumed.")
-RESUME = described(messages.Resume, "Go on placing after a hold.")
-RETRY_NOW = described(messages.RetryNow, "Look for a place at once.")
-EVICT = described(messages.Evict, "Stop slots and place them again.")
+HOLD = described(messages.Hold, sentences.HOLD)
+RESUME = described(messages.Resume, sentences.RESUME)
+RETRY_NOW = described(messages.RetryNow, sentences.RETRY_NOW)
+EVICT = described(messages.Evict, sentences.EVICT)
 
 
 class PlacementMessages:

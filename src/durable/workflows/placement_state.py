@@ -91,7 +91,10 @@ class PlacementState:
         crashed = [slot for slot in waiting if slot.retry_at]
         if not crashed:
             return Pending(code=PendingCode.QUEUED, sentence="Waits for its first decision.")
-        sentence = f"{len(crashed)} slots failed and are tried again shortly: {crashed[0].evidence}"
+        many = (
+            "1 slot failed and is" if len(crashed) == 1 else f"{len(crashed)} slots failed and are"
+        )
+        sentence = f"{many} tried again shortly: {crashed[0].evidence}"
         return Pending(code=PendingCode.CRASHED, sentence=sentence[:500])
 
     @property
@@ -142,7 +145,7 @@ class PlacementState:
             phase=self.phase,
             pending=self.reason or (self.pending if self.is_cut_off else None),
             owner=self.owner,
-            next_retry_at=self.next_retry_at,
+            next_retry_at=None if self.held_by is not None else self.next_retry_at,
             placed_by=self.placed_by,
             held_by=self.held_by,
             attempts=self.next_attempt - 1,

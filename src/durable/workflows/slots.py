@@ -234,7 +234,7 @@ class Board:
         if before is Phase.SERVING and now - slot.since > CRASHES_FORGOTTEN:
             slot.crashes = 0
         slot.lease_expires_at = None
-        slot.enter(phase, now, seen.evidence)
+        slot.enter(phase, now, seen.evidence or f"{phase} on {slot.node}")
         slot.deadline = self._deadline(phase, before, slot, now, spec)
         failed = phase is Phase.FAILED or (
             phase is Phase.STOPPED and spec.kind is WorkloadKind.SERVICE

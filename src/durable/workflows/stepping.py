@@ -35,14 +35,14 @@ async def run_step(
     )
 
 
-async def audit_rejected(record: MessageRecord, activity: Activity[None]) -> None:
-    """Writes down what changed nothing; what cannot be written now is tried again later."""
+async def audit_people(record: MessageRecord, activity: Activity[None]) -> None:
+    """Writes down what people sent; what cannot be written now is tried again later."""
     name = workflow.info().workflow_id
     while record.unaudited and (record.audit_at is None or record.audit_at <= workflow.now()):
         sent = tuple(record.unaudited[:AUDITED_AT_ONCE])
         rejected = Rejected(target=name, messages=sent, key=f"{name}/{record.audited}")
         try:
-            await run_step(activity, rejected, "audit rejected messages")
+            await run_step(activity, rejected, "write what was sent into the audit")
         except STEP_FAILURES:
             record.audit_at = workflow.now() + timeouts.AUDIT_AGAIN
             return

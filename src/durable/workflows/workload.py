@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.workload import REFUSED, WorkloadActivities
     from durable.model.ids import RegionId
     from durable.model.workload import WorkloadKind, WorkloadManifest
-    from durable.signals import messages
+    from durable.signals import messages, sentences
     from durable.signals.messages import Apply, Delete, Ended, Message, Resize, Scale, ShareReport
     from durable.signals.names import WORKLOAD
     from durable.signals.status import WorkloadStatus
@@ -37,7 +37,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.details import workload_details
     from durable.workflows.failures import STEP_FAILURES, cause_of, said_by
     from durable.workflows.inbox import Inbox, Letter, described
-    from durable.workflows.stepping import audit_rejected, run_step
+    from durable.workflows.stepping import audit_people, run_step
     from durable.workflows.workload_state import OpenPlacement, WorkloadStart, WorkloadState
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Workload:
             return None
         while True:
             await self._read_messages()
-            await audit_rejected(self._state.messages, WorkloadActivities.record_rejected_globally)
+            await audit_people(self._state.messages, WorkloadActivities.audit_globally)
             await self._release_old()
             await self._divide()
             self._tell()
@@ -118,9 +118,7 @@ class Workload:
             )
         self._refuse_while_deleting()
 
-    @workflow.update(
-        name="scale", description=described(Scale, "Another number of replicas, at once.")
-    )
+    @workflow.update(name="scale", description=described(Scale, sentences.SCALE))
     async def scale(self, message: Scale) -> Admitted:
         return await self._admit(message)
 
@@ -135,9 +133,7 @@ class Workload:
                 "replicas to run it anew."
             )
 
-    @workflow.update(
-        name="delete", description=described(Delete, "Stop and release everything, then end.")
-    )
+    @workflow.update(name="delete", description=described(Delete, sentences.DELETE))
     async def delete(self, message: Delete) -> str:
         await self._delete(message)
         return "Deleting: every placement is asked to stop, and its slots are given up."
