@@ -143,7 +143,7 @@ async def latencies(durable: Durable, url: str) -> list[float]:
                 durable.apply(manifest(name, at, 1), request_id=name), name=name
             )
             async with asyncio.timeout(60):
-                while (await (await connection.execute(BOUND, [name])).fetchone()) != (1,):
+                while (await (await connection.execute(BOUND, [name])).fetchone()) != (1,):  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
             taken.append((time.perf_counter() - began) * 1000)
             await asking
