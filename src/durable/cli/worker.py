@@ -20,7 +20,7 @@ from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
-from durable.worker import global_worker, regional_worker, serve_every_region
+from durable.worker import collect_rarely, global_worker, regional_worker, serve_every_region
 
 ALL = "all"
 
@@ -48,6 +48,7 @@ def worker(
         _check(asyncio.run(_served(settings, serve_global, regions)), as_json)
         return
     _log_to_stderr()
+    collect_rarely()
     asyncio.run(_serve(settings, serve_global, regions))
     _say("ended")
 
