@@ -35,7 +35,7 @@ GRACEFUL_STOP = timedelta(seconds=30)
 STICKY_TIMEOUT = timedelta(seconds=3)
 CACHED_WORKFLOWS = 2_000
 # More at once share the same time, until all of them run into their timeout and are done again.
-TASKS_AT_ONCE = 40
+TASKS_AT_ONCE = 60
 REGIONS_EVERY_SECONDS = 1.0
 READY_SECONDS = 60.0
 DUTY_AGAIN_SECONDS = 1.0

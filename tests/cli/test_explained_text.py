@@ -10,9 +10,9 @@ from durable.cli.words import counted
     ("step", "words"),
     [
         ("reserve", "Reserve"),
-        ("bind.2", "Bind (asked 2 times)"),
+        ("bind.2", "Bind"),
         ("release-stopped", "Release (stopped)"),
-        ("release-node_lost.3", "Release (node lost, asked 3 times)"),
+        ("release-node_lost.3", "Release (node lost)"),
     ],
 )
 def test_a_step_is_told_in_words(step: str, words: str) -> None:

@@ -87,18 +87,22 @@ class PlacementActivities:
         if step.progress is not None:
             await self.enqueue(step.progress)
         reach(Failpoint.BEFORE_START)
-        to_bind = [claim for claim in step.claims if claim.slot in set(step.to_bind)]
+        unbound = frozenset(step.to_bind)
+        to_bind = [claim for claim in step.claims if claim.slot in unbound]
         bound, started = await asyncio.gather(
             self._step(step, to_bind, lambda of: Bind(**of)),
             self._step(step, step.claims, lambda of: Start(**of)),
         )
         reach(Failpoint.AFTER_START)
         # What was not bound could not be started either, and that is no news.
-        unbound = {refused.slot for refused in bound.refused}
+        still_unbound = {refused.slot for refused in bound.refused}
         return Started(
             taken=started.taken,
             bound=bound.taken,
-            refused=(*bound.refused, *(no for no in started.refused if no.slot not in unbound)),
+            refused=(
+                *bound.refused,
+                *(no for no in started.refused if no.slot not in still_unbound),
+            ),
             version=max(bound.version, started.version),
             seen=await self._come_up(step, started),
         )

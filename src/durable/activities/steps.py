@@ -215,6 +215,8 @@ class Divided(Value):
 
     waits: tuple[str, ...] = ()
     unreachable: str | None = None
+    # Whose placement has come to its end, and is not started again.
+    ended: tuple[RegionId, ...] = ()
 
 
 class ReleasePlacement(Value):

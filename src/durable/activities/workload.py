@@ -165,14 +165,18 @@ class WorkloadActivities:
                     actor=ACTOR,
                 )
                 divided = Divided(waits=tuple(waits))
-            except AuthorityError as error:
+            except (AuthorityError, RefusedError) as error:
                 divided = Divided(unreachable=str(error)[:500])
         reach(Failpoint.AFTER_ASSIGN_SLOTS)
+        ended: list[RegionId] = []
         for one in step.openings:
-            if not (one.is_first and await self._start(one, step.task_timeout)):
-                await self._tell(one.share, one.wanted, step.task_timeout, "resize", one.wanted)
+            started = one.is_first and await self._start(one, step.task_timeout)
+            if not started and not await self._tell(
+                one.share, one.wanted, step.task_timeout, "resize", one.wanted
+            ):
+                ended.append(one.share.region)
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
-        return divided
+        return divided.model_copy(update={"ended": tuple(ended)})
 
     @activity.defn
     async def release(self, step: ReleasePlacement) -> bool:

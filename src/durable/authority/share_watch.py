@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from durable.authority.shares import ShareKey, ShareStatus
 from durable.model.states import BindingState
 
+# Whoever waits keeps a worker's slot for workflow tasks from others, who may have something to do.
+MOST_WAITERS = 30
+
 
 @dataclass(frozen=True, slots=True)
 class _Waiter:
@@ -34,12 +37,14 @@ class ShareWatch:
         seconds: float,
     ) -> ShareStatus | None:
         """The share once none of these bindings is in a passing state, if it comes so far soon."""
+        if len(self._waiters) >= MOST_WAITERS:
+            return None
         answer: asyncio.Future[ShareStatus] = asyncio.get_running_loop().create_future()
         waiter = self._waiters[key] = _Waiter(frozenset(tokens), frozenset(passing), answer)
         try:
-            return await asyncio.wait_for(answer, seconds)
-        except TimeoutError:
-            return None
+            # Not `wait_for`: what was told in the moment of the timeout counts as told.
+            await asyncio.wait({answer}, timeout=seconds)
+            return answer.result() if answer.done() else None
         finally:
             if self._waiters.get(key) is waiter:
                 del self._waiters[key]

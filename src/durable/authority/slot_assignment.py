@@ -139,14 +139,25 @@ async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[Co
         for (tenant, workload, slot), number in newest.items()
     ]
 
-    async def work(connection: AsyncConnection) -> None:
-        of = {"region": region, "rows": json.dumps(rows)}
-        if len((await connection.execute(_COPY_NEW, of)).all()) < len(rows):
-            await lock_region(connection, region)
-            await connection.execute(_COPY, of)
+    of = {"region": region, "rows": json.dumps(rows)}
 
-    engine = databases.at_region(region, ROLE)
-    await transact(engine, work, doing=f"hand slots to {region}")
+    async def new(connection: AsyncConnection) -> None:
+        if len((await connection.execute(_COPY_NEW, of)).all()) < len(rows):
+            raise _SomeAreOldError  # with nothing done: who waits for the region holds no row
+
+    async def old(connection: AsyncConnection) -> None:
+        await lock_region(connection, region)
+        await connection.execute(_COPY, of)
+
+    engine, doing = databases.at_region(region, ROLE), f"hand slots to {region}"
+    try:
+        await transact(engine, new, doing=doing)
+    except _SomeAreOldError:
+        await transact(engine, old, doing=doing)
+
+
+class _SomeAreOldError(Exception):
+    """Some slots were held before, and have to wait for the region's commits."""
 
 
 def _rows(wishes: Iterable[Wish]) -> list[dict[str, Any]]:

@@ -116,11 +116,8 @@ def _steps(steps: tuple[StepAccount, ...]) -> list[str]:
 
 def step_words(step: str) -> str:
     """`release-node_lost.2`, as the key of an intent has it, in words."""
-    name, _, again = step.partition(".")
-    verb, _, cause = name.partition("-")
-    notes = [cause.replace("_", " "), f"asked {again} times" if again else ""]
-    told = ", ".join(filter(None, notes))
-    return f"{verb.capitalize()} ({told})" if told else verb.capitalize()
+    verb, _, cause = step.partition(".")[0].partition("-")
+    return f"{verb.capitalize()} ({cause.replace('_', ' ')})" if cause else verb.capitalize()
 
 
 def _at(moment: datetime | None) -> str:

@@ -1,5 +1,6 @@
 """`durable logs`: what a replica wrote, where its node really ran it."""
 
+import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -25,6 +26,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.stack_record import StackError
 
 Bound = tuple[SlotStatus, Node]
+REMARK_SECONDS = 2.0
 
 
 def logs(
@@ -50,8 +52,6 @@ def logs(
     if not chosen:
         _refuse(state_dir, place, (tenant, workload, slot), kept)
     files = chosen[-1]
-    if attempt is None:
-        _tell_of_newer(state_dir, files.assignment)
     directory = files.directory
     every = [LogFile("stdout", directory.stdout), LogFile("stderr", directory.stderr)]
     both = stdout == stderr
@@ -61,6 +61,8 @@ def logs(
     else:
         progress.print(str(files), markup=False)
         print_logs(shown, follow)
+    if attempt is None and not follow:
+        _tell_of_newer(state_dir, files.assignment)
 
 
 def _as_json(files: ReplicaFiles, shown: list[LogFile]) -> dict[str, object]:
@@ -77,9 +79,12 @@ def _as_json(files: ReplicaFiles, shown: list[LogFile]) -> dict[str, object]:
 def _tell_of_newer(state_dir: Path | None, shown: Assignment) -> None:
     """What was found here may be the past, while the slot runs where its logs are not seen."""
     of = (shown.tenant, shown.workload, shown.slot)
-    # Files need nobody to answer; only this remark does.
-    with suppress(StackError, AuthorityError):
-        bound = with_authority(state_dir, lambda databases: _bound(databases, *of))
+    # Files need nobody to answer; only this remark does, and it is not worth a wait.
+    with suppress(StackError, AuthorityError, RefusedError, TimeoutError):
+        bound = with_authority(
+            state_dir,
+            lambda databases: asyncio.wait_for(_bound(databases, *of), REMARK_SECONDS),
+        )
         if bound is not None and bound[0].token != shown.token:
             now = bound[0]
             progress.print(

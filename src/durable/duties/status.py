@@ -33,8 +33,9 @@ GATHER_SECONDS = 0.15
 GATHER_UNDER_WAY_SECONDS = 1.0
 AFTER_AN_ERROR_SECONDS = 1.0
 ROUND = 500
-# Nobody acts on a report: while placements start, their tasks go before the workloads' pages.
-REPORTS_WHILE_BUSY = 1
+# While placements start, their tasks go before the workloads' counts: a part of those that wait
+# is told at each look, so that none waits for more than some seconds.
+REPORTS_PART = 25
 
 # A placement has made these states itself.
 _ITS_OWN = frozenset({BindingState.BOUND, BindingState.STARTING})
@@ -84,7 +85,12 @@ class _Audience:
         for one in ripe:
             if one.share.key not in failed:
                 self._settle(one)
+            else:  # at the end: one that cannot be told keeps nobody else waiting
+                self._due[one.share.key] = self._due.pop(one.share.key)
         return bool(news)
+
+    def __len__(self) -> int:
+        return len(self._due)
 
     def _ripe(self, now: float, most: int) -> tuple[list[_Letter], list[_Letter]]:
         ripe: list[_Letter] = []
@@ -144,7 +150,9 @@ class StatusController:
             self._workloads.put(share, now)
         busy = self._tell_those_who_wait()
         busy |= await self._placements.tell(now, most=ROUND)
-        await self._workloads.tell(now, most=REPORTS_WHILE_BUSY if busy else ROUND)
+        await self._workloads.tell(
+            now, most=1 + len(self._workloads) // REPORTS_PART if busy else ROUND
+        )
 
     def _tell_those_who_wait(self) -> bool:
         """A placement that is waiting in this process hears of its share here, not by a signal."""

@@ -79,6 +79,7 @@ class Placement(PlacementMessages):
                 if isinstance(letter.message, messages.Hold | messages.Resume | messages.Evict):
                     self._inbox.audit(letter, letter.answer)
             except ApplicationError as refused:
+                self._inbox.forget(letter)
                 self._inbox.reject(
                     letter.name, letter.message.model_dump(mode="json"), refused.message
                 )
@@ -89,6 +90,8 @@ class Placement(PlacementMessages):
         match message:
             case messages.Hold():
                 self._state.held_by = f"{message.actor}: {message.reason}"
+                # A task that was lost may have started something, and nothing else will tell.
+                self._state.look_again, self._state.look_again_at = True, None
                 return "Held: nothing new is placed until somebody resumes."
             case messages.Resume():
                 self._state.held_by = None
@@ -138,10 +141,13 @@ class Placement(PlacementMessages):
             raise ApplicationError(f"There is no slot {unknown[0]} here.")
         why = f"evicted by {message.actor}: {message.reason}"[:500]
         evicted = [self._board.slots[number] for number in chosen]
+        evicted = [slot for slot in evicted if slot.token is not None and slot.leave is None]
         for slot in evicted:
-            if slot.token is not None and slot.leave is None:
-                slot.leave, slot.evidence = Leave.AGAIN, why
-        return f"Stopping {_numbers(evicted)}; what stops is placed again."
+            slot.leave, slot.evidence = Leave.AGAIN, why
+        if not evicted:
+            return "Nothing to stop: it is waiting for a place, or being stopped already."
+        again = "when somebody resumes" if self._state.held_by is not None else "as it stops"
+        return f"Stopping {_numbers(evicted)}; each is placed again {again}."
 
     def _retry(self, now: datetime) -> None:
         self._state.next_retry_at = None
@@ -197,8 +203,9 @@ class Placement(PlacementMessages):
         if self._state.held_by is not None or self._state.releasing is not None:
             return
         await self._reserve()
-        reserved = [slot for slot in self._board.in_phase(Phase.RESERVED) if not slot.lapsed]
-        bound = [slot for slot in self._board.in_phase(Phase.BOUND) if slot.leave is None]
+        staying = [slot for slot in self._board.slots.values() if slot.leave is None]
+        reserved = [s for s in staying if s.phase is Phase.RESERVED and not s.lapsed]
+        bound = [slot for slot in staying if slot.phase is Phase.BOUND]
         await self._start(reserved, bound)
 
     async def _reserve(self) -> None:
@@ -313,16 +320,19 @@ class Placement(PlacementMessages):
 
     def _refused(self, slot: SlotState, code: RefusalCode, verb: str) -> None:
         now = workflow.now()
+        if verb == "expire":
+            slot.lapsed, slot.lease_expires_at = False, now + timeouts.LOOK_AGAIN
         if code is RefusalCode.LEASE_EXPIRED:
             slot.lapsed = True
         elif code is RefusalCode.STILL_RUNNING:
             # Its node is back, or was never gone: wait for what it reports.
             slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
-        elif slot.phase is Phase.RESERVED or code is RefusalCode.STOP_REQUESTED:
-            slot.leave = Leave.AGAIN
-        elif code is RefusalCode.LEASE_STANDS:
-            slot.lapsed, slot.lease_expires_at = False, now + timeouts.LOOK_AGAIN
-        else:
+        elif code is RefusalCode.STOP_REQUESTED or (
+            verb == "start" and slot.phase is Phase.RESERVED
+        ):
+            slot.leave = slot.leave or Leave.AGAIN
+        elif code is not RefusalCode.LEASE_STANDS and not self._state.look_again:
+            # Once for all that is refused until then, or each refusal would put it off.
             self._state.look_again = True
             self._state.look_again_at = now + timeouts.LOOK_AGAIN
 
@@ -394,9 +404,11 @@ class Placement(PlacementMessages):
             moments.append(state.messages.audit_at)
         if state.look_again:
             moments.append(state.look_again_at or now)
+        # What was refused is asked again when it is known what stands, not until then.
+        due = state.look_again_at or now if state.look_again else now
         for slot in self._board.slots.values():
             if slot.is_due(is_held=state.held_by is not None):
-                moments.append(now)
+                moments.append(due)
             elif slot.phase is not Phase.WAITING:
                 moments += [slot.deadline, slot.lease_expires_at]
             elif state.held_by is None:

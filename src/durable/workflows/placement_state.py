@@ -112,6 +112,11 @@ class PlacementState:
             return Owner.NOBODY
         return Owner.AGENT
 
+    @property
+    def _next_look(self) -> datetime | None:
+        """Nothing is looked for while somebody holds it."""
+        return None if self.held_by is not None else self.next_retry_at
+
     def progress(self, now: datetime) -> Progress:
         """The placement's row in the region's queue."""
         waiting = len(self.board.in_phase(Phase.WAITING))
@@ -125,7 +130,7 @@ class PlacementState:
             attempts=self.next_attempt - 1,
             enqueued_at=self.enqueued_at,
             placed_by=self.placed_by,
-            next_retry_at=self.next_retry_at if waiting else None,
+            next_retry_at=self._next_look if waiting else None,
         )
 
     def _request_state(self, waiting: int, now: datetime) -> RequestState:
@@ -145,7 +150,7 @@ class PlacementState:
             phase=self.phase,
             pending=self.reason or (self.pending if self.is_cut_off else None),
             owner=self.owner,
-            next_retry_at=None if self.held_by is not None else self.next_retry_at,
+            next_retry_at=self._next_look,
             placed_by=self.placed_by,
             held_by=self.held_by,
             attempts=self.next_attempt - 1,

@@ -172,7 +172,7 @@ class Board:
         slot = self.slots[number]
         ended = slot.phase
         slot.token = slot.node = slot.lease_expires_at = slot.deadline = None
-        slot.ordinal = 1
+        slot.ordinal, slot.lapsed = 1, False
         if slot.leave is Leave.FOR_GOOD:
             del self.slots[number]
             return

@@ -337,6 +337,8 @@ class Workload:
             return
         for placement in untold:
             placement.revision = revision
+            if placement.region in divided.ended and placement.ended is None:
+                placement.ended = Ended(region=placement.region, generation=placement.generation)
         if divided.unreachable is not None:
             self._could_not("give regions their slots", divided.unreachable)
         elif step.share is not None:

@@ -1,0 +1,181 @@
+"""What a placement makes of refusals: its own loop, and an authority that says what a case needs."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio import workflow
+
+from durable.activities.steps import (
+    Claim,
+    Reserved,
+    Share,
+    Standing,
+    Started,
+    Stepped,
+    StepRefusal,
+)
+from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+from durable.model.pending import Pending, PendingCode
+from durable.model.refusal import Refusal, RefusalCode
+from durable.model.states import BindingState
+from durable.model.workload import WorkloadSpec
+from durable.signals.messages import Resize, Seen, SlotSeen
+from durable.signals.status import Phase
+from durable.workflows import placement
+from durable.workflows.placement import Placement
+from durable.workflows.placement_state import PlacementStart
+from durable.workflows.slots import Leave, SlotState
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+SPEC = WorkloadSpec.model_validate({"replicas": 1, "resources": {"cpu": 1}})
+CLAIM = Claim(slot=0, attempt=1, token=5, node=NodeId("n1"), expires_at=START + LEASE)
+FULL = Reserved(
+    claims=(),
+    next_attempt=2,
+    pending=Pending(code=PendingCode.CAPACITY, sentence="There is no room."),
+    retry_after_seconds=60.0,
+)
+GONE: Any = placement._UNREACHABLE  # pyright: ignore[reportPrivateUsage]
+
+Authority = Callable[[str], Any]
+
+
+def no(code: RefusalCode) -> Stepped:
+    return Stepped(taken=(), refused=(StepRefusal(slot=0, refusal=_said(code)),))
+
+
+def never_started(code: RefusalCode) -> Started:
+    return Started(taken=(), refused=(StepRefusal(slot=0, refusal=_said(code)),))
+
+
+def _said(code: RefusalCode) -> Refusal:
+    return Refusal(code=code, sentence="No; ask again.")
+
+
+def standing(state: BindingState) -> list[Standing]:
+    return [Standing(claim=CLAIM, held=False, state=state)]
+
+
+class Case:
+    """A placement of one slot that is reserved, and a clock that goes from rest to rest."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = START
+        monkeypatch.setattr(workflow, "now", lambda: self.now)
+        share = Share(
+            region=RegionId("east"),
+            tenant=TenantId("risk"),
+            workload=WorkloadName("api"),
+            generation=1,
+        )
+        wanted = Resize(slots=(0,), spec=SPEC, revision=1)
+        self.it: Any = Placement(PlacementStart(share, wanted))
+        self.it._board.reserved(CLAIM, self.now)
+
+    @property
+    def slot(self) -> SlotState:
+        return self.it._board.slots[0]
+
+    def hold(self) -> None:
+        self.it._state.held_by = "ann: INC-42"
+
+    def serves(self) -> None:
+        seen = SlotSeen(slot=0, token=5, attempt=1, node=NodeId("n1"), state=BindingState.SERVING)
+        self.it._board.see(Seen(version=9, at=self.now, slots=(seen,)), self.now, SPEC)
+
+    async def live(self, seconds: int, authority: Authority) -> Counter[str]:
+        """How often each step was asked for in so many seconds."""
+        asked: Counter[str] = Counter()
+
+        async def step(activity: Any, argument: object, summary: str) -> Any:
+            asked[activity.__name__] += 1
+            return authority(activity.__name__)
+
+        self.it._step = step
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            await self.it._look_again()
+            await self.it._stop()
+            await self.it._release()
+            await self.it._place()
+            rest = (self.it._wake_at() or end) - self.now
+            self.now += max(rest, timedelta(milliseconds=100))
+        return asked
+
+
+@pytest.fixture
+def case(monkeypatch: pytest.MonkeyPatch) -> Case:
+    return Case(monkeypatch)
+
+
+async def test_what_nobody_wants_any_more_is_not_started_when_the_authority_is_back(
+    case: Case,
+) -> None:
+    case.slot.leave = Leave.FOR_GOOD
+    asked = await case.live(1, {"release": GONE, "start": Started(taken=(0,), bound=(0,))}.get)
+    assert "start" not in asked
+
+
+async def test_a_start_whose_answer_was_lost_is_found_out_under_a_hold(case: Case) -> None:
+    case.hold()
+    answers = {
+        "expire": no(RefusalCode.WRONG_STATE),
+        "survey": standing(BindingState.SERVING),
+    }
+    asked = await case.live(90, answers.get)
+    assert asked == {"expire": 1, "survey": 1}, "asked once, and then what stands is read"
+    assert case.slot.phase is Phase.SERVING
+
+
+async def test_a_replica_that_serves_under_a_hold_is_not_stopped_over_a_refused_expiry(
+    case: Case,
+) -> None:
+    case.hold()
+    await case.live(31, {"expire": no(RefusalCode.WRONG_STATE)}.get)
+    case.serves()
+    asked = await case.live(10, {"survey": standing(BindingState.SERVING)}.get)
+    assert "evict" not in asked
+    assert case.slot.phase is Phase.SERVING
+
+
+async def test_a_lease_that_still_stands_by_the_databases_clock_is_asked_about_later(
+    case: Case,
+) -> None:
+    case.hold()
+    asked = await case.live(41, {"expire": no(RefusalCode.LEASE_STANDS)}.get)
+    assert asked["expire"] in (2, 3)
+    assert set(asked) == {"expire"}, "nothing is given up that may still be bound"
+
+
+async def test_a_reservation_that_came_too_late_waits_for_room_without_looking_all_the_time(
+    case: Case,
+) -> None:
+    answers = {
+        "start": never_started(RefusalCode.LEASE_EXPIRED),
+        "expire": Stepped(taken=(0,), version=3),
+        "reserve": FULL,
+    }
+    asked = await case.live(59, answers.get)
+    assert asked == {"start": 1, "expire": 1, "reserve": 1}
+    assert case.slot.phase is Phase.WAITING
+
+
+async def test_a_claim_that_is_gone_is_given_up_after_one_look(case: Case) -> None:
+    answers = {
+        "start": never_started(RefusalCode.UNKNOWN_TOKEN),
+        "release": no(RefusalCode.UNKNOWN_TOKEN),
+        "survey": list[Standing](),
+        "reserve": FULL,
+    }
+    asked = await case.live(59, answers.get)
+    assert asked == {"start": 1, "release": 1, "survey": 1, "reserve": 1}
+
+
+async def test_what_leaves_for_good_is_not_placed_again_over_a_refusal(case: Case) -> None:
+    case.slot.leave = Leave.FOR_GOOD
+    await case.live(2, {"release": no(RefusalCode.REGION_FENCED)}.get)
+    assert case.slot.leave is Leave.FOR_GOOD
