@@ -1,4 +1,4 @@
-"""What a placement makes of refusals: its own loop, and an authority that says what a case needs."""
+"""What a placement makes of refusals: its own loop, with an authority that answers as told."""
 
 from collections import Counter
 from collections.abc import Callable
