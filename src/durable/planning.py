@@ -107,7 +107,7 @@ class Planner:
     async def _shares(
         self, manifest: WorkloadManifest, standing: Admission | None
     ) -> dict[RegionId, tuple[int, ...]]:
-        regions = await self._gate.regions()
+        regions = await self._gate.homes(manifest)
         current = {} if standing is None else {str(r): s for r, s in standing.share.items()}
         shares = {
             RegionId(region): slots

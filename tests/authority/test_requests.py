@@ -63,6 +63,14 @@ async def test_since_when_it_waits_and_what_it_runs_stay_as_first_written(
     assert await read(ready_world) == request(attempts=3, slots=(0, 1, 2))
 
 
+async def test_what_was_placed_and_waits_again_waits_since_then(ready_world: World) -> None:
+    placed = request(state=RequestState.PLACED, waiting=0)
+    again = request(enqueued_at=seconds(60))
+    for row in (request(), placed, again):
+        await write_requests(ready_world.databases, EAST, [row])
+    assert await read(ready_world) == again
+
+
 @pytest.mark.parametrize(
     "statement", ["SET spec = '{}'", "SET enqueued_at = deadline - interval '1s'"]
 )
@@ -72,7 +80,9 @@ async def test_not_even_the_owner_changes_what_a_request_runs(
     await write_requests(ready_world.databases, EAST, [request()])
     with (
         psycopg.connect(ready_world.databases.urls[0]) as owner,
-        pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="never change"),
+        pytest.raises(
+            psycopg.errors.IntegrityConstraintViolation, match=r"never change|was placed"
+        ),
     ):
         owner.execute(f"UPDATE regional.requests {statement}".encode())
 

@@ -34,8 +34,8 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     "durable_placement": {
         "regional.requests": {
             "INSERT": {"*"},
-            "UPDATE": {"slots", "priority", "state", "pending_reason", "attempts", "deadline",
-                       "next_retry_at", "waiting", "changed_at"},
+            "UPDATE": {"slots", "priority", "state", "pending_reason", "attempts",
+                       "enqueued_at", "deadline", "next_retry_at", "waiting", "changed_at"},
             "DELETE": {"*"},
         },
     },

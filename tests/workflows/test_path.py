@@ -1,5 +1,11 @@
 """The path from apply to serving and back to nothing, on a simulated fleet."""
 
+from typing import Any
+
+import pytest
+
+from durable.model.fleet import Fleet
+from durable.model.refusal import RefusedError
 from durable.model.states import BindingState
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
 
@@ -107,3 +113,37 @@ async def test_a_job_runs_to_completion_and_can_run_again(plane: Plane) -> None:
     again = await plane.durable.place(manifest("score", kind="job"), request_id="run-2")
     assert again.generation == 2
     await plane.no_promise_is_broken()
+
+
+async def test_a_workload_goes_only_to_regions_where_it_could_ever_run(plane: Plane) -> None:
+    fleet = small_fleet("east", "west").model_dump(mode="json")
+    (pool,) = fleet["regions"][1]["pools"]
+    pool["labels"] = {"disk": "fast"}
+    await plane.load(Fleet.model_validate(fleet))
+    await (await plane.host(EAST, WEST)).work(EAST, WEST)
+
+    wants: dict[str, Any] = {"requirements": {"labels": {"disk": "fast"}}}
+    plan = await plane.durable.plan(manifest(replicas=2, **wants))
+    answer = await plane.durable.apply(manifest(replicas=2, **wants))
+    await plane.durable.wait("risk", "api")
+
+    assert [one.region for one in plan.regions] == [WEST]
+    assert dict(answer.share) == {WEST: (0, 1)}
+    with pytest.raises(RefusedError, match="label disk=fast missing"):
+        await plane.durable.apply(manifest("named", weights={"east": 1, "west": 1}, **wants))
+
+
+async def test_what_waits_again_after_it_served_is_not_overdue_at_once(plane: Plane) -> None:
+    await (await (await plane.load(small_fleet(nodes=1))).host()).work()
+    await plane.durable.place(manifest("other", replicas=6), request_id="other")
+    late = {"placed": "30m"}
+    await plane.durable.place(manifest(replicas=1, deadlines=late), request_id="api")
+    first = (await plane.placement()).placed_by
+
+    await plane.durable.scale("risk", "api", 8)  # more than there is room for beside the other
+
+    async def waits() -> bool:
+        return (await plane.placement()).pending is not None
+
+    await until(waits, "some of it waits")
+    assert (await plane.placement()).placed_by > first

@@ -41,6 +41,18 @@ class Gate:
     async def regions(self, *, fresh: bool = False) -> Sequence[RegionId]:
         return list(await self._kinds.get(None, fresh=fresh))
 
+    async def homes(self, manifest: WorkloadManifest, *, fresh: bool = False) -> list[RegionId]:
+        """The regions in which it could ever run, unless it names them; all, if there is none."""
+        regions = await self.regions(fresh=fresh)
+        if manifest.spec.weights or manifest.spec.requirements.regions:
+            return list(regions)
+        for again in (fresh, True):
+            kinds = await self._kinds.get(None, fresh=again)
+            possible = [region for region in kinds if _never(manifest, [region], kinds) is None]
+            if possible:
+                return possible
+        return list(regions)
+
     async def check(self, manifest: WorkloadManifest, share: Sequence[RegionId]) -> None:
         """Refuses what waiting would never mend."""
         if _over_quota(manifest, await self._quotas.get(manifest.tenant)) is not None:

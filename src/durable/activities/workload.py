@@ -125,11 +125,11 @@ class WorkloadActivities:
         manifest = step.manifest
         if step.replicas is not None:
             manifest = _scaled(manifest, step.replicas)
-        regions = await self._gate.regions()
+        regions = await self._gate.homes(manifest)
         try:
             split(manifest.spec, regions, {})
         except RefusedError:
-            regions = await self._gate.regions(fresh=True)
+            regions = await self._gate.homes(manifest, fresh=True)
         shares = split(manifest.spec, regions, {})
         await self._gate.check(
             manifest, [RegionId(region) for region, slots in shares.items() if slots]

@@ -21,6 +21,7 @@ from durable.scheduling.snapshot import Snapshot
 
 RESYNC_SECONDS = 60.0
 PULSE_SECONDS = 3.0
+SOON_SECONDS = 0.5
 # A burst of commits is read once: so long after the first word of it. A decision that this makes
 # wrong is refused, and made again on a cache that was read for it.
 GATHER_SECONDS = 0.05
@@ -189,11 +190,16 @@ class RegionCache:
 
     async def _keep_leases(self) -> None:
         while True:
-            await asyncio.sleep(self._pulse_seconds)
+            await asyncio.sleep(self._until_next_pulse())
             try:
                 await self._take_pulse()
             except (AuthorityError, RefusedError) as error:
                 self._note(error)
+
+    def _until_next_pulse(self) -> float:
+        """Sooner while no node is fresh: whoever waits there waits for the first of them."""
+        anybody = self._was_read and bool(self._held.snapshot().fresh().any())
+        return self._pulse_seconds if anybody else min(SOON_SECONDS, self._pulse_seconds)
 
     async def _take_pulse(self) -> None:
         async with self._reading:

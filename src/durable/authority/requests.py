@@ -35,6 +35,9 @@ _WRITE = text("""
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET slots = excluded.slots, priority = excluded.priority, state = excluded.state,
            pending_reason = excluded.pending_reason, attempts = excluded.attempts,
+           enqueued_at = CASE WHEN r.state = 'placed' AND excluded.state <> 'placed'
+                              THEN greatest(r.enqueued_at, excluded.enqueued_at)
+                              ELSE r.enqueued_at END,
            deadline = excluded.deadline, next_retry_at = excluded.next_retry_at,
            waiting = excluded.waiting, changed_at = excluded.changed_at
      WHERE r.state <> 'withdrawn'

@@ -56,8 +56,8 @@ ROLES: tuple[Role, ...] = (
             "regional.requests": {
                 "INSERT": ALL,
                 "UPDATE": (
-                    "slots", "priority", "state", "pending_reason", "attempts", "deadline",
-                    "next_retry_at", "waiting", "changed_at",
+                    "slots", "priority", "state", "pending_reason", "attempts", "enqueued_at",
+                    "deadline", "next_retry_at", "waiting", "changed_at",
                 ),
                 "DELETE": ALL,
             },

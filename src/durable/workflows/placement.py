@@ -94,9 +94,9 @@ class Placement(PlacementMessages):
                 self._state.look_again, self._state.look_again_at = True, None
                 return "Held: nothing new is placed until somebody resumes."
             case messages.Resume():
-                self._state.held_by = None
+                held, self._state.held_by = self._state.held_by, None
                 self._retry(now)
-                return "Resumed."
+                return "It was not held." if held is None else f"Resumed; it was held by {held}."
             case messages.RetryNow() | messages.Wake():
                 self._retry(now)
                 return "Looking for a place now."
@@ -241,6 +241,7 @@ class Placement(PlacementMessages):
         state, slots = self._state, [*reserved, *bound]
         if not slots:
             return
+        state.notice_wait(workflow.now())
         progress = state.progress(workflow.now())
         step = StartStep(
             share=state.share,
@@ -351,6 +352,7 @@ class Placement(PlacementMessages):
 
     async def _write_progress(self) -> bool:
         """Whether the region's queue now says what this placement is."""
+        self._state.notice_wait(workflow.now())
         progress = self._state.progress(workflow.now())
         if progress == self._state.told:
             return True

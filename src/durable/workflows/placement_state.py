@@ -34,6 +34,8 @@ class PlacementState:
     next_retry_at: datetime | None = None
     held_by: str | None = None
     releasing: str | None = None
+    # Whether anything waits for a place, since `enqueued_at`.
+    waits: bool = True
     look_again: bool = False
     look_again_at: datetime | None = None
     told: Progress | None = None
@@ -116,6 +118,13 @@ class PlacementState:
     def _next_look(self) -> datetime | None:
         """Nothing is looked for while somebody holds it."""
         return None if self.held_by is not None else self.next_retry_at
+
+    def notice_wait(self, now: datetime) -> None:
+        """What waits again after all had a place has not waited since the beginning."""
+        waits = bool(self.board.in_phase(Phase.WAITING))
+        if waits and not self.waits:
+            self.enqueued_at = now
+        self.waits = waits
 
     def progress(self, now: datetime) -> Progress:
         """The placement's row in the region's queue."""

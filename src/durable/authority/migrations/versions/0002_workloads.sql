@@ -55,10 +55,14 @@ WHEN (OLD.state = 'withdrawn' AND NEW.state <> OLD.state)
 EXECUTE FUNCTION regional.refuse('a request that was withdrawn is not asked again');
 
 CREATE TRIGGER request_is_fixed BEFORE UPDATE ON regional.requests FOR EACH ROW
-WHEN ((OLD.region, OLD.tenant, OLD.workload, OLD.generation, OLD.spec, OLD.enqueued_at)
-      IS DISTINCT FROM
-      (NEW.region, NEW.tenant, NEW.workload, NEW.generation, NEW.spec, NEW.enqueued_at))
-EXECUTE FUNCTION regional.refuse('what a request runs and since when it waits never change');
+WHEN ((OLD.region, OLD.tenant, OLD.workload, OLD.generation, OLD.spec)
+      IS DISTINCT FROM (NEW.region, NEW.tenant, NEW.workload, NEW.generation, NEW.spec))
+EXECUTE FUNCTION regional.refuse('what a request runs never changes');
+
+CREATE TRIGGER waits_since_it_began BEFORE UPDATE ON regional.requests FOR EACH ROW
+WHEN (NEW.enqueued_at IS DISTINCT FROM OLD.enqueued_at
+      AND NOT (OLD.state = 'placed' AND NEW.state <> 'placed' AND NEW.enqueued_at > OLD.enqueued_at))
+EXECUTE FUNCTION regional.refuse('only what was placed begins to wait anew');
 
 -- ── for those who follow and those who ask why ──────────────────────────────────────────────────
 
