@@ -49,6 +49,8 @@ class RegionAccount(Value):
     slots: tuple[Slot, ...]
     queue: QueueAccount | None
     attempts: tuple[AttemptAccount, ...]
+    # Earlier ones, which are not among `attempts`.
+    attempts_left_out: int
     bindings: tuple[SlotAccount, ...]
     condition: str
     owner: Owner

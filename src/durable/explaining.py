@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from durable.authority.connection import Databases
-from durable.authority.decisions import read_decisions
 from durable.authority.explanation import read_intents
 from durable.authority.regions import list_regions
 from durable.authority.requests import read_queue, read_request
 from durable.authority.shares import SlotStatus, read_those_shares
 from durable.authority.workloads import Admission, read_workload
 from durable.explained_attempt import AttemptAccount, explain_attempt
+from durable.explained_search import Search
 from durable.explained_values import (
     Explanation,
     QueueAccount,
@@ -31,10 +31,6 @@ from durable.model.states import RequestState
 from durable.model.workload import WorkloadKind, WorkloadSpec
 from durable.signals.status import Owner
 
-ATTEMPTS_TOLD = 5
-# Of the newest so many, those of one slot are told and counted.
-ATTEMPTS_SEARCHED = 50
-
 
 async def explain(
     databases: Databases,
@@ -46,12 +42,7 @@ async def explain(
     attempt: int | None = None,
 ) -> Explanation:
     """Tells of the newest generation or a given one; of one slot or one attempt, if asked to."""
-    admitted = await read_workload(databases, tenant, workload)
-    if admitted is None:
-        raise RefusedError(
-            RefusalCode.WRONG_STATE,
-            f"Nothing was admitted as {tenant}/{workload}; see `durable get workloads`.",
-        )
+    admitted = await read_admitted(databases, tenant, workload)
     wanted = generation or admitted.generation
     if wanted > admitted.generation:
         newest = admitted.generation
@@ -60,13 +51,22 @@ async def explain(
             RefusalCode.WRONG_STATE,
             f"{tenant}/{workload} has {has}, not {wanted}; name one that there is.",
         )
-    asker = _Asker(databases, admitted, wanted, slot, attempt)
-    accounts = [await asker.region(region) for region in await list_regions(databases)]
+    search = Search(databases, tenant, workload, wanted, slot, attempt)
+    asker = _Asker(databases, admitted, search)
+    regions = await list_regions(databases)
+    accounts = [await asker.region(region) for region in regions]
     found = tuple(account for account in accounts if account is not None)
-    if not found and (slot is not None or attempt is not None):
+    if not found and attempt is not None:
+        of = f"slot {slot} of " if slot is not None else ""
+        sentence = (
+            f"There is no attempt {attempt} for {of}{tenant}/{workload} in generation {wanted}: "
+            f"{await search.there_are(regions)}."
+        )
+        raise RefusedError(RefusalCode.WRONG_STATE, sentence[:500])
+    if not found and slot is not None:
         raise RefusedError(
             RefusalCode.WRONG_STATE,
-            f"No region decided on {_which(slot, attempt)} of {tenant}/{workload} in generation "
+            f"No region decided on slot {slot} of {tenant}/{workload} in generation "
             f"{wanted}; leave the option away to see what there is.",
         )
     return Explanation(
@@ -81,30 +81,38 @@ async def explain(
     )
 
 
+async def read_admitted(
+    databases: Databases, tenant: TenantId, workload: WorkloadName
+) -> Admission:
+    """The workload as it was last admitted, ended ones too; refuses a name that nothing had."""
+    admitted = await read_workload(databases, tenant, workload)
+    if admitted is None:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"Nothing was admitted as {tenant}/{workload}; see `durable get workloads`.",
+        )
+    return admitted
+
+
 class _Asker:
     """One question, asked of every region."""
 
-    def __init__(
-        self,
-        databases: Databases,
-        admitted: Admission,
-        generation: Generation,
-        slot: Slot | None,
-        attempt: int | None,
-    ) -> None:
+    def __init__(self, databases: Databases, admitted: Admission, search: Search) -> None:
         self._databases = databases
         self._of = (admitted.tenant, admitted.workload)
         self._admitted = admitted
-        self._generation = generation
-        self._slot = slot
-        self._attempt = attempt
+        self._search = search
+        self._generation = search.generation
+        self._slot = search.slot
         # What an older generation ran, as its requests tell.
         self.spec: WorkloadSpec | None = None
 
     async def region(self, region: RegionId) -> RegionAccount | None:
         """This region's account, or nothing if it has no part in it."""
         request = await read_request(self._databases, region, *self._of, self._generation)
-        decisions = await self._decisions(region)
+        found = await self._search.of(region)
+        if self._search.attempt is not None and not found.decisions:
+            return None
         is_current = self._generation == self._admitted.generation
         slots = self._admitted.share.get(region, ()) if is_current else ()
         if request is not None:
@@ -112,40 +120,30 @@ class _Asker:
             slots = slots or request.slots
         if self._slot is not None:
             slots = tuple(slot for slot in slots if slot == self._slot)
-        asked_for_less = self._slot is not None or self._attempt is not None
-        if (asked_for_less and not decisions and not slots) or (not slots and request is None):
+        of_no_slot = self._slot is not None and not found.decisions and not slots
+        if of_no_slot or (not slots and request is None):
             return None
         tenant, workload = self._of
         key = (str(tenant), str(workload), self._generation)
         [share] = await read_those_shares(self._databases, region, [key])
         standing = [one for one in share.slots if self._slot in (None, one.slot)]
-        attempts = [await self._attempt_of(one) for one in decisions[-ATTEMPTS_TOLD:]]
+        attempts = [await self._attempt_of(one) for one in found.told]
         if request is not None and self._slot is not None:
             waits = _slot_waits(request, standing, attempts)
-            request = _of_one_slot(request, waits, attempts=len(decisions))
-        queue = None if request is None else await self._queue(request, decisions, share.read_at)
+            request = _of_one_slot(request, waits, attempts=len(found.decisions))
+        queue = None
+        if request is not None:
+            queue = await self._queue(request, found.decisions, share.read_at)
         return RegionAccount(
             region=region,
             slots=tuple(slots),
             queue=queue,
             attempts=tuple(attempts),
+            attempts_left_out=found.left_out,
             bindings=tuple(slot_account(one) for one in standing),
             condition=condition_of(standing, slots, queue),
             owner=Owner.OPERATOR if _is_held(queue) else owner_of(standing, queue),
         )
-
-    async def _decisions(self, region: RegionId) -> list[Decision]:
-        found = await read_decisions(
-            self._databases,
-            region,
-            *self._of,
-            generation=self._generation,
-            attempt=self._attempt,
-            last=ATTEMPTS_TOLD if self._slot is None else ATTEMPTS_SEARCHED,
-        )
-        if self._slot is None:
-            return found
-        return [one for one in found if self._slot in _asked(one)]
 
     async def _attempt_of(self, decision: Decision) -> AttemptAccount:
         intents = await read_intents(
@@ -213,14 +211,3 @@ def _of_one_slot(request: RequestRow, waits: bool, *, attempts: int) -> RequestR
 def _is_held(queue: QueueAccount | None) -> bool:
     reason = None if queue is None else queue.pending_reason
     return (reason or "").endswith(f"({PendingCode.HELD})")
-
-
-def _which(slot: Slot | None, attempt: int | None) -> str:
-    parts = [f"slot {slot}" if slot is not None else "", f"attempt {attempt}" if attempt else ""]
-    return " and ".join(filter(None, parts))
-
-
-def _asked(decision: Decision) -> Sequence[int]:
-    wish = decision.evidence.get("wish")
-    slots = wish.get("slots") if isinstance(wish, dict) else None
-    return [slot for slot in slots if isinstance(slot, int)] if isinstance(slots, list) else []

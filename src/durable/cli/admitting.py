@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from durable.activities.steps import Admitted
-from durable.authority.workloads import list_workloads
+from durable.authority.workloads import Admission, list_workloads, read_workload
 from durable.cli.listed import phase_of_ended
 from durable.cli.output import progress
 from durable.client import Durable
@@ -18,21 +18,33 @@ async def admit_all(
     done: dict[str, Admitted] = {}
     for manifest in manifests:
         name = key_of(manifest)
+        before = await read_workload(durable.databases, manifest.tenant, manifest.name)
         try:
             admitted = await durable.apply(manifest, request_id=ids[name], reason=reason)
             await _refuse_deleted_since(durable, manifest, admitted, ids[name])
         except RefusedError as error:
-            before = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
-            sentence = f"{name} was refused: {error} {before}"
+            so_far = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
+            sentence = f"{name} was refused: {error} {so_far}"
             raise RefusedError(error.refusal.code, sentence[:500]) from error
         done[name] = admitted
-        said = "Was done before:" if admitted.deleted else "Applied"
-        progress.print(f"[green]✓[/] {said} {name}, generation {admitted.answered_generation}")
+        said, generation = _said(before, admitted), admitted.answered_generation
+        progress.print(f"[green]✓[/] {said} {name}, generation {generation}")
     return done
 
 
 def key_of(manifest: WorkloadManifest) -> str:
     return f"{manifest.tenant}/{manifest.name}"
+
+
+def _said(before: Admission | None, admitted: Admitted) -> str:
+    if admitted.deleted:
+        return "Was done before:"
+    if before is None or before.deleted:
+        return "Applied"
+    was = (before.generation, before.spec, before.share)
+    return (
+        "Unchanged:" if was == (admitted.generation, admitted.spec, admitted.share) else "Applied"
+    )
 
 
 async def _refuse_deleted_since(

@@ -15,7 +15,7 @@ from durable.cli.authority import with_authority
 from durable.cli.explained_text import print_explanation
 from durable.cli.fleet import load_fleets, print_census
 from durable.cli.manifest import load_manifest
-from durable.cli.options import AsJson, StateDir, load_settings
+from durable.cli.options import AsJson, load_settings, state_dir_option
 from durable.cli.output import Steps, error_object, fail, print_json, progress, results
 from durable.cli.stack import show_event
 from durable.cli.workload_files import load_workloads
@@ -34,6 +34,7 @@ LOOK_SECONDS = 0.2
 
 File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to show.")]
 Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run on it.")]
+OwnStateDir = Annotated[Path | None, state_dir_option(str(OWN_STATE_DIR))]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the stack running at the end.")]
 
 
@@ -41,7 +42,7 @@ def demo(
     file: File = Path("examples/fleet.yaml"),
     workloads: Workloads = Path("examples/workloads"),
     keep: Keep = False,
-    state_dir: StateDir = None,
+    state_dir: OwnStateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a stack, load a fleet, run five workloads on it, explain one, check every promise."""

@@ -46,6 +46,8 @@ def _print_region(region: RegionAccount, hold: Hold | None) -> None:
     if region.queue is not None:
         for line in _queue(region.queue):
             results.print(f"  {escape(line)}")
+    if region.attempts_left_out:
+        results.print(f"  {_left_out(region.attempts_left_out)}")
     for attempt in region.attempts:
         results.print(f"  [bold]Attempt {attempt.attempt}[/], decided at {_at(attempt.decided_at)}")
         for line in _attempt(attempt):
@@ -56,6 +58,11 @@ def _print_region(region: RegionAccount, hold: Hold | None) -> None:
             f"{slot.evidence}; next: {slot.owner}"
         )
         results.print(f"  {escape(line)}")
+
+
+def _left_out(count: int) -> str:
+    are = "is" if count == 1 else "are"
+    return f"{counted(count, 'earlier attempt')} {are} left out; --attempt N shows one"
 
 
 def _queue(queue: QueueAccount) -> list[str]:

@@ -2,37 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from durable.cli.followed import STAGES, Followed, counts_of, late
 from durable.cli.output import progress
 from durable.client import Durable, Until
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
-
-STAGES = ("bound", "ready", "serving")
-
-
-@dataclass(frozen=True)
-class Followed:
-    """A workload that somebody waits for, and how far it shall come."""
-
-    tenant: str
-    name: str
-    until: Until
-
-    @classmethod
-    def of(cls, manifest: WorkloadManifest) -> Self:
-        is_job = manifest.spec.kind is WorkloadKind.JOB
-        return cls(manifest.tenant, manifest.name, "complete" if is_job else "serving")
-
-    def __str__(self) -> str:
-        return f"{self.tenant}/{self.name}"
 
 
 class Board:
@@ -80,15 +60,6 @@ class Board:
         self._bars.update(self._tasks[followed], completed=done, total=total, counts=counts)
 
 
-def counts_of(status: WorkloadStatus, until: Until) -> str:
-    if until == "deleted":
-        return f"{status.phase}, {status.bound} still bound"
-    if until == "complete":
-        return f"{status.bound} bound, {status.completed} complete of {status.wanted}"
-    stages = ", ".join(f"{getattr(status, stage)} {stage}" for stage in STAGES)
-    return f"{stages} of {status.wanted}"
-
-
 def _steps(status: WorkloadStatus, until: Until) -> tuple[int, int]:
     if until == "deleted":
         return (status.wanted - status.bound, max(1, status.wanted))
@@ -116,33 +87,10 @@ async def follow(
             async with asyncio.timeout(within_seconds):
                 await asyncio.gather(*tasks)
         except TimeoutError:
-            raise RefusedError(
-                RefusalCode.WRONG_STATE, _late(all_of, last, within_seconds)
-            ) from None
+            sentence = late(all_of, last, within_seconds)
+            raise RefusedError(RefusalCode.WRONG_STATE, sentence) from None
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
     return [last[followed] for followed in all_of]
-
-
-def _late(
-    all_of: Sequence[Followed], last: dict[Followed, WorkloadStatus], within_seconds: float
-) -> str:
-    """Which came not far enough, and of the first of them why."""
-    behind = [f for f in all_of if f not in last or not _has_come(last[f], f.until)] or [*all_of]
-    status = last.get(behind[0])
-    said = "it did not answer" if status is None else counts_of(status, behind[0].until)
-    why = f" It waits: {status.waits_for[0]}" if status is not None and status.waits_for else ""
-    more = len(behind) - 1
-    others = f", nor {'is' if more == 1 else 'are'} {more} more," if more else ""
-    return (
-        f"{behind[0]} is not {behind[0].until}{others} after {within_seconds:.0f} s: {said}.{why} "
-        f"It goes on by itself; see durable explain {behind[0]}."
-    )[:500]
-
-
-def _has_come(status: WorkloadStatus, until: Until) -> bool:
-    if until in ("complete", "deleted"):
-        return status.phase in ("complete", "failed")
-    return status.serving >= status.wanted

@@ -54,7 +54,7 @@ class DecisionRow(Value):
     region: RegionId
     generation: int
     attempt: int
-    decided_at: str
+    decided_at: AwareDatetime
     policy_revision: int
     cache_version: int
     placed: int
@@ -68,7 +68,7 @@ class DecisionRow(Value):
             region=decision.region,
             generation=decision.generation,
             attempt=decision.attempt,
-            decided_at=decision.decided_at.isoformat(timespec="seconds"),
+            decided_at=decision.decided_at,
             policy_revision=decision.policy_revision,
             cache_version=decision.cache_version,
             placed=len(proposal.assignments),

@@ -6,6 +6,7 @@ import typer
 
 from durable.authority.connection import Databases
 from durable.authority.decisions import read_decisions
+from durable.authority.quota import read_quota
 from durable.authority.shares import ShareStatus, read_shares
 from durable.authority.workloads import list_workloads
 from durable.cli.authority import with_authority
@@ -22,8 +23,18 @@ from durable.cli.listed_regions import chosen_regions
 from durable.cli.names import EXAMPLE, workload_named
 from durable.cli.options import AsJson, StateDir, load_settings
 from durable.cli.output import progress
-from durable.cli.rows import Limit, Region, Tenant, region_named, show_rows, tenant_named
+from durable.cli.rows import (
+    Limit,
+    Region,
+    Tenant,
+    among,
+    region_named,
+    show_rows,
+    tenant_named,
+)
 from durable.cli.words import counted
+from durable.explaining import read_admitted
+from durable.model.ids import TenantId
 
 
 def workloads(
@@ -43,6 +54,8 @@ def workloads(
         # Read apart, so that no number of those that ended cuts off one that is wanted.
         read = [] if as_json and not every else await list_workloads(databases, whose, deleted=True)
         ended = [one for one in read if one.deleted]
+        if not wanted and not ended:
+            await _refuse_unknown(databases, whose)
         shares = [
             share
             for region in await chosen_regions(databases, None)
@@ -53,7 +66,8 @@ def workloads(
 
     rows, hidden = with_authority(state_dir, work)
     if rows or not hidden:
-        show_rows("workloads", rows, limit, as_json, "apply one with durable apply -f FILE")
+        remedy = "apply one with durable apply -f FILE"
+        show_rows("workloads", rows, limit, as_json, remedy, among=among(whose))
     if hidden:
         said = f"{counted(hidden, 'workload')} ended: see durable get workloads --all"
         progress.print(f"and {said}" if rows else f"Nothing is wanted now; {said}")
@@ -76,19 +90,28 @@ def placements(
             for one in await chosen_regions(databases, where)
             for share in await read_shares(databases, one, whose)
         ]
+        if not shares:
+            await _refuse_unknown(databases, whose)
         reasons = {placement_of(share): _reason(share) for share in shares[:limit]}
         holds = await read_holds(settings, reasons)
         unasked = Hold(None, None)
         return [placement_row(share, holds.get(placement_of(share), unasked)) for share in shares]
 
     rows = with_authority(state_dir, work)
-    show_rows("placements", rows, limit, as_json, "apply a workload with durable apply -f FILE")
+    remedy = "apply a workload with durable apply -f FILE"
+    show_rows("placements", rows, limit, as_json, remedy, among=among(whose, where))
     silent = sum(row.held is None for row in rows[:limit])
     if silent:
         progress.print(
             f"Whether {counted(silent, 'placement')} may be held is not known: "
             "no answer through Temporal; see durable status"
         )
+
+
+async def _refuse_unknown(databases: Databases, tenant: TenantId | None) -> None:
+    """A tenant that was never declared has nothing for another reason than one that waits."""
+    if tenant is not None:
+        await read_quota(databases, tenant)
 
 
 def _reason(share: ShareStatus) -> str | None:
@@ -115,6 +138,7 @@ def decisions(
     where = region_named(region)
 
     async def work(databases: Databases) -> list[DecisionRow]:
+        await read_admitted(databases, tenant, workload)
         return [
             DecisionRow.of(decision)
             for one in await chosen_regions(databases, where)
@@ -122,4 +146,6 @@ def decisions(
         ]
 
     rows = with_authority(state_dir, work)
-    show_rows("decisions", rows, 10_000, as_json, "see durable get workloads for its name")
+    remedy = f"durable explain {tenant}/{workload} tells what it waits for"
+    on = f" on {tenant}/{workload}{among(None, where)}"
+    show_rows("decisions", rows, 10_000, as_json, remedy, among=on)

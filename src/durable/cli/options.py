@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,16 +16,18 @@ def _directory(text: str) -> Path:
     return Path(text)
 
 
-StateDir = Annotated[
-    Path | None,
-    typer.Option(
+def state_dir_option(default: str) -> Any:
+    """The option as it is explained where nobody gives it and `default` is taken."""
+    return typer.Option(
         "--state-dir",
         parser=_directory,
         metavar="DIRECTORY",
-        help="Where the stack keeps everything (or DURABLE_STATE_DIR; default .durable).",
+        help=f"Where the stack keeps everything (or DURABLE_STATE_DIR; default {default}).",
         show_default=False,
-    ),
-]
+    )
+
+
+StateDir = Annotated[Path | None, state_dir_option(".durable")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
 ]

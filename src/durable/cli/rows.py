@@ -29,15 +29,19 @@ def show_rows(
     as_json: bool,
     remedy: str,
     failure: str | None = None,
+    among: str = "",
 ) -> None:
-    """The rows as a table or as one object; `failure` is what is wrong with them, for programs."""
+    """The rows as a table or as one object; `failure` is what is wrong with them, for programs.
+
+    `among` says, in words such as ` of risk`, which rows alone were asked for.
+    """
     shown = rows[:limit]
     if as_json:
         listed = {what: [row.model_dump(mode="json") for row in shown], "total": len(rows)}
         print_json({**listed, **error_object("unhealthy", failure)})
         return
     if not rows:
-        results.print(f"There are no {what} yet: {remedy}.")
+        results.print(f"There are no {what}{among} yet: {remedy}.")
         return
     results.print(_table(shown))
     if len(rows) > limit:
@@ -70,6 +74,12 @@ def _cell(value: object) -> str:
             return "none"
         case _:
             return str(value)
+
+
+def among(tenant: TenantId | None, region: RegionId | None = None) -> str:
+    """The filters of a list in words."""
+    of = "" if tenant is None else f" of {tenant}"
+    return of if region is None else f"{of} in {region}"
 
 
 def tenant_named(text: str | None) -> TenantId | None:

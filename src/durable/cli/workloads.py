@@ -10,7 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from durable.cli.admitting import admit_all, key_of
 from durable.cli.applied import Applied, applied_row, failure_of, print_applied
-from durable.cli.following import Followed, follow
+from durable.cli.followed import Followed
+from durable.cli.following import follow
 from durable.cli.names import Name, workload_named
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import error_object, fail, print_json, results

@@ -1,0 +1,71 @@
+"""Whoever waited too long is told whether it goes on by itself, or somebody must act."""
+
+from durable.cli.followed import Followed, late
+from durable.client import Until
+from durable.model.ids import TenantId, WorkloadName
+from durable.model.pending import Pending, PendingCode
+from durable.model.workload import WorkloadSpec
+from durable.signals.status import WorkloadStatus
+
+SPEC = WorkloadSpec.model_validate({"replicas": 2, "resources": {"cpu": 1}})
+
+
+def waiting(code: PendingCode, sentence: str = "That is why") -> str:
+    return f"north: {Pending(code=code, sentence=sentence)}"
+
+
+def status(*waits_for: str, name: str = "web") -> WorkloadStatus:
+    return WorkloadStatus(
+        tenant=TenantId("shop"),
+        workload=WorkloadName(name),
+        generation=1,
+        observed_generation=1,
+        spec=SPEC,
+        phase="waiting",
+        wanted=2,
+        bound=1,
+        ready=1,
+        serving=1,
+        completed=0,
+        deleting=False,
+        conditions=(),
+        regions=(),
+        waits_for=waits_for,
+    )
+
+
+def said(*waits_for: str, until: Until = "serving") -> str:
+    followed = Followed("shop", "web", until)
+    return late([followed], {followed: status(*waits_for)}, 3)
+
+
+def test_what_time_mends_goes_on_by_itself() -> None:
+    for told in (said(), said(waiting(PendingCode.CAPACITY))):
+        assert "It goes on by itself; see durable explain shop/web." in told
+
+
+def test_a_hold_is_ended_by_somebody_who_resumes() -> None:
+    told = said(waiting(PendingCode.CAPACITY), waiting(PendingCode.HELD, "Held by ann: INC-1"))
+    assert "It waits: north: Held by ann: INC-1 (held)" in told
+    assert "resumes it with durable send shop/web resume --reason REASON" in told
+    assert "by itself" not in told
+
+
+def test_what_needs_a_change_says_that_waiting_does_not_help() -> None:
+    told = said(waiting(PendingCode.NEVER_FITS))
+    assert "Waiting does not help: somebody must change the workload" in told
+    assert "by itself" not in told
+
+
+def test_no_hold_keeps_a_deletion() -> None:
+    assert "It goes on by itself" in said(waiting(PendingCode.HELD), until="deleted")
+
+
+def test_a_long_reason_does_not_cut_off_the_advice() -> None:
+    assert said(waiting(PendingCode.HELD, "x" * 400)).endswith("see durable explain shop/web.")
+
+
+def test_the_one_for_which_somebody_must_act_is_told_first() -> None:
+    fine, held = Followed("shop", "fine", "serving"), Followed("shop", "held", "serving")
+    last = {fine: status(name="fine"), held: status(waiting(PendingCode.HELD), name="held")}
+    assert late([fine, held], last, 3).startswith("shop/held is not serving, nor is 1 more,")

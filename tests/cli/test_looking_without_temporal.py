@@ -1,0 +1,139 @@
+"""What `explain` and `get` say of attempts, tenants and workloads, from the authority alone."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from durable.authority.connection import Databases
+from durable.authority.decisions import record_decisions
+from durable.authority.workloads import admit_workload
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
+from durable.model.records import Decision
+from durable.model.workload import WorkloadManifest
+from durable.scheduling.proposal import Evidence, Proposal
+
+from .terminal import Terminal
+
+FLEET = """
+regions:
+  - {id: north, zones: [a], pools: [{name: one, zone: a, count: 1, capacity: {cpu: 8}}]}
+  - {id: south, zones: [b], pools: [{name: one, zone: b, count: 1, capacity: {cpu: 8}}]}
+tenants:
+  - {id: shop, hard: {cpu: 8}, grants: {north: {cpu: 4}, south: {cpu: 4}}}
+  - {id: idle, hard: {cpu: 8}, grants: {north: {cpu: 4}}}
+"""
+NORTH, SOUTH = RegionId("north"), RegionId("south")
+SPEC = {"replicas": 3, "resources": {"cpu": 1}}
+TRIED = WorkloadManifest.model_validate({"tenant": "shop", "name": "tried", "spec": SPEC})
+FRESH = WorkloadManifest.model_validate({"tenant": "shop", "name": "fresh", "spec": SPEC})
+
+
+def decided(region: RegionId, attempt: int, slots: list[int]) -> Decision:
+    evidence = Evidence(
+        policy_revision=1, cache_version=1, cache_age_seconds=0.0, nodes=1, feasible=0
+    )
+    proposal = Proposal(assignments=(), unplaced=tuple(slots), pending=None, evidence=evidence)
+    return Decision(
+        region=region,
+        tenant=TenantId("shop"),
+        workload=WorkloadName("tried"),
+        generation=1,
+        attempt=attempt,
+        policy_revision=1,
+        cache_version=1,
+        evidence={"proposal": proposal.model_dump(mode="json"), "wish": {"slots": slots}},
+        decided_at=datetime(2026, 5, 1, 12, 0, attempt, tzinfo=UTC),
+    )
+
+
+async def fill(database_url: str) -> None:
+    """shop/tried after eight attempts in the north and one in the south, shop/fresh after none."""
+    async with Databases(database_url) as databases:
+        for manifest in (TRIED, FRESH):
+            await admit_workload(
+                databases,
+                manifest,
+                request=f"first/{manifest.name}",
+                actor=ActorId("service:test"),
+                share_of=lambda _: {NORTH: (0, 1), SOUTH: (2,)},
+            )
+        north = [decided(NORTH, number, [0, 1] if number < 3 else [1]) for number in range(1, 9)]
+        await record_decisions(databases, NORTH, north)
+        await record_decisions(databases, SOUTH, [decided(SOUTH, 1, [2])])
+
+
+@pytest.fixture
+def terminal(
+    database_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Terminal:
+    monkeypatch.setenv("DURABLE_DATABASE_URL", database_url)
+    monkeypatch.setenv("DURABLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
+    terminal = Terminal(capsys)
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(FLEET)
+    assert terminal.run("fleet", "load", "-f", str(fleet)) == 0, terminal.stderr
+    asyncio.run(fill(database_url))
+    return terminal
+
+
+def test_attempts_that_are_left_out_are_counted(terminal: Terminal) -> None:
+    north, south = terminal.json("explain", "shop/tried")["regions"]
+    assert [one["attempt"] for one in north["attempts"]] == [4, 5, 6, 7, 8]
+    assert (north["attempts_left_out"], south["attempts_left_out"]) == (3, 0)
+    assert terminal.run("explain", "shop/tried") == 0
+    assert terminal.stdout.count("left out") == 1
+    assert "3 earlier attempts are left out; --attempt N shows one" in terminal.stdout
+
+
+def test_of_one_slot_only_its_own_attempts_are_counted(terminal: Terminal) -> None:
+    [first] = terminal.json("explain", "shop/tried", "--slot", "0")["regions"]
+    assert ([one["attempt"] for one in first["attempts"]], first["attempts_left_out"]) == (
+        [1, 2],
+        0,
+    )
+    [second] = terminal.json("explain", "shop/tried", "--slot", "1")["regions"]
+    assert second["attempts_left_out"] == 3
+
+
+def test_one_attempt_is_told_by_the_regions_that_made_it(terminal: Terminal) -> None:
+    [north] = terminal.json("explain", "shop/tried", "--attempt", "2")["regions"]
+    assert (north["region"], north["attempts_left_out"]) == ("north", 0)
+    assert len(terminal.json("explain", "shop/tried", "--attempt", "1")["regions"]) == 2
+
+
+def test_an_attempt_that_nobody_made_is_refused(terminal: Terminal) -> None:
+    said = terminal.refused("explain", "shop/tried", "--attempt", "9")
+    assert "There is no attempt 9 for shop/tried in generation 1" in said
+    assert "north made attempts 1 to 8, south made attempt 1 alone." in said
+    said = terminal.refused("explain", "shop/tried", "--slot", "0", "--attempt", "3")
+    assert "no attempt 3 for slot 0 of shop/tried" in said
+    assert "north made attempts 1 to 2." in said
+    said = terminal.refused("explain", "shop/fresh", "--attempt", "1")
+    assert "none was made of it" in said
+
+
+def test_a_list_of_one_tenant_says_whose_it_is(terminal: Terminal) -> None:
+    for kind in ("workloads", "placements"):
+        assert terminal.run("get", kind, "--tenant", "idle") == 0
+        assert f"There are no {kind} of idle yet" in terminal.stdout
+        assert terminal.json("get", kind, "--tenant", "idle")["total"] == 0
+        assert "There is no tenant nope" in terminal.refused("get", kind, "--tenant", "nope")
+
+
+def test_decisions_on_what_was_never_admitted_are_refused(terminal: Terminal) -> None:
+    assert "Nothing was admitted as shop/none" in terminal.refused("get", "decisions", "shop/none")
+    assert terminal.run("get", "decisions", "shop/fresh") == 0
+    assert "There are no decisions on shop/fresh yet" in terminal.stdout
+
+
+def test_moments_of_decisions_are_written_like_all_others(terminal: Terminal) -> None:
+    assert terminal.run("get", "decisions", "shop/tried", "--last", "1") == 0
+    assert "2026-05-01 12:00:08Z" in terminal.stdout
+    [row, _] = terminal.json("get", "decisions", "shop/tried", "--last", "1")["decisions"]
+    assert row["decided_at"] == "2026-05-01T12:00:08Z"
