@@ -44,3 +44,11 @@ def test_a_demo_of_a_wrong_file_starts_nothing(
     missing = str(tmp_path / "missing")
     assert execute(["demo", *ARGUMENTS, "-w", missing, "--state-dir", str(state)]) == 2
     assert not state.exists()
+
+
+def test_the_help_names_the_state_directory_that_is_taken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert execute(["demo", "--help"]) == 0
+    assert "default .durable/demo)" in capsys.readouterr().out

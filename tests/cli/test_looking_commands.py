@@ -65,6 +65,8 @@ def test_one_slot_and_one_attempt_are_told_alone(seen: Terminal) -> None:
 
 def test_what_was_never_decided_is_said_to_be_so(seen: Terminal) -> None:
     assert "generation 1 alone, not 7" in seen.refused("explain", "shop/seen", "--generation", "7")
+    said = seen.refused("explain", "shop/seen", "--attempt", "1000000")
+    assert "There is no attempt 1000000 for shop/seen in generation 1: north made attempt" in said
     assert "slot 99" in seen.refused("explain", "shop/seen", "--slot", "99")
     seen.wrong("explain", "shop/seen", "--slot", "-1")
     seen.wrong("explain", "shop/seen", "--generation", "0")
@@ -110,7 +112,7 @@ def test_a_wrong_filter_is_told(seen: Terminal) -> None:
     seen.wrong("get", "nodes", "--region", "No Such")
     seen.wrong("get", "workloads", "--tenant", "No Such")
     seen.wrong("get", "nodes", "--limit", "0")
-    assert seen.json("get", "workloads", "--tenant", "nobody")["workloads"] == []
+    assert "There is no tenant nobody" in seen.refused("get", "workloads", "--tenant", "nobody")
 
 
 def test_simulated_replicas_have_no_logs(seen: Terminal) -> None:

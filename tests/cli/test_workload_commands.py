@@ -32,12 +32,14 @@ def test_a_service_is_applied_until_it_serves_and_again_changes_nothing(
     [first] = at_plane.json("apply", "-f", path)["workloads"]
     assert (first["workload"], first["phase"], first["generation"]) == ("shop/web", "serving", 1)
     assert sum(first["regions"].values()) == 3
+    assert "Applied shop/web, generation 1" in at_plane.stderr
     assert "shop/web: " in at_plane.stderr
     assert "3 serving of 3" in at_plane.stderr
 
     before = everything(at_plane)
     [again] = at_plane.json("apply", "-f", path)["workloads"]
     assert (again["phase"], again["generation"]) == ("serving", 1)
+    assert "Unchanged: shop/web, generation 1" in at_plane.stderr
     assert everything(at_plane) == before
 
     assert at_plane.run("apply", "-f", path) == 0
@@ -249,6 +251,9 @@ def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Wri
         "placement/shop/held/g1/south",
     ]
     holds_are_seen(at_plane)
+    late = at_plane.refused("scale", "shop/held", "4", "--timeout", "3")
+    assert "INC-1 (held)" in late
+    assert "durable send shop/held resume --reason REASON; see durable explain shop/held" in late
     one = held[0]["placement"]
     assert at_plane.run("send", one, "resume", "--reason", "INC-1") == 0
     assert f"{one}: " in at_plane.stdout
