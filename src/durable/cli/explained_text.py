@@ -66,9 +66,10 @@ def _left_out(count: int) -> str:
 
 
 def _queue(queue: QueueAccount) -> list[str]:
+    overdue = f", overdue from {_at(queue.deadline)}" if queue.pending_reason else ""
     lines = [
         f"Queue: {queue.state}, {queue.queue_seconds:.1f} s from {_at(queue.enqueued_at)}, "
-        f"{counted(queue.attempts, 'attempt')}, overdue from {_at(queue.deadline)}"
+        f"{counted(queue.attempts, 'attempt')}{overdue}"
     ]
     if queue.pending_reason:
         position = f"position {queue.position}, " if queue.position else ""
