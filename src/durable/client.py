@@ -275,8 +275,7 @@ class Durable:
                 f"{status.tenant}/{status.workload} is being deleted and will not be {until}.",
             )
         current = status.observed_generation >= status.generation
-        # Fewer are there when those that are too many have gone.
-        return current and getattr(status, until) >= status.wanted >= status.bound
+        return current and status.has_reached(until)
 
     async def _update(
         self, tenant: str, name: str, update: str, message: Asked, answer: type[T]

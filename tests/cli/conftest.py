@@ -83,3 +83,17 @@ def write(tmp_path: Path) -> Write:
         return str(path)
 
     return to_file
+
+
+@pytest.fixture
+def terminal(
+    database_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Terminal:
+    """Commands against a migrated database, without a stack."""
+    monkeypatch.setenv("DURABLE_DATABASE_URL", database_url)
+    monkeypatch.setenv("DURABLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return Terminal(capsys)

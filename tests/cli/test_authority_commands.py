@@ -28,19 +28,6 @@ tenants:
 
 
 @pytest.fixture
-def terminal(
-    database_url: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Terminal:
-    monkeypatch.setenv("DURABLE_DATABASE_URL", database_url)
-    monkeypatch.setenv("DURABLE_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("COLUMNS", "200")
-    return Terminal(capsys)
-
-
-@pytest.fixture
 def manifest(tmp_path: Path) -> Callable[[str], str]:
     def write(text: str) -> str:
         path = tmp_path / "fleet.yaml"

@@ -65,16 +65,7 @@ async def fill(database_url: str) -> None:
 
 
 @pytest.fixture
-def terminal(
-    database_url: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Terminal:
-    monkeypatch.setenv("DURABLE_DATABASE_URL", database_url)
-    monkeypatch.setenv("DURABLE_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("COLUMNS", "200")
-    terminal = Terminal(capsys)
+def terminal(terminal: Terminal, database_url: str, tmp_path: Path) -> Terminal:
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(FLEET)
     assert terminal.run("fleet", "load", "-f", str(fleet)) == 0, terminal.stderr

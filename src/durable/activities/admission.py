@@ -43,15 +43,13 @@ class Gate:
 
     async def homes(self, manifest: WorkloadManifest, *, fresh: bool = False) -> list[RegionId]:
         """The regions in which it could ever run, unless it names them; all, if there is none."""
-        regions = await self.regions(fresh=fresh)
         if manifest.spec.weights or manifest.spec.requirements.regions:
-            return list(regions)
-        for again in (fresh, True):
-            kinds = await self._kinds.get(None, fresh=again)
-            possible = [region for region in kinds if _never(manifest, [region], kinds) is None]
-            if possible:
-                return possible
-        return list(regions)
+            return list(await self.regions(fresh=fresh))
+        kinds = await self._kinds.get(None)
+        if not (possible := _possible(manifest, kinds)):
+            kinds = await self._kinds.get(None, fresh=True)
+            possible = _possible(manifest, kinds)
+        return possible or list(kinds)
 
     async def check(self, manifest: WorkloadManifest, share: Sequence[RegionId]) -> None:
         """Refuses what waiting would never mend."""
@@ -89,6 +87,10 @@ def _never(
             said = never.sentence.replace(" nodes:", " kinds of node:")
             return RefusedError(code, f"In {region}: {said}"[:500])
     return None
+
+
+def _possible(manifest: WorkloadManifest, kinds: Kinds) -> list[RegionId]:
+    return [region for region in kinds if _never(manifest, [region], kinds) is None]
 
 
 def _over_quota(manifest: WorkloadManifest, quota: Quota) -> RefusedError | None:

@@ -28,7 +28,6 @@ from durable.activities.steps import (
     Divided,
     DivideStep,
     Finish,
-    Opening,
     Recalled,
     Rejected,
     ReleasePlacement,
@@ -170,10 +169,9 @@ class WorkloadActivities:
         reach(Failpoint.AFTER_ASSIGN_SLOTS)
         ended: list[RegionId] = []
         for one in step.openings:
-            started = one.is_first and await self._start(one, step.task_timeout)
-            if not started and not await self._tell(
-                one.share, one.wanted, step.task_timeout, "resize", one.wanted
-            ):
+            to = (one.share, one.wanted, step.task_timeout)
+            started = one.is_first and await self._start(*to)
+            if not started and not await self._tell(*to, "resize", one.wanted):
                 ended.append(one.share.region)
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
         return divided.model_copy(update={"ended": tuple(ended)})
@@ -184,18 +182,6 @@ class WorkloadActivities:
         message = Release(actor=ACTOR, reason=step.reason[:500], request_id=step.request)
         return await self._tell(step.share, step.wanted, step.task_timeout, "release", message)
 
-    async def _start(self, opening: Opening, task_timeout: timedelta) -> bool:
-        """Starts a placement; false when there is one, which has to be told then."""
-        try:
-            await self._client.start_workflow(
-                PLACEMENT,
-                {"share": opening.share, "wanted": opening.wanted},
-                **_started_as(opening.share, task_timeout),
-            )
-        except WorkflowAlreadyStartedError:
-            return False
-        return True
-
     async def _tell(
         self, share: Share, wanted: Resize, task_timeout: timedelta, name: str, message: Message
     ) -> bool:
@@ -204,14 +190,34 @@ class WorkloadActivities:
         One that is started anew finds out by itself what stands. One that came to its end is not
         started again, and the answer says so.
         """
+        return await self._start(
+            share,
+            wanted,
+            task_timeout,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            start_signal=name,
+            start_signal_args=[message],
+        )
+
+    async def _start(
+        self, share: Share, wanted: Resize, task_timeout: timedelta, **signalled: Any
+    ) -> bool:
+        """Starts a placement; false when there is one, or was one that came to its end."""
         try:
             await self._client.start_workflow(
                 PLACEMENT,
                 {"share": share, "wanted": wanted},
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                start_signal=name,
-                start_signal_args=[message],
-                **_started_as(share, task_timeout),
+                id=placement_id(share.tenant, share.workload, share.generation, share.region),
+                task_queue=regional_queue(share.region),
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                task_timeout=task_timeout,
+                search_attributes=_attributes(share),
+                static_summary=str(share),
+                static_details="One region's share of "
+                f"`{workload_id(share.tenant, share.workload)}`, which owns it. Where it is now "
+                "stands under current details. To stop it from placing, send `hold`; a paused "
+                "workflow hears nothing, not even that its nodes are lost.",
+                **signalled,
             )
         except WorkflowAlreadyStartedError:
             return False
@@ -277,21 +283,6 @@ def refusal(error: RefusedError) -> ApplicationError:
         non_retryable=True,
         category=ApplicationErrorCategory.BENIGN,
     )
-
-
-def _started_as(share: Share, task_timeout: timedelta) -> dict[str, Any]:
-    return {
-        "id": placement_id(share.tenant, share.workload, share.generation, share.region),
-        "task_queue": regional_queue(share.region),
-        "id_reuse_policy": WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
-        "task_timeout": task_timeout,
-        "search_attributes": _attributes(share),
-        "static_summary": str(share),
-        "static_details": "One region's share of "
-        f"`{workload_id(share.tenant, share.workload)}`, which owns it. Where it is now stands "
-        "under current details. To stop it from placing, send `hold`; a paused workflow hears "
-        "nothing, not even that its nodes are lost.",
-    }
 
 
 def _attributes(share: Share) -> TypedSearchAttributes:

@@ -12,14 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.connection import Databases, transact
 from durable.authority.regions import unknown_region
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
-from durable.model.states import BindingState, RequestState
+from durable.model.states import TROUBLED, BindingState, RequestState
 from durable.model.value import Value
 from durable.signals.messages import Seen, ShareReport, SlotSeen
 
 SHARES_PER_READ = 200
 
 # Words are told only where somebody will ask for them: thousands of slots share one message.
-_TOLD_WHY = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.UNKNOWN})
 EVIDENCE_KEPT = 200
 ShareKey = tuple[str, str, int]
 
@@ -71,7 +70,7 @@ class ShareStatus(Value):
                 attempt=one.attempt,
                 node=one.node,
                 state=one.state,
-                evidence=one.evidence[:EVIDENCE_KEPT] if one.state in _TOLD_WHY else "",
+                evidence=one.evidence[:EVIDENCE_KEPT] if one.state in TROUBLED else "",
                 stop_requested=one.stop_requested,
             )
             for one in self.slots

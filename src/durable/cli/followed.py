@@ -87,4 +87,4 @@ def _shortened(reason: str) -> str:
 def _has_come(status: WorkloadStatus, until: Until) -> bool:
     if until in ("complete", "deleted"):
         return status.phase in ("complete", "failed")
-    return status.serving >= status.wanted
+    return status.has_reached(until)

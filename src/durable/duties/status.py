@@ -15,10 +15,11 @@ from temporalio.client import Client
 
 from durable.authority.errors import AuthorityError
 from durable.authority.regional import Regional
+from durable.authority.shares import ShareKey
 from durable.authority.status import ShareStatus, StatusFeed
 from durable.duties.sending import Sender
 from durable.model.refusal import RefusedError
-from durable.model.states import BindingState, RequestState
+from durable.model.states import COMING_UP, TROUBLED, BindingState, RequestState
 from durable.signals.messages import Message
 from durable.signals.names import placement_id, workload_id
 
@@ -39,12 +40,6 @@ REPORTS_PART = 25
 
 # A placement has made these states itself.
 _ITS_OWN = frozenset({BindingState.BOUND, BindingState.STARTING})
-
-_UNDER_WAY = _ITS_OWN | {BindingState.RUNNING, BindingState.READY}
-
-_FAILING = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.UNKNOWN})
-
-ShareKey = tuple[str, str, int]
 
 
 class _Letter(NamedTuple):
@@ -183,5 +178,5 @@ def _to_workload(share: ShareStatus) -> _Letter:
 
 def _gather(share: ShareStatus) -> float:
     states = {one.state for one in share.slots}
-    under_way = not states.isdisjoint(_UNDER_WAY) and states.isdisjoint(_FAILING)
+    under_way = not states.isdisjoint(COMING_UP) and states.isdisjoint(TROUBLED)
     return GATHER_UNDER_WAY_SECONDS if under_way else GATHER_SECONDS

@@ -39,6 +39,16 @@ class BindingState(StrEnum):
     RELEASED = "released"
 
 
+# On the way to serving; and what somebody will ask the reason of.
+COMING_UP = (
+    BindingState.BOUND,
+    BindingState.STARTING,
+    BindingState.RUNNING,
+    BindingState.READY,
+)
+TROUBLED = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.UNKNOWN})
+
+
 class ObservedState(StrEnum):
     """What an agent can see of a binding; the last two are the end of its process."""
 

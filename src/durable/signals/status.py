@@ -112,3 +112,7 @@ class WorkloadStatus(Value):
     waits_for: tuple[str, ...] = ()
     rejected: tuple[RejectedMessage, ...] = ()
     rejected_in_all: int = 0
+
+    def has_reached(self, stage: str) -> bool:
+        """Whether all came so far, and those that are too many have gone."""
+        return getattr(self, stage) >= self.wanted >= self.bound

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from durable.signals import messages, sentences
 from durable.signals.messages import Message
+from durable.signals.names import placement_id, workload_id
 from durable.signals.status import PlacementStatus, SlotView, WorkloadStatus
 
 SLOTS_SHOWN = 20
@@ -37,7 +38,7 @@ def placement_details(status: PlacementStatus) -> str:
     lines += ["### Slots", *(_slot(slot) for slot in status.slots[:SLOTS_SHOWN])]
     if len(status.slots) > SLOTS_SHOWN:
         lines.append(f"- and {len(status.slots) - SLOTS_SHOWN} more: query `status`")
-    lines.append(f"The workload: `workload/{status.tenant}/{status.workload}`")
+    lines.append(f"The workload: `{workload_id(status.tenant, status.workload)}`")
     return _paragraphs([*lines, *_rejected(status), *_accepted(_FOR_PLACEMENTS)])
 
 
@@ -57,7 +58,7 @@ def workload_details(status: WorkloadStatus) -> str:
     ]
     for one in status.regions:
         waits = f"; waits: {_line(one.pending_reason)}" if one.pending_reason else ""
-        placement = f"placement/{status.tenant}/{status.workload}/g{status.generation}/{one.region}"
+        placement = placement_id(status.tenant, status.workload, status.generation, one.region)
         lines.append(
             f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "
             f"{one.wanted}; next: `{placement}`{waits}"

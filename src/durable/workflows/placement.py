@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.intents import ReleaseCause
     from durable.model.pending import Pending
     from durable.model.refusal import RefusalCode
-    from durable.model.states import BindingState
+    from durable.model.states import COMING_UP, BindingState
     from durable.model.workload import WorkloadKind
     from durable.signals import messages, search_attributes
     from durable.signals.messages import Ended, Resize
@@ -407,7 +407,7 @@ class Placement(PlacementMessages):
         if state.look_again:
             moments.append(state.look_again_at or now)
         # What was refused is asked again when it is known what stands, not until then.
-        due = state.look_again_at or now if state.look_again else now
+        due = state.look_again_at or now
         for slot in self._board.slots.values():
             if slot.is_due(is_held=state.held_by is not None):
                 moments.append(due)
@@ -441,11 +441,10 @@ class Placement(PlacementMessages):
 _UNREACHABLE: Any = object()
 _NO_REASON: str | None = None
 
-# States on the way up: a job has arrived when it runs.
-_STARTED = (BindingState.BOUND, BindingState.STARTING)
+# A job has arrived when it runs.
 _COMING_UP = {
-    WorkloadKind.JOB: _STARTED,
-    WorkloadKind.SERVICE: (*_STARTED, BindingState.RUNNING, BindingState.READY),
+    WorkloadKind.JOB: (BindingState.BOUND, BindingState.STARTING),
+    WorkloadKind.SERVICE: COMING_UP,
 }
 
 
