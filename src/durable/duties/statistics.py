@@ -19,17 +19,23 @@ class StatisticsKeeper:
 
     def __init__(self, regional: Regional) -> None:
         self._regional = regional
-        self._known = 0
+        self._known = (0, 0)
 
     async def run(self) -> None:
-        databases, region = self._regional.databases, self._regional.region
         while True:
             try:
-                nodes = len(self._regional.cache.snapshot())
-                size = nodes + await tokens_issued(databases, region)
-                if size >= max(SMALLEST, 2 * self._known):
-                    await refresh_statistics(databases, region)
-                    self._known = size
+                await self.once()
             except AuthorityError as error:
-                log.warning("statistics of %s: %s", region, error)
+                log.warning("statistics of %s: %s", self._regional.region, error)
             await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    async def once(self) -> bool:
+        """Whether the nodes or what was placed on them have doubled, and were looked at."""
+        databases, region = self._regional.databases, self._regional.region
+        # Each by itself: many nodes say nothing of the tables that begin empty.
+        sizes = (len(self._regional.cache.snapshot()), await tokens_issued(databases, region))
+        if all(size < max(SMALLEST, 2 * known) for size, known in zip(sizes, self._known)):
+            return False
+        await refresh_statistics(databases, region)
+        self._known = sizes
+        return True
