@@ -2,12 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
 from durable.activities.steps import Admitted
-from durable.cli.output import results
+from durable.cli.tables import print_table
 from durable.model.value import Value
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
@@ -38,16 +34,17 @@ def applied_row(
 
 
 def print_applied(rows: Sequence[Applied]) -> None:
-    table = Table("Workload", "Kind", "Generation", "Regions", "Is", "Replicas", box=box.SIMPLE)
-    for row in rows:
-        count = ""
-        if row.status is not None:
-            stage = "completed" if row.kind is WorkloadKind.JOB else "serving"
-            count = f"{getattr(row.status, stage)} {stage} of {row.status.wanted}"
-        shares = ", ".join(f"{region} {slots}" for region, slots in sorted(row.regions.items()))
-        cells = (row.workload, row.kind, row.generation, shares, row.phase, count)
-        table.add_row(*(escape(str(cell)) for cell in cells))
-    results.print(table)
+    heads = ("Workload", "Kind", "Generation", "Regions", "Is", "Replicas")
+    print_table(heads, [_cells(row) for row in rows])
+
+
+def _cells(row: Applied) -> list[str]:
+    count = ""
+    if row.status is not None:
+        stage = "completed" if row.kind is WorkloadKind.JOB else "serving"
+        count = f"{getattr(row.status, stage)} {stage} of {row.status.wanted}"
+    shares = ", ".join(f"{region} {slots}" for region, slots in sorted(row.regions.items()))
+    return [row.workload, row.kind, str(row.generation), shares, row.phase, count]
 
 
 def failure_of(rows: Sequence[Applied]) -> str | None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,6 +13,8 @@ from durable.authority.inspection import read_events
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import error_object, print_json, progress, results
+from durable.cli.tables import print_table
+from durable.model.records import AuditEvent
 
 app = typer.Typer(no_args_is_help=True, help="The hash-chained record of who changed what.")
 
@@ -79,16 +80,17 @@ def log(
         under = f" under {escape(chain)}; durable audit head lists the chains" if chain else " yet"
         results.print(f"Nothing was recorded{under}.")
         return
-    table = Table("When", "Chain", "Who", "Did", "To", "Role", box=box.SIMPLE)
-    for event in events:
-        when = event.at.strftime("%Y-%m-%d %H:%M:%S")
-        did = (event.actor, event.action, event.object, event.database_role)
-        table.add_row(when, f"{event.chain} {event.sequence}", *map(escape, did))
-    results.print(table)
+    print_table(("When", "Chain", "Who", "Did", "To", "Role"), [_cells(event) for event in events])
     if are_more:
         progress.print(
             f"Older events are left out: --last shows up to {MOST:,}, --chain those of one chain"
         )
+
+
+def _cells(event: AuditEvent) -> list[str]:
+    when = event.at.strftime("%Y-%m-%d %H:%M:%S")
+    did = (event.actor, event.action, event.object, event.database_role)
+    return [when, f"{event.chain} {event.sequence}", *did]
 
 
 def _verified(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 
 from durable.authority.census import Census, take_census
 from durable.authority.fleet import apply_fleet
@@ -14,6 +12,7 @@ from durable.cli.authority import person, with_authority
 from durable.cli.manifest import load_manifest
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, progress, results
+from durable.cli.tables import print_table
 from durable.model.fleet import Fleet
 from durable.model.resources import ZERO, Resources
 
@@ -62,15 +61,14 @@ def print_census(census: Census) -> None:
     if not census.regions:
         results.print("There is no region yet: load a manifest with durable fleet load -f FILE.")
         return
-    results.print(_regions(census))
-    results.print(_tenants(census))
+    _print_regions(census)
+    _print_tenants(census)
 
 
-def _regions(census: Census) -> Table:
-    columns = ("Region", "State", "Nodes", "Agents", "Capacity", "In use", "For recovery")
-    table = Table(*columns, title="Regions", title_justify="left", box=box.SIMPLE)
-    for region in census.regions:
-        table.add_row(
+def _print_regions(census: Census) -> None:
+    heads = ("Region", "State", "Nodes", "Agents", "Capacity", "In use", "For recovery")
+    rows = [
+        (
             region.region.region,
             region.region.state,
             str(sum(pool.nodes for pool in region.pools)),
@@ -79,24 +77,22 @@ def _regions(census: Census) -> Table:
             _amount(region.used),
             _amount(sum((budget.amount for budget in region.budgets), start=ZERO)),
         )
-    return table
+        for region in census.regions
+    ]
+    print_table(heads, rows, "Regions")
 
 
-def _tenants(census: Census) -> Table:
+def _print_tenants(census: Census) -> None:
     regions = [region.region.region for region in census.regions]
     title = "Tenants: hard quota, its protected part, and the cpu granted to each region"
-    columns = ("Tenant", "Hard quota", "Protected", *regions, "In use")
-    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
+    heads = ("Tenant", "Hard quota", "Protected", *regions, "In use")
+    rows: list[list[str]] = []
     for tenant in census.tenants:
         granted = {grant.region: grant.granted for grant in tenant.grants}
-        table.add_row(
-            tenant.quota.tenant,
-            str(tenant.quota.hard),
-            _amount(tenant.quota.protected),
-            *(_amount(Resources.of(granted.get(name, ZERO).cpu_millis)) for name in regions),
-            _amount(tenant.used),
-        )
-    return table
+        cpu = [_amount(Resources.of(granted.get(name, ZERO).cpu_millis)) for name in regions]
+        hard, protected = str(tenant.quota.hard), _amount(tenant.quota.protected)
+        rows.append([tenant.quota.tenant, hard, protected, *cpu, _amount(tenant.used)])
+    print_table(heads, rows, title)
 
 
 def _amount(amount: Resources) -> str:

@@ -1,14 +1,13 @@
 """`durable plan`: where workloads would go and why, without changing anything."""
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
 from durable.authority.connection import Databases
 from durable.cli.authority import with_authority
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import error_object, print_json, progress, results
+from durable.cli.tables import print_table
 from durable.cli.workload_files import Files, load_workloads
 from durable.model.refusal import RefusedError
 from durable.planning import Action, Plan, Planner, RegionPlan
@@ -49,22 +48,19 @@ def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> No
 def print_plan(plan: Plan) -> None:
     """One workload's plan as people read it."""
     title = f"{plan.tenant}/{plan.workload}: {plan.action}, generation {plan.generation}"
-    table = Table("Region", "Keeps", "Places", "Stops", "Waits", box=box.SIMPLE, title=title)
-    table.title_justify = "left"
-    for region in plan.regions:
-        table.add_row(
-            region.region,
-            _nodes(region.keeps),
-            _nodes(region.places),
-            _nodes(region.stops),
-            str(len(region.waits)) if region.waits else "",
-        )
-    results.print(table)
+    heads = ("Region", "Keeps", "Places", "Stops", "Waits")
+    print_table(heads, [_cells(region) for region in plan.regions], title)
     for region in plan.regions:
         for line in _why(region):
             results.print(f"  {escape(line)}")
     if plan.action is Action.NOTHING and not any(r.places or r.waits for r in plan.regions):
         results.print("  Applying it changes nothing.")
+
+
+def _cells(region: RegionPlan) -> list[str]:
+    moves = (region.keeps, region.places, region.stops)
+    waits = str(len(region.waits)) if region.waits else ""
+    return [region.region, *map(_nodes, moves), waits]
 
 
 def _why(region: RegionPlan) -> list[str]:

@@ -1,9 +1,5 @@
 """`durable queue`: who waits for a place, in the order of service, and what for."""
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
 from durable.authority.connection import Databases
 from durable.authority.requests import read_queue
 from durable.cli.authority import with_authority
@@ -11,6 +7,7 @@ from durable.cli.listed_regions import chosen_regions
 from durable.cli.options import AsJson, StateDir
 from durable.cli.output import print_json, results
 from durable.cli.rows import Region, region_named
+from durable.cli.tables import print_table
 from durable.model.request import QueuedRequest
 
 
@@ -29,14 +26,12 @@ def queue(region: Region = None, state_dir: StateDir = None, as_json: AsJson = F
     if not rows:
         results.print("Nobody waits for a place.")
         return
-    columns = ("Region", "Position", "Workload", "Waiting", "Priority", "Age", "Next look")
-    table = Table(*columns, "Waits for", box=box.SIMPLE)
-    for row in rows:
-        look = (
-            "at the next wakeup" if row.next_retry_at is None else f"{row.next_retry_at:%H:%M:%S}Z"
-        )
-        of = f"{row.tenant}/{row.workload} g{row.generation}"
-        cells = (row.region, row.position, of, row.waiting, row.priority)
-        ages = (f"{row.age_seconds:.0f} s", look, row.pending_reason or "")
-        table.add_row(*(escape(str(cell)) for cell in (*cells, *ages)))
-    results.print(table)
+    heads = ("Workload", "Region", "Position", "Waiting", "Priority", "Age", "Next look")
+    print_table([*heads, "Waits for"], [_cells(row) for row in rows])
+
+
+def _cells(row: QueuedRequest) -> list[str]:
+    look = "at the next wakeup" if row.next_retry_at is None else f"{row.next_retry_at:%H:%M:%S}Z"
+    of = f"{row.tenant}/{row.workload} g{row.generation}"
+    counts = (row.region, row.position, row.waiting, row.priority)
+    return [of, *map(str, counts), f"{row.age_seconds:.0f} s", look, row.pending_reason or ""]

@@ -5,12 +5,10 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.markup import escape
-from rich.table import Table
 
 from durable.cli.output import error_object, print_json, progress, results
 from durable.cli.parsing import parsed
+from durable.cli.tables import print_table
 from durable.model.ids import RegionId, TenantId
 from durable.model.resources import Resources
 from durable.model.value import Value
@@ -43,23 +41,20 @@ def show_rows(
     if not rows:
         results.print(f"There are no {what}{among} yet: {remedy}.")
         return
-    results.print(_table(shown))
+    _print_rows(shown)
     if len(rows) > limit:
         progress.print(f"and {len(rows) - limit:,} more: raise --limit, or name less")
 
 
-def _table(rows: Sequence[Value]) -> Table:
+def _print_rows(rows: Sequence[Value]) -> None:
     """Every field is a column, but not one of which no row has anything."""
     columns = [
         name
         for name in type(rows[0]).model_fields
         if name not in _ONLY_JSON and any(getattr(row, name) is not None for row in rows)
     ]
-    heads = (name.replace("_", " ").capitalize() for name in columns)
-    table = Table(*heads, box=box.SIMPLE)
-    for row in rows:
-        table.add_row(*(escape(_cell(getattr(row, name))) for name in columns))
-    return table
+    heads = [name.replace("_", " ").capitalize() for name in columns]
+    print_table(heads, [[_cell(getattr(row, name)) for name in columns] for row in rows])
 
 
 def _cell(value: object) -> str:
