@@ -330,10 +330,10 @@ def _too_late(
     if last is None:
         return f"{tenant}/{name} did not answer within {timeout:.0f} s."
     why = f" It waits: {last.waits_for[0]}" if last.waits_for else ""
-    return (
-        f"{tenant}/{name} is not {until} after {timeout:.0f} s: {last.bound} bound, {last.ready} "
-        f"ready, {last.serving} serving of {last.wanted}.{why}"
-    )
+    is_job = last.spec.kind is WorkloadKind.JOB
+    stages = ("bound", "completed") if is_job else ("bound", "ready", "serving")
+    counts = ", ".join(f"{getattr(last, stage)} {stage}" for stage in stages)
+    return f"{tenant}/{name} is not {until} after {timeout:.0f} s: {counts} of {last.wanted}.{why}"
 
 
 def _new_id() -> str:

@@ -71,6 +71,16 @@ async def test_what_was_placed_and_waits_again_waits_since_then(ready_world: Wor
     assert await read(ready_world) == again
 
 
+async def test_what_a_job_has_done_is_counted_as_it_happens(ready_world: World) -> None:
+    done = request(state=RequestState.PLACED, waiting=0, completed=1)
+    for row in (request(), done):
+        await write_requests(ready_world.databases, EAST, [row])
+    assert await read(ready_world) == done
+    too_many = request(state=RequestState.PLACED, waiting=0, completed=3)
+    with pytest.raises(BrokenConstraintError):
+        await write_requests(ready_world.databases, EAST, [too_many])
+
+
 @pytest.mark.parametrize(
     "statement", ["SET spec = '{}'", "SET enqueued_at = deadline - interval '1s'"]
 )

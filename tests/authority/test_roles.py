@@ -35,7 +35,8 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.requests": {
             "INSERT": {"*"},
             "UPDATE": {"slots", "priority", "state", "pending_reason", "attempts",
-                       "enqueued_at", "deadline", "next_retry_at", "waiting", "changed_at"},
+                       "enqueued_at", "deadline", "next_retry_at", "waiting", "completed",
+                       "changed_at"},
             "DELETE": {"*"},
         },
     },

@@ -73,6 +73,15 @@ async def test_a_share_is_told_with_every_slot_and_what_the_rest_waits_for(
     assert (share.request.pending_reason, share.request.waiting) == ("no room (capacity)", 1)
 
 
+async def test_a_replica_of_a_job_that_is_done_is_news_to_its_workload(ready_world: World) -> None:
+    placed = {"state": RequestState.PLACED, "pending_reason": None, "waiting": 0}
+    await write_requests(ready_world.databases, EAST, [request(**placed)])
+    feed = await following(ready_world)
+    await write_requests(ready_world.databases, EAST, [request(**placed, completed=1)])
+    (share,) = await feed.changed(now=ready_world.now)
+    assert share.report().completed == 1
+
+
 async def test_nothing_new_is_nothing_told_by_one_statement(
     ready_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

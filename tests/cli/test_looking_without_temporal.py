@@ -8,9 +8,12 @@ import pytest
 
 from durable.authority.connection import Databases
 from durable.authority.decisions import record_decisions
+from durable.authority.requests import write_requests
 from durable.authority.workloads import admit_workload
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.records import Decision
+from durable.model.request import RequestRow
+from durable.model.states import RequestState
 from durable.model.workload import WorkloadManifest
 from durable.scheduling.proposal import Evidence, Proposal
 
@@ -27,6 +30,9 @@ tenants:
 NORTH, SOUTH = RegionId("north"), RegionId("south")
 SPEC = {"replicas": 3, "resources": {"cpu": 1}}
 TRIED = WorkloadManifest.model_validate({"tenant": "shop", "name": "tried", "spec": SPEC})
+JOB = WorkloadManifest.model_validate(
+    {"tenant": "shop", "name": "job", "spec": {**SPEC, "replicas": 4, "kind": "job"}}
+)
 FRESH = WorkloadManifest.model_validate({"tenant": "shop", "name": "fresh", "spec": SPEC})
 
 
@@ -62,6 +68,37 @@ async def fill(database_url: str) -> None:
         north = [decided(NORTH, number, [0, 1] if number < 3 else [1]) for number in range(1, 9)]
         await record_decisions(databases, NORTH, north)
         await record_decisions(databases, SOUTH, [decided(SOUTH, 1, [2])])
+
+
+def asked(region: RegionId, slots: tuple[int, ...], state: RequestState, done: int) -> RequestRow:
+    return RequestRow(
+        region=region,
+        tenant=JOB.tenant,
+        workload=JOB.name,
+        generation=1,
+        slots=slots,
+        priority=100,
+        state=state,
+        enqueued_at=datetime(2026, 5, 1, 12, tzinfo=UTC),
+        deadline=datetime(2026, 5, 1, 13, tzinfo=UTC),
+        spec=JOB.spec,
+        completed=done,
+    )
+
+
+async def run_job(database_url: str) -> None:
+    """shop/job, whose part in the north is over, and in the south half done."""
+    async with Databases(database_url) as databases:
+        await admit_workload(
+            databases,
+            JOB,
+            request="first/job",
+            actor=ActorId("service:test"),
+            share_of=lambda _: {NORTH: (0, 1), SOUTH: (2, 3)},
+        )
+        north = asked(NORTH, (0, 1), RequestState.WITHDRAWN, done=2)
+        await write_requests(databases, NORTH, [north])
+        await write_requests(databases, SOUTH, [asked(SOUTH, (2, 3), RequestState.PLACED, done=1)])
 
 
 @pytest.fixture
@@ -115,6 +152,16 @@ def test_a_list_of_one_tenant_says_whose_it_is(terminal: Terminal) -> None:
         assert f"There are no {kind} of idle yet" in terminal.stdout
         assert terminal.json("get", kind, "--tenant", "idle")["total"] == 0
         assert "There is no tenant nope" in terminal.refused("get", kind, "--tenant", "nope")
+
+
+def test_a_running_job_is_listed_with_what_all_regions_have_done(
+    terminal: Terminal, database_url: str
+) -> None:
+    asyncio.run(run_job(database_url))
+    rows = terminal.json("get", "workloads")["workloads"]
+    found = {row["workload"]: (row["completed"], row["phase"]) for row in rows}
+    assert found["shop/job"] == (3, "progressing")
+    assert found["shop/tried"] == (None, "progressing")
 
 
 def test_decisions_on_what_was_never_admitted_are_refused(terminal: Terminal) -> None:

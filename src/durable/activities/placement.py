@@ -72,6 +72,7 @@ class PlacementActivities:
                 next_retry_at=progress.next_retry_at,
                 spec=progress.spec,
                 waiting=progress.waiting,
+                completed=progress.completed,
             )
         )
         reach(Failpoint.AFTER_ENQUEUE)

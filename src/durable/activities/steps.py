@@ -63,6 +63,7 @@ class Progress(Value):
     enqueued_at: AwareDatetime
     placed_by: AwareDatetime
     next_retry_at: AwareDatetime | None = None
+    completed: int = 0
 
 
 class PlaceOn(Value):

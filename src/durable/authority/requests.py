@@ -24,13 +24,14 @@ MOST = 10_000
 _WRITE = text("""
     INSERT INTO regional.requests AS r
            (region, tenant, workload, generation, slots, priority, state, pending_reason, attempts,
-            enqueued_at, deadline, next_retry_at, spec, waiting, changed_at)
+            enqueued_at, deadline, next_retry_at, spec, waiting, completed, changed_at)
     SELECT :region, tenant, workload, generation, slots, priority, state, pending_reason, attempts,
-           enqueued_at, deadline, next_retry_at, spec, waiting, clock_timestamp()
+           enqueued_at, deadline, next_retry_at, spec, waiting, completed, clock_timestamp()
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, slots integer[], priority integer,
            state text, pending_reason text, attempts integer, enqueued_at timestamptz,
-           deadline timestamptz, next_retry_at timestamptz, spec jsonb, waiting integer)
+           deadline timestamptz, next_retry_at timestamptz, spec jsonb, waiting integer,
+           completed integer)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET slots = excluded.slots, priority = excluded.priority, state = excluded.state,
@@ -39,13 +40,15 @@ _WRITE = text("""
                               THEN greatest(r.enqueued_at, excluded.enqueued_at)
                               ELSE r.enqueued_at END,
            deadline = excluded.deadline, next_retry_at = excluded.next_retry_at,
-           waiting = excluded.waiting, changed_at = excluded.changed_at
+           waiting = excluded.waiting, completed = excluded.completed,
+           changed_at = excluded.changed_at
      WHERE r.state <> 'withdrawn'
        AND (r.slots, r.priority, r.state, r.pending_reason, r.attempts, r.deadline,
-            r.next_retry_at, r.waiting)
+            r.next_retry_at, r.waiting, r.completed)
            IS DISTINCT FROM
            (excluded.slots, excluded.priority, excluded.state, excluded.pending_reason,
-            excluded.attempts, excluded.deadline, excluded.next_retry_at, excluded.waiting)
+            excluded.attempts, excluded.deadline, excluded.next_retry_at, excluded.waiting,
+            excluded.completed)
 """)
 
 _WITHDRAWN = text("""
@@ -63,7 +66,7 @@ _READ = text("""
 
 _QUEUE = text("""
     SELECT region, tenant, workload, generation, slots, priority, state, pending_reason, attempts,
-           enqueued_at, deadline, next_retry_at, waiting,
+           enqueued_at, deadline, next_retry_at, waiting, completed,
            row_number() OVER (ORDER BY priority DESC, enqueued_at, tenant, workload, generation)
                AS position,
            extract(epoch FROM clock_timestamp() - enqueued_at)::float8 AS age_seconds

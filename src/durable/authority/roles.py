@@ -57,7 +57,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "slots", "priority", "state", "pending_reason", "attempts", "enqueued_at",
-                    "deadline", "next_retry_at", "waiting", "changed_at",
+                    "deadline", "next_retry_at", "waiting", "completed", "changed_at",
                 ),
                 "DELETE": ALL,
             },

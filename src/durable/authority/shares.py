@@ -42,6 +42,8 @@ class RequestStatus(Value):
     state: RequestState
     pending_reason: str | None
     waiting: int
+    # Replicas of a job that are done; their bindings are released.
+    completed: int
 
 
 class ShareStatus(Value):
@@ -86,6 +88,7 @@ class ShareStatus(Value):
             version=self.as_of,
             at=self.read_at,
             by_state=Counter(one.state for one in self.slots),
+            completed=0 if request is None else request.completed,
             waiting=0 if request is None else request.waiting,
             request=None if request is None else request.state,
             pending_reason=None if request is None else request.pending_reason,
@@ -133,7 +136,8 @@ _SLOTS = text(f"""
 """)
 
 _REQUESTS = text(f"""
-    SELECT r.tenant, r.workload, r.generation, r.state, r.pending_reason, r.waiting
+    SELECT r.tenant, r.workload, r.generation, r.state, r.pending_reason, r.waiting,
+           r.completed
       FROM {_WANTED} JOIN regional.requests AS r USING (tenant, workload, generation)
      WHERE r.region = :region
 """)
@@ -200,6 +204,7 @@ async def _read(
             state=RequestState(row["state"]),
             pending_reason=row["pending_reason"],
             waiting=row["waiting"],
+            completed=row["completed"],
         )
         for row in (await connection.execute(_REQUESTS, of)).mappings()
     }

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import AwareDatetime
 
-from durable.authority.shares import ShareStatus, SlotStatus
+from durable.authority.shares import ShareKey, ShareStatus, SlotStatus
 from durable.authority.workloads import WorkloadRow
 from durable.cli.holds import Hold
 from durable.model.ids import RegionId
@@ -29,7 +29,7 @@ class WorkloadListRow(Value):
     ready: int
     serving: int
     waiting: int
-    # Known of a job that has ended.
+    # Known of a job.
     completed: int | None
     priority: int
     phase: str
@@ -79,7 +79,7 @@ class DecisionRow(Value):
 
 def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadListRow:
     """Counts the present generation alone, by the authority's word."""
-    mine = [share for share in shares if share.key == _key(one)]
+    mine = [share for share in shares if share.key == key_of(one)]
     states = Counter(slot.state for share in mine for slot in share.slots)
     waiting = sum(share.request.waiting for share in mine if share.request is not None)
     serving = states[BindingState.SERVING]
@@ -92,14 +92,22 @@ def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadLis
         ready=sum(states[state] for state in _READY),
         serving=serving,
         waiting=waiting,
-        completed=one.replicas_by_state.get("completed") if one.deleted else None,
+        completed=_completed(one, mine),
         priority=one.spec.priority,
         phase=_phase(one, serving, waiting),
         ended_at=one.deleted_at,
     )
 
 
-def _key(one: WorkloadRow) -> tuple[str, str, int]:
+def _completed(one: WorkloadRow, shares: Sequence[ShareStatus]) -> int | None:
+    if one.deleted:
+        return one.replicas_by_state.get("completed")
+    if one.spec.kind is WorkloadKind.SERVICE:
+        return None
+    return sum(share.request.completed for share in shares if share.request is not None)
+
+
+def key_of(one: WorkloadRow) -> ShareKey:
     return (str(one.tenant), str(one.workload), one.generation)
 
 

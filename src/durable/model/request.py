@@ -27,6 +27,8 @@ class SchedulingRequest(Value):
     next_retry_at: AwareDatetime | None = None
     # How many of the slots have no place yet.
     waiting: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
+    # How many are done, of a job.
+    completed: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
 
     @model_validator(mode="after")
     def _wait_for_something_until_some_time(self) -> Self:

@@ -140,6 +140,7 @@ class PlacementState:
             enqueued_at=self.enqueued_at,
             placed_by=self.placed_by,
             next_retry_at=self._next_look if waiting else None,
+            completed=len(self.board.in_phase(Phase.COMPLETED)),
         )
 
     def _request_state(self, waiting: int, now: datetime) -> RequestState:

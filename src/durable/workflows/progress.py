@@ -49,9 +49,11 @@ class _Conditions:
 def region_progress(
     region: RegionId, wanted: int, report: ShareReport | None, ended: Ended | None
 ) -> RegionProgress:
+    # Both count the same replicas, and either may be missing or late.
+    reported = 0 if report is None else report.completed
+    completed = max(reported, 0 if ended is None else ended.completed)
     if report is None:
-        done = 0 if ended is None else ended.completed
-        return RegionProgress(region=region, wanted=wanted, completed=done)
+        return RegionProgress(region=region, wanted=wanted, completed=completed)
     counted = report.by_state
     return RegionProgress(
         region=region,
@@ -59,7 +61,7 @@ def region_progress(
         bound=sum(count for state, count in counted.items() if state in _BOUND),
         ready=sum(count for state, count in counted.items() if state in _READY),
         serving=counted.get(BindingState.SERVING, 0),
-        completed=0 if ended is None else ended.completed,
+        completed=completed,
         waiting=report.waiting,
         by_state={state.value: count for state, count in counted.items()},
         pending_reason=report.pending_reason,
@@ -96,6 +98,7 @@ def progress_of(
         for name in ("bound", "ready", "serving", "completed")
     )
     given_up = sum(end.given_up for end in ended.values())
+    over = given_up + sum(end.completed for end in ended.values())
     wanted = spec.replicas
     job = spec.kind is WorkloadKind.JOB
     told = _Conditions(conditions, generation, now)
@@ -113,7 +116,13 @@ def progress_of(
         generation=generation,
         observed_generation=generation if is_observed else max(0, generation - 1),
         spec=spec,
-        phase=_phase(deleting, done, job, completed, given_up, serving, wanted, bool(reasons)),
+        phase=_phase(
+            deleting=deleting,
+            is_over=done or (job and over >= wanted),
+            is_whole=(completed if job else serving) >= wanted,
+            is_job=job,
+            waits=bool(reasons),
+        ),
         wanted=wanted,
         bound=bound,
         ready=ready,
@@ -128,22 +137,16 @@ def progress_of(
     )
 
 
-def _phase(
-    deleting: bool,
-    done: bool,
-    job: bool,
-    completed: int,
-    given_up: int,
-    serving: int,
-    wanted: int,
-    waits: bool,
-) -> str:
+def _phase(*, deleting: bool, is_over: bool, is_whole: bool, is_job: bool, waits: bool) -> str:
+    """The workload in one word.
+
+    A job is complete when its placements say that they have ended, not when the last replica is
+    counted: until then it is not run anew.
+    """
     if deleting:
         return "deleting"
-    if done:
-        return "complete" if not given_up else "failed"
-    if job and completed + given_up >= wanted:
-        return "complete" if not given_up else "failed"
-    if not job and serving >= wanted:
+    if is_over:
+        return "complete" if is_whole else "failed"
+    if is_whole and not is_job:
         return "serving"
     return "waiting" if waits else "progressing"

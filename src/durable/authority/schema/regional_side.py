@@ -236,6 +236,7 @@ requests = Table(
     # What its agents run; a placement's generation never changes what it runs.
     json_column("spec", default="'{}'"),
     Column("waiting", Integer, nullable=False, server_default=text("0")),
+    Column("completed", Integer, nullable=False, server_default=text("0")),
     Column(
         "changed_at", TIMESTAMP(timezone=True), nullable=False,
         server_default=text("clock_timestamp()"),
@@ -244,6 +245,7 @@ requests = Table(
     CheckConstraint("state <> 'pending' OR pending_reason IS NOT NULL", name="waits_with_reason"),
     CheckConstraint("enqueued_at < deadline", name="waits_with_deadline"),
     CheckConstraint("waiting >= 0", name="waiting_whole"),
+    CheckConstraint("completed BETWEEN 0 AND cardinality(slots)", name="completed_whole"),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
     Index(None, "region", "changed_at"),
     Index(

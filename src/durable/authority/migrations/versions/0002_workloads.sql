@@ -41,8 +41,10 @@ FOR EACH STATEMENT EXECUTE FUNCTION regional.refuse('global.workload_requests is
 ALTER TABLE regional.requests
     ADD COLUMN spec JSONB DEFAULT '{}' NOT NULL,
     ADD COLUMN waiting INTEGER DEFAULT 0 NOT NULL,
+    ADD COLUMN completed INTEGER DEFAULT 0 NOT NULL,
     ADD COLUMN changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
-    ADD CONSTRAINT requests_waiting_whole CHECK (waiting >= 0);
+    ADD CONSTRAINT requests_waiting_whole CHECK (waiting >= 0),
+    ADD CONSTRAINT requests_completed_whole CHECK (completed BETWEEN 0 AND cardinality(slots));
 
 CREATE INDEX requests_region_changed_at_index ON regional.requests (region, changed_at);
 CREATE INDEX requests_queue ON regional.requests (region, priority, enqueued_at)
