@@ -2,7 +2,8 @@
 
 Everything runs as in production: the stack's Temporal and PostgreSQL with durability on, a global
 worker, a regional worker and a simulated agent as processes of their own. The yardstick is a
-workflow of one local activity that does nothing, started at the same server in the same run.
+workflow of one local activity that does nothing, started at the same server in the same run. Beside
+it stands what a workload's two workflows cost with nothing in them, which no workload can beat.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from bench import _empty_pair
 from bench._plane import control_plane, fleet
 from bench._report import progress, table, verdict
 from bench._yardstick import Yardstick, nothing
@@ -77,6 +79,21 @@ async def yardstick(client: Client, number: int) -> float:
 
         began = time.perf_counter()
         await spread_out([start(at) for at in range(SINGLES)], AT_ONCE)
+        return SINGLES / (time.perf_counter() - began)
+
+
+async def empty_pairs(client: Client) -> float:
+    """Pairs of workflows per second, as a workload has them, that do nothing."""
+    async with _empty_pair.workers(client) as arrivals:
+
+        def start(at: int) -> Callable[[], Awaitable[Any]]:
+            return lambda: _empty_pair.apply(client, str(at))
+
+        began = time.perf_counter()
+        async with asyncio.timeout(600):
+            await spread_out([start(at) for at in range(SINGLES)], AT_ONCE)
+            for _ in range(SINGLES):
+                await arrivals.readline()
         return SINGLES / (time.perf_counter() - began)
 
 
@@ -164,6 +181,8 @@ async def main() -> None:
             taken = await latencies(durable, url)
             progress("yardstick")
             before = await yardstick(client, 1)
+            progress(f"{SINGLES} pairs of workflows with nothing in them")
+            empty = await empty_pairs(client)
             progress(f"{SINGLES} workloads of one replica")
             one_by_one = await singles(durable, url)
             after = await yardstick(client, 2)
@@ -184,6 +203,8 @@ async def main() -> None:
                 rate * SINGLES_BAR,
             ],
             ["ratio of the two", ratio, SINGLES_BAR],
+            ["their two workflows with nothing in them, per second", empty, ""],
+            ["ratio of that to the yardstick: no workload can beat it", empty / rate, ""],
             ["replicas in workloads of 50, per second", in_groups, REPLICAS_PER_SECOND_TARGET],
             ["apply to bound, one at a time, p50 ms", p50, ""],
             ["apply to bound, one at a time, p99 ms", p99, ""],
@@ -192,10 +213,11 @@ async def main() -> None:
     )
     verdict(
         "placement",
-        {"one_local_activity_per_second": rate},
+        {"one_local_activity_per_second": rate, "empty_pairs_per_second": empty},
         {
             "singles_per_second": one_by_one,
             "singles_ratio": ratio,
+            "singles_ratio_to_empty_pairs": one_by_one / empty,
             "replicas_per_second": in_groups,
             "apply_to_bound_ms_p50": p50,
             "apply_to_bound_ms_p99": p99,

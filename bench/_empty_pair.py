@@ -1,0 +1,134 @@
+"""What two workflows cost when nothing is in them: the least that a workload can cost.
+
+A workload is an update that starts a workflow, which starts a second one on another queue. Here are
+the same messages, the same number of steps and the same processes, and every step does nothing: no
+database, no decision, no agent. What is left is Temporal's part and the SDK's.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+
+from temporalio import activity, workflow
+from temporalio.client import Client, WithStartWorkflowOperation
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+
+from bench._yardstick import nothing
+from durable.sandbox import sandbox
+from durable.worker import TASKS_AT_ONCE, collect_rarely
+
+STEP = timedelta(seconds=10)
+OUTER, INNER = "empty-outer", "empty-inner"
+
+
+class Opening:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn
+    async def open_inner(self, name: str) -> None:
+        await self._client.start_workflow(
+            Inner.run, name, id=f"{INNER}-{name}", task_queue=INNER, task_timeout=STEP
+        )
+
+
+@workflow.defn
+class Outer:
+    """Stands for a workload: admit in the update, then open the placement, then stay."""
+
+    @workflow.init
+    def __init__(self, name: str) -> None:
+        self._admitted = False
+
+    @workflow.run
+    async def run(self, name: str) -> None:
+        await workflow.wait_condition(lambda: self._admitted)
+        await workflow.execute_local_activity_method(
+            Opening.open_inner, name, start_to_close_timeout=STEP
+        )
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.update
+    async def apply(self) -> int:
+        admitted = await workflow.execute_local_activity(nothing, start_to_close_timeout=STEP)
+        self._admitted = True
+        return admitted
+
+
+@workflow.defn
+class Inner:
+    """Stands for a placement: reserve, then bind and start, then stay."""
+
+    @workflow.run
+    async def run(self, name: str) -> None:
+        await workflow.execute_local_activity(nothing, start_to_close_timeout=STEP)
+        await workflow.execute_local_activity(arrive, name, start_to_close_timeout=STEP)
+        await workflow.wait_condition(lambda: False)
+
+
+@activity.defn
+async def arrive(name: str) -> None:
+    print(name, flush=True)
+
+
+async def apply(client: Client, name: str) -> None:
+    await client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
+        Outer.apply,
+        start_workflow_operation=WithStartWorkflowOperation(
+            Outer.run,
+            name,
+            id=f"{OUTER}-{name}",
+            task_queue=OUTER,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            task_timeout=STEP,
+        ),
+    )
+
+
+@asynccontextmanager
+async def workers(client: Client) -> AsyncGenerator[asyncio.StreamReader]:
+    """Both, as processes of their own; the inner one prints the name of each that arrived."""
+    address = client.service_client.config.target_host
+    async with AsyncExitStack() as stack:
+        arrivals: asyncio.StreamReader | None = None
+        for queue in (OUTER, INNER):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", __name__, address, client.namespace, queue,
+                stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            stack.push_async_callback(_ended, process)
+            arrivals = process.stdout
+            assert arrivals is not None
+            await arrivals.readline()  # it is up
+        assert arrivals is not None
+        yield arrivals
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    process.kill()
+    await process.communicate()
+
+
+async def serve(address: str, namespace: str, queue: str) -> None:
+    collect_rarely()
+    client = await Client.connect(address, namespace=namespace)
+    async with Worker(
+        client,
+        task_queue=queue,
+        workflows=[Outer, Inner],
+        activities=[nothing, arrive, Opening(client).open_inner],
+        workflow_runner=sandbox(),
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
+        max_concurrent_workflow_tasks=TASKS_AT_ONCE,
+    ):
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    from bench._empty_pair import serve as serve_by_name  # workflows need a module with a name
+
+    asyncio.run(serve_by_name(*sys.argv[1:]))
