@@ -41,16 +41,22 @@ def counts_of(status: WorkloadStatus, until: Until) -> str:
 
 
 def late(
-    all_of: Sequence[Followed], last: Mapping[Followed, WorkloadStatus], within_seconds: float
+    all_of: Sequence[Followed],
+    last: Mapping[Followed, WorkloadStatus],
+    within_seconds: float,
+    stopping: str = "",
 ) -> str:
-    """Which came not far enough, and why; one for which somebody must act is told first."""
+    """Which came not far enough, and why; one for which somebody must act is told first.
+
+    `stopping` says what a deletion waits for, if that is known.
+    """
     behind = [f for f in all_of if f not in last or not _has_come(last[f], f.until)] or [*all_of]
     stuck = [one for one in behind if _stuck_by(one, last.get(one)) is not None]
     told = (stuck or behind)[0]
     status, reason = last.get(told), _stuck_by(told, last.get(told))
     said = "it did not answer" if status is None else counts_of(status, told.until)
     wait = reason or (status.waits_for[0] if status is not None and status.waits_for else "")
-    why = f" It waits: {_shortened(wait)}" if wait else ""
+    why = f" {stopping}" if stopping else f" It waits: {_shortened(wait)}" if wait else ""
     more = len(behind) - 1
     others = f", nor {'is' if more == 1 else 'are'} {more} more," if more else ""
     return (

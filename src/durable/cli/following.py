@@ -2,17 +2,23 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from durable.authority.errors import AuthorityError
 from durable.cli.followed import STAGES, Followed, counts_of, late
 from durable.cli.output import progress
+from durable.cli.stopping import stops_of, why_it_stands
 from durable.client import Durable, Until
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.status import WorkloadStatus
+
+# A deletion that takes longer than this says what it waits for.
+PATIENCE_SECONDS = 5.0
 
 
 class Board:
@@ -81,16 +87,38 @@ async def follow(
             last[followed] = status
             board.show(followed, status)
 
+    async def patiently(followed: Followed) -> None:
+        telling = asyncio.create_task(_tell_why_not_gone(durable, followed))
+        try:
+            await one(followed)
+        finally:
+            telling.cancel()
+
     with Board() as board:
-        tasks = [asyncio.create_task(one(followed)) for followed in all_of]
+        tasks = [asyncio.create_task(patiently(followed)) for followed in all_of]
         try:
             async with asyncio.timeout(within_seconds):
                 await asyncio.gather(*tasks)
         except TimeoutError:
-            sentence = late(all_of, last, within_seconds)
+            stopping = [await _why_not_gone(durable, one) for one in all_of]
+            sentence = late(all_of, last, within_seconds, next(filter(None, stopping), ""))
             raise RefusedError(RefusalCode.WRONG_STATE, sentence) from None
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
     return [last[followed] for followed in all_of]
+
+
+async def _tell_why_not_gone(durable: Durable, followed: Followed) -> None:
+    await asyncio.sleep(PATIENCE_SECONDS)
+    if why := await _why_not_gone(durable, followed):
+        progress.print(escape(f"{followed}: {why}"))
+
+
+async def _why_not_gone(durable: Durable, followed: Followed) -> str:
+    """What keeps a deletion; empty if nothing does, nobody can tell, or it is not one."""
+    if followed.until == "deleted":
+        with suppress(AuthorityError):
+            return why_it_stands(await stops_of(durable.databases, followed))
+    return ""

@@ -1,0 +1,73 @@
+"""A deletion that takes long says which node it waits for, and until when at most."""
+
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+
+from durable.authority.stops import Stop
+from durable.cli.stopping import why_it_stands
+from durable.model.ids import NodeId, RegionId
+from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
+
+from .conftest import Write
+from .terminal import Terminal
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WEB = """
+tenant: shop
+name: lingering
+spec: {replicas: 1, resources: {cpu: 1, memory: 1Gi}}
+"""
+
+
+def stop(lease_seconds: float, *, slot: int = 0, after_seconds: float = 5) -> Stop:
+    """Asked to stop at noon, with a lease of so long from then, and read a little later."""
+    return Stop(
+        region=RegionId("north"),
+        slot=slot,
+        node=NodeId("north-1"),
+        requested_at=NOON,
+        lease_expires_at=NOON + timedelta(seconds=lease_seconds),
+        read_at=NOON + timedelta(seconds=after_seconds),
+    )
+
+
+def clock(after: timedelta) -> str:
+    return f"{NOON + after:%H:%M:%S}Z"
+
+
+def test_a_node_that_is_alive_is_waited_for_until_its_lease_would_lapse() -> None:
+    said = why_it_stands([stop(10), stop(9, slot=1)])
+    assert "Slot 0 waits for the agent of north-1 to report its end, and 1 slot more." in said
+    assert f"lapses at {clock(timedelta(seconds=10))}" in said
+    assert f"given up by {clock(STOP_TIMEOUT)}." in said
+
+
+def test_a_silent_node_is_given_up_when_the_stop_is_overdue() -> None:
+    said = why_it_stands([stop(3)])
+    assert f"its lease lapsed since {clock(timedelta(seconds=3))}" in said
+    assert f"given up by {clock(STOP_TIMEOUT)}" in said
+
+
+def test_a_lease_that_ends_after_the_stop_was_overdue_is_waited_for() -> None:
+    late = STOP_TIMEOUT + timedelta(seconds=10)
+    said = why_it_stands([stop(late.total_seconds(), after_seconds=65)])
+    assert f"given up by {clock(late + UNKNOWN_TIMEOUT)}" in said
+
+
+def test_nothing_is_said_of_what_does_not_stop() -> None:
+    assert why_it_stands([]) == ""
+
+
+def test_a_deletion_says_whose_agent_it_waits_for(at_plane: Terminal, write: Write) -> None:
+    at_plane.json("apply", "-f", write(WEB))
+    parts = at_plane.json("status")["parts"]
+    agent = next(part["pid"] for part in parts if part["name"] == "agent")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        said = at_plane.refused("delete", "shop/lingering", "--timeout", "2")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert "Slot 0 waits for the agent of " in said
+    assert "given up by " in said
+    assert at_plane.run("delete", "shop/lingering") == 0, at_plane.stderr
