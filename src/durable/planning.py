@@ -107,15 +107,13 @@ class Planner:
     async def _shares(
         self, manifest: WorkloadManifest, standing: Admission | None
     ) -> dict[RegionId, tuple[int, ...]]:
-        regions = await self._gate.homes(manifest)
+        regions = await self._gate.regions_for(manifest)
         current = {} if standing is None else {str(r): s for r, s in standing.share.items()}
-        shares = {
+        return {
             RegionId(region): slots
             for region, slots in split(manifest.spec, regions, current).items()
             if slots
         }
-        await self._gate.check(manifest, list(shares))
-        return shares
 
     async def _claims(self, standing: Admission | None, region: RegionId) -> list[StandingClaim]:
         if standing is None:

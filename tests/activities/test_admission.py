@@ -32,19 +32,19 @@ async def test_a_quota_that_was_raised_lets_in_at_once(world: World) -> None:
     gate = Gate(world.databases)
     # What is granted keeps the old limit in force, yet the target is what admission goes by.
     with pytest.raises(RefusedError, match="more than the hard quota of risk") as no:
-        await gate.check(manifest(1000), [EAST])
+        await gate.regions_for(manifest(1000))
     assert no.value.refusal.code is RefusalCode.OVER_HARD_QUOTA
     await set_quota(world.databases, RISK, hard=Resources.of(2000, 4096), actor=TEST)
-    await gate.check(manifest(1000), [EAST])
+    assert await gate.regions_for(manifest(1000)) == [EAST]
 
 
 async def test_a_tenant_that_was_just_added_is_let_in(world: World) -> None:
     gate, late = Gate(world.databases), TenantId("late")
     with pytest.raises(RefusedError) as no:
-        await gate.check(manifest(1000, late), [EAST])
+        await gate.regions_for(manifest(1000, late))
     assert no.value.refusal.code is RefusalCode.UNKNOWN_TENANT
     await world.with_tenant(late)
-    await gate.check(manifest(1000, late), [EAST])
+    await gate.regions_for(manifest(1000, late))
 
 
 async def test_those_who_ask_at_once_share_one_reading() -> None:

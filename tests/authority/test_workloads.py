@@ -21,7 +21,6 @@ from durable.authority.workloads import (
     list_workloads,
     read_workload,
     request_delete,
-    write_status,
 )
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
@@ -271,34 +270,6 @@ async def test_a_finished_job_keeps_its_status_and_runs_again_when_applied(
     assert not (await finish()).deleted
     (row,) = await list_workloads(ready_world.databases, RISK)
     assert row.conditions == ()
-
-
-# ── status ──────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_a_status_is_written_when_it_differs_and_is_not_older(ready_world: World) -> None:
-    await apply(ready_world, "r1")
-    await apply(ready_world, "r2", manifest(priority=7))
-
-    async def tell(generation: int, serving: int) -> bool:
-        return await write_status(
-            ready_world.databases,
-            RISK,
-            API,
-            conditions=[condition("Available")],
-            replicas_by_state={"serving": serving},
-            observed_generation=generation,
-        )
-
-    assert await tell(1, 3)
-    assert not await tell(1, 3), "nothing changed"
-    assert await tell(2, 3)
-    assert not await tell(1, 2), "that was of the generation before"
-    assert not await tell(3, 2), "there is no such generation"
-    (row,) = await list_workloads(ready_world.databases)
-    assert (row.observed_generation, row.replicas_by_state) == (2, {"serving": 3})
-    assert row.conditions == (condition("Available"),)
-    assert await list_workloads(ready_world.databases, BILLING) == []
 
 
 # ── slots and messages ──────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadManifest
 from durable.scheduling.admission import why_never
 from durable.scheduling.snapshot import Snapshot
+from durable.scheduling.split import split
 
 _CODES = {
     PendingCode.REQUIREMENTS: RefusalCode.REQUIRED_LABELS,
@@ -38,29 +39,26 @@ class Gate:
         self._kinds: Trusted[None, Kinds] = Trusted(self._read_kinds, seconds=KINDS_SECONDS)
         self._quotas: Trusted[TenantId, Quota] = Trusted(self._read_quota, seconds=QUOTA_SECONDS)
 
-    async def regions(self, *, fresh: bool = False) -> Sequence[RegionId]:
-        return list(await self._kinds.get(None, fresh=fresh))
+    async def regions_for(self, manifest: WorkloadManifest) -> list[RegionId]:
+        """The regions to divide a workload over; refuses what waiting would never mend."""
+        try:
+            return await self._regions_for(manifest, fresh=False)
+        except RefusedError:
+            return await self._regions_for(manifest, fresh=True)
 
-    async def homes(self, manifest: WorkloadManifest, *, fresh: bool = False) -> list[RegionId]:
-        """The regions in which it could ever run, unless it names them; all, if there is none."""
-        if manifest.spec.weights or manifest.spec.requirements.regions:
-            return list(await self.regions(fresh=fresh))
-        kinds = await self._kinds.get(None)
-        if not (possible := _possible(manifest, kinds)):
-            kinds = await self._kinds.get(None, fresh=True)
-            possible = _possible(manifest, kinds)
-        return possible or list(kinds)
-
-    async def check(self, manifest: WorkloadManifest, share: Sequence[RegionId]) -> None:
-        """Refuses what waiting would never mend."""
-        if _over_quota(manifest, await self._quotas.get(manifest.tenant)) is not None:
-            refused = _over_quota(manifest, await self._quotas.get(manifest.tenant, fresh=True))
-            if refused is not None:
+    async def _regions_for(self, manifest: WorkloadManifest, *, fresh: bool) -> list[RegionId]:
+        kinds = await self._kinds.get(None, fresh=fresh)
+        possible = _possible(manifest, kinds)
+        regions = possible or list(kinds)
+        divided = split(manifest.spec, regions, {})
+        quota = await self._quotas.get(manifest.tenant, fresh=fresh)
+        if (refused := _over_quota(manifest, quota)) is not None:
+            raise refused
+        if not possible:
+            share = [RegionId(region) for region, slots in divided.items() if slots]
+            if (refused := _never(manifest, share, kinds)) is not None:
                 raise refused
-        if _never(manifest, share, await self._kinds.get(None)) is not None:
-            refused = _never(manifest, share, await self._kinds.get(None, fresh=True))
-            if refused is not None:
-                raise refused
+        return regions
 
     async def _read_kinds(self, _: None) -> Kinds:
         regions = await list_regions(self._databases)
@@ -90,6 +88,9 @@ def _never(
 
 
 def _possible(manifest: WorkloadManifest, kinds: Kinds) -> list[RegionId]:
+    """The regions in which it could ever run; whoever names regions is told if one is wrong."""
+    if manifest.spec.weights or manifest.spec.requirements.regions:
+        return []
     return [region for region in kinds if _never(manifest, [region], kinds) is None]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from durable.activities.asked import of_claim
 from durable.activities.rejected import audit_messages
 from durable.activities.reserving import Reserving
 from durable.activities.steps import (
@@ -32,13 +33,12 @@ from durable.authority.regional import Regional
 from durable.authority.requests import RequestRow
 from durable.authority.standing import read_standing
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import ActorId, NodeId
+from durable.model.ids import NodeId
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
 from durable.model.refusal import RefusalCode
 from durable.model.states import BindingState
 from durable.signals.messages import Seen
 
-ACTOR = ActorId("controller:placement")
 UNREACHABLE = "unreachable"
 # Messages to the placement wait as long; a process that takes longer is told by a signal.
 SOON_SECONDS = 1.0
@@ -49,7 +49,7 @@ class PlacementActivities:
 
     def __init__(self, regional: Regional) -> None:
         self._regional = regional
-        self._reserving = Reserving(regional, ACTOR)
+        self._reserving = Reserving(regional)
 
     @activity.defn
     async def enqueue(self, progress: Progress) -> None:
@@ -171,7 +171,13 @@ class PlacementActivities:
         claims: Sequence[Claim],
         intent: Callable[[dict[str, Any]], AnyIntent],
     ) -> Stepped:
-        outcomes = await self._regional.commit([intent(self._of(step, claim)) for claim in claims])
+        epoch = self._regional.cache.epoch
+        outcomes = await self._regional.commit(
+            [
+                intent({**of_claim(step.share, claim, epoch), "evidence": step.why})
+                for claim in claims
+            ]
+        )
         taken: list[int] = []
         version = 0
         refused: list[StepRefusal] = []
@@ -186,21 +192,6 @@ class PlacementActivities:
             else:
                 refused.append(StepRefusal(slot=claim.slot, refusal=outcome.refusal))
         return Stepped(taken=tuple(taken), refused=tuple(refused), version=version)
-
-    def _of(self, step: ClaimsStep, claim: Claim) -> dict[str, Any]:
-        return {
-            "region": step.share.region,
-            "tenant": step.share.tenant,
-            "workload": step.share.workload,
-            "generation": step.share.generation,
-            "slot": claim.slot,
-            "attempt": claim.attempt,
-            "ordinal": claim.ordinal,
-            "token": claim.token,
-            "epoch": self._regional.cache.epoch,
-            "actor": ACTOR,
-            "evidence": step.why,
-        }
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:

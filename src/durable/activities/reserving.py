@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
+from durable.activities.asked import of_claim, of_slot
 from durable.activities.steps import Claim, Reserved, ReserveStep
 from durable.authority.regional import Regional
 from durable.authority.standing import read_standing
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import ActorId, NodeId
+from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
 from durable.model.pending import Pending, PendingCode
 from durable.model.policy import Policy
@@ -48,9 +48,8 @@ class _Outcome:
 class Reserving:
     """One region's decisions, turned into reservations."""
 
-    def __init__(self, regional: Regional, actor: ActorId) -> None:
+    def __init__(self, regional: Regional) -> None:
         self._regional = regional
-        self._actor = actor
 
     async def run(self, step: ReserveStep) -> Reserved:
         cache = self._regional.cache
@@ -172,7 +171,7 @@ class Reserving:
         lease_seconds = decision.evidence["lease_seconds"]
         assert isinstance(lease_seconds, int)
         return Reserve(
-            **self._of(step, slot, decision.attempt),
+            **of_slot(step.share, slot, decision.attempt, self._regional.cache.epoch),
             node=node,
             resources=step.spec.resources,
             priority=step.spec.priority,
@@ -188,8 +187,7 @@ class Reserving:
         await self._regional.commit(
             [
                 Release(
-                    **self._of(step, claim.slot, claim.attempt),
-                    token=claim.token,
+                    **of_claim(step.share, claim, self._regional.cache.epoch),
                     cause=ReleaseCause.WITHDRAWN,
                     evidence="the gang did not come together",
                 )
@@ -204,19 +202,6 @@ class Reserving:
                 "place before others did; nothing was kept, and all are tried again."
             )
             so_far.pending = Pending(code=PendingCode.GANG, sentence=sentence)
-
-    def _of(self, step: ReserveStep, slot: int, attempt: int) -> dict[str, Any]:
-        share = step.share
-        return {
-            "region": share.region,
-            "tenant": share.tenant,
-            "workload": share.workload,
-            "generation": share.generation,
-            "slot": slot,
-            "attempt": attempt,
-            "epoch": self._regional.cache.epoch,
-            "actor": self._actor,
-        }
 
 
 def _waits_for(refusal: Refusal) -> Pending:

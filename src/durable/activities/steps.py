@@ -186,7 +186,6 @@ class Admitted(Value):
     generation: Generation
     spec: WorkloadSpec
     share: Mapping[RegionId, tuple[Slot, ...]]
-    is_current: bool
     answered_generation: Generation
     deleting: bool = False
     deleted: bool = False

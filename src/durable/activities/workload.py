@@ -93,7 +93,6 @@ class WorkloadActivities:
             generation=current.generation,
             spec=current.spec,
             share=current.share,
-            is_current=answer == current,
             answered_generation=answer.generation,
             deleting=current.deleting,
             deleted=current.deleted,
@@ -124,15 +123,7 @@ class WorkloadActivities:
         manifest = step.manifest
         if step.replicas is not None:
             manifest = _scaled(manifest, step.replicas)
-        regions = await self._gate.homes(manifest)
-        try:
-            split(manifest.spec, regions, {})
-        except RefusedError:
-            regions = await self._gate.homes(manifest, fresh=True)
-        shares = split(manifest.spec, regions, {})
-        await self._gate.check(
-            manifest, [RegionId(region) for region, slots in shares.items() if slots]
-        )
+        regions = await self._gate.regions_for(manifest)
 
         def share_of(before: Admission | None) -> Mapping[RegionId, tuple[int, ...]]:
             current = {} if before is None else {str(r): s for r, s in before.share.items()}

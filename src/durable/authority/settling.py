@@ -7,7 +7,7 @@ from durable.authority.slot_assignment import Wish
 from durable.authority.slot_queue import SlotQueue
 from durable.authority.slots import SlotRegistry
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
-from durable.model.refusal import RefusedError
+from durable.model.refusal import RefusalCode, RefusedError
 
 
 async def settle_slots(
@@ -41,7 +41,7 @@ async def settle_slots(
         try:
             await registry.transfer([slot], source, wanted[slot], transfer=transfer, actor=actor)
         except RefusedError as error:
-            waits.append(error.refusal.sentence)
+            waits.append(_why(error, slot, source))
     for region, ended in leaving.items():
         waits += await _give_up(registry, ended, region, transfer)
     return waits
@@ -55,10 +55,17 @@ async def _give_up(
         await registry.give_up(slots, region, transfer=transfer)
     except RefusedError as error:
         if len(slots) == 1:
-            return [error.refusal.sentence]
+            return [_why(error, slots[0], region)]
     else:
         return []
     waits: list[str] = []
     for slot in slots:
         waits += await _give_up(registry, [slot], region, transfer)
     return waits
+
+
+def _why(refused: RefusedError, slot: int, region: RegionId) -> str:
+    """What a slot waits for, to the workload: whose placement is stopping it already."""
+    if refused.refusal.code is RefusalCode.SLOT_TAKEN:
+        return f"Slot {slot} is still claimed in {region}; it is being stopped."
+    return refused.refusal.sentence

@@ -34,7 +34,8 @@ class StatisticsKeeper:
         databases, region = self._regional.databases, self._regional.region
         # Each by itself: many nodes say nothing of the tables that begin empty.
         sizes = (len(self._regional.cache.snapshot()), await tokens_issued(databases, region))
-        if all(size < max(SMALLEST, 2 * known) for size, known in zip(sizes, self._known)):
+        pairs = zip(sizes, self._known, strict=True)
+        if all(size < max(SMALLEST, 2 * known) for size, known in pairs):
             return False
         await refresh_statistics(databases, region)
         self._known = sizes

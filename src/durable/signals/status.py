@@ -93,6 +93,11 @@ class RegionProgress(Value):
     by_state: Mapping[str, int] = Field(default={})
     pending_reason: str | None = None
 
+    @property
+    def waits(self) -> str | None:
+        """What it waits for, in the words of the whole workload."""
+        return self.pending_reason and f"{self.region}: {self.pending_reason}"
+
 
 class WorkloadStatus(Value):
     tenant: TenantId

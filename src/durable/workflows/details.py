@@ -63,13 +63,10 @@ def workload_details(status: WorkloadStatus) -> str:
             f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "
             f"{one.wanted}; next: `{placement}`{waits}"
         )
-    ours = [reason for reason in status.waits_for if not _is_of_a_region(reason, status)]
+    theirs = {one.waits for one in status.regions}
+    ours = [reason for reason in status.waits_for if reason not in theirs]
     lines += ["### Waits", *(f"- {_line(reason)}" for reason in ours)] if ours else []
     return _paragraphs([*lines, *_rejected(status), *_accepted(_FOR_WORKLOADS)])
-
-
-def _is_of_a_region(reason: str, status: WorkloadStatus) -> bool:
-    return any(reason.startswith(f"{one.region}: ") for one in status.regions)
 
 
 def _paragraphs(lines: Sequence[str]) -> str:

@@ -104,12 +104,12 @@ def progress_of(
     told = _Conditions(conditions, generation, now)
     now_true = [told.of("Bound", bound >= wanted, f"{bound} of {wanted} are bound")]
     if job:
-        lost = f", {given_up} were given up" if given_up else ""
+        lost = f", {given_up} {'was' if given_up == 1 else 'were'} given up" if given_up else ""
         sentence = f"{completed} of {wanted} are done{lost}"
         now_true.append(told.of("Complete", completed >= wanted, sentence))
     else:
         now_true.append(told.of("Serving", serving >= wanted, f"{serving} of {wanted} serve"))
-    reasons = (*waits, *(f"{r.region}: {r.pending_reason}" for r in regions if r.pending_reason))
+    reasons = (*waits, *(one.waits for one in regions if one.waits))
     return WorkloadStatus(
         tenant=tenant,
         workload=workload,

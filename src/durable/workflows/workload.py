@@ -342,10 +342,7 @@ class Workload:
         if divided.unreachable is not None:
             self._could_not("give regions their slots", divided.unreachable)
         elif step.share is not None:
-            # Each says what stands in the way and what to do; its placement is doing it already.
-            state.waits = [
-                f"{wait.partition(';')[0]}; it is being stopped." for wait in divided.waits[:20]
-            ]
+            state.waits = list(divided.waits[:20])
             state.tries = state.tries + 1 if divided.waits else 0
             state.settled_revision = revision
 

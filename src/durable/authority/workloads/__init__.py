@@ -10,7 +10,6 @@ from durable.authority.workloads.deciding import Ask
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
 from durable.authority.workloads.messages import audit_message
 from durable.authority.workloads.rows import Admission, WorkloadRow, list_workloads, read_workload
-from durable.authority.workloads.status import write_status
 
 __all__ = [
     "Admission",
@@ -26,5 +25,4 @@ __all__ = [
     "list_workloads",
     "read_workload",
     "request_delete",
-    "write_status",
 ]

@@ -11,7 +11,6 @@ from durable.authority import audit
 from durable.authority.connection import Databases, transact
 from durable.authority.workloads.answers import Asked
 from durable.authority.workloads.rows import ROLE, Admission, admission_of, lock_workload
-from durable.authority.workloads.status import status_of
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import Condition
@@ -112,7 +111,12 @@ async def finish_job(
     actor: ActorId,
 ) -> Admission:
     """Keeps how a job ended once no region owns a slot of it; applied again, it runs again."""
-    status = json.dumps(status_of(conditions, replicas_by_state))
+    status = json.dumps(
+        {
+            "conditions": [condition.model_dump(mode="json") for condition in conditions],
+            "replicas_by_state": dict(replicas_by_state),
+        }
+    )
 
     async def work(connection: AsyncConnection) -> Admission:
         before = admission_of(await _locked(connection, tenant, workload))

@@ -36,6 +36,18 @@ class WorkloadRow(Admission):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     deleted_at: AwareDatetime | None = None
 
+    @property
+    def completion(self) -> Condition | None:
+        """How far a job that ended by itself came; nothing of one that somebody deleted."""
+        return next((one for one in self.conditions if one.type == "Complete"), None)
+
+    @property
+    def end(self) -> str:
+        """Whether a job came to its end by itself, and to a good one; or somebody deleted it."""
+        if self.completion is None:
+            return "deleted"
+        return "complete" if self.completion.status else "failed"
+
 
 _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload")
 
@@ -55,11 +67,19 @@ async def read_workload(
     databases: Databases, tenant: TenantId, workload: WorkloadName
 ) -> Admission | None:
     """The workload as it was last admitted, tombstones too; None if there never was one."""
+    row = await read_workload_row(databases, tenant, workload)
+    return None if row is None else Admission(**{n: getattr(row, n) for n in Admission.model_fields})
 
-    async def work(connection: AsyncConnection) -> Admission | None:
+
+async def read_workload_row(
+    databases: Databases, tenant: TenantId, workload: WorkloadName
+) -> WorkloadRow | None:
+    """The same, with what was last said of it."""
+
+    async def work(connection: AsyncConnection) -> WorkloadRow | None:
         found = await connection.execute(_READ, {"tenant": tenant, "workload": workload})
         row = found.mappings().one_or_none()
-        return None if row is None else admission_of(row)
+        return None if row is None else _row(row)
 
     engine = databases.at_global("durable_reader")
     return await transact(engine, work, doing=f"read workload {tenant}/{workload}")
