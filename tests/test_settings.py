@@ -157,12 +157,7 @@ def test_unset_addresses_are_those_of_the_running_stack(tmp_path: Path) -> None:
 def test_without_a_running_stack_the_sentence_says_what_to_do(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.prepare()
-    # The record of a supervisor that was killed names servers that may be gone.
-    state.write_record(
-        StackRecord(supervisor=Process(pid=os.getpid(), started="then"), database_url=URL)
-    )
-
-    told = f"No stack runs in {tmp_path}: run durable up, or set DURABLE_DATABASE_URL."
+    told = f"No stack runs in {tmp_path}: start one with durable up. Or set DURABLE_DATABASE_URL"
     with pytest.raises(StackError, match=told):
         Settings(state_dir=tmp_path).require_database_url()
 

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from durable.left_over import why_nothing_runs
 from durable.stack_record import StackError, is_running, read_record
 
 PREFIX = "DURABLE_"
@@ -114,9 +115,8 @@ class Settings(BaseModel):
 
     def _of_stack(self, field: str) -> str:
         if not is_running(self.state_dir):
-            raise StackError(
-                f"No stack runs in {self.state_dir}: run durable up, or set {variable(field)}."
-            )
+            why = why_nothing_runs(self.state_dir)
+            raise StackError(f"{why} Or set {variable(field)} to use another.")
         address: str | None = getattr(read_record(self.state_dir), field, None)
         if address is None:
             raise StackError(

@@ -45,7 +45,7 @@ def test_a_node_that_is_alive_is_waited_for_until_its_lease_would_lapse() -> Non
 
 def test_a_silent_node_is_given_up_when_the_stop_is_overdue() -> None:
     said = why_it_stands([stop(3)])
-    assert f"its lease lapsed since {clock(timedelta(seconds=3))}" in said
+    assert f"its lease lapsed at {clock(timedelta(seconds=3))}" in said
     assert f"given up by {clock(STOP_TIMEOUT)}" in said
 
 

@@ -9,7 +9,8 @@ import pytest
 from durable.embedded import child as child_module
 from durable.embedded.child import Child, spawn
 from durable.embedded.errors import PortTakenError, StackError
-from durable.embedded.process import identify, is_alive, send_signal
+from durable.embedded.process import send_signal
+from durable.processes import identify, is_alive
 
 from .polling import eventually
 

@@ -9,7 +9,8 @@ import pytest
 from durable.embedded.child import Child, spawn
 from durable.embedded.errors import StackError
 from durable.embedded.keeper import RESTART_WINDOW_SECONDS, RESTARTS, Keeper
-from durable.embedded.process import is_alive, send_signal
+from durable.embedded.process import send_signal
+from durable.processes import is_alive
 
 from .polling import eventually
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from durable.embedded.process import identify, is_alive, send_signal, wait_gone
+from durable.embedded.process import send_signal, wait_gone
+from durable.processes import identify, is_alive
 from durable.stack_record import Process
 
 from .polling import DEADLINE_SECONDS

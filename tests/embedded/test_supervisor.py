@@ -14,11 +14,11 @@ from durable.embedded.errors import StackError
 from durable.embedded.events import Event
 from durable.embedded.ports import HOST, free_port
 from durable.embedded.postgres import EmbeddedPostgres
-from durable.embedded.process import is_alive
 from durable.embedded.state import StateDirectory
 from durable.embedded.stopping import StopRequest
 from durable.embedded.supervisor import Supervisor
 from durable.embedded.temporal import temporal_child
+from durable.processes import is_alive
 from durable.stack_record import is_running, lock_path, read_record, record_path
 
 from .polling import DEADLINE_SECONDS, eventually

@@ -16,9 +16,10 @@ from durable.embedded.detached import start_detached
 from durable.embedded.events import Event
 from durable.embedded.health import stack_status
 from durable.embedded.ports import choose_port
-from durable.embedded.process import is_alive, send_signal, wait_gone
+from durable.embedded.process import send_signal, wait_gone
 from durable.embedded.shutdown import stop_stack
 from durable.embedded.state import StateDirectory
+from durable.processes import is_alive
 from durable.settings import Settings
 from durable.stack_record import Process, StackRecord, read_record
 

@@ -31,10 +31,10 @@ def why_it_stands(stops: Sequence[Stop]) -> str:
     others = f", and {counted(len(stops) - 1, 'slot')} more" if len(stops) > 1 else ""
     by = f"{_at_most(last):%H:%M:%S}Z"
     if last.lease_expires_at is None or last.is_silent:
-        since = "" if last.lease_expires_at is None else f" since {last.lease_expires_at:%H:%M:%S}Z"
+        at = "" if last.lease_expires_at is None else f" at {last.lease_expires_at:%H:%M:%S}Z"
         return (
             f"Slot {last.slot} stands on {last.node}{others}; that node's agent is silent and its "
-            f"lease lapsed{since}. What it ran is given up by {by}, sooner if an agent comes back "
+            f"lease lapsed{at}. What it ran is given up by {by}, sooner if an agent comes back "
             "and reports the end."
         )
     return (

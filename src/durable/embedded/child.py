@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from durable.embedded.errors import PortTakenError, StackError, disk_error
-from durable.embedded.process import POLL_SECONDS, identify
+from durable.embedded.process import POLL_SECONDS
+from durable.processes import identify
 from durable.stack_record import Process, open_private
 
 READY_DEADLINE_SECONDS = 120.0

@@ -14,7 +14,8 @@ from durable.embedded.controllers import ADDRESSES
 from durable.embedded.controllers_health import controller_problem
 from durable.embedded.errors import StackError
 from durable.embedded.postgres_data import ENVIRONMENT, binary
-from durable.embedded.process import is_alive
+from durable.left_over import why_nothing_runs
+from durable.processes import is_alive
 from durable.settings import Settings
 from durable.stack_record import Part, StackRecord, is_running, read_record
 
@@ -54,7 +55,8 @@ def stack_status(settings: Settings) -> StackStatus:
     record = read_record(path)
     running = is_running(path)
     if record is None:
-        return StackStatus(state_dir=str(path), running=running, healthy=False, detail=_idle(path))
+        detail = why_nothing_runs(path)
+        return StackStatus(state_dir=str(path), running=running, healthy=False, detail=detail)
     parts = tuple(_part_status(settings, record, part) for part in record.parts)
     return StackStatus(
         state_dir=str(path),
@@ -67,16 +69,10 @@ def stack_status(settings: Settings) -> StackStatus:
     )
 
 
-def _idle(path: Path) -> str:
-    return f"No stack runs in {path}: start one with durable up."
-
-
 def _detail(record: StackRecord, running: bool, path: Path) -> str:
     if running:
         return "The stack runs." if record.phase == "running" else "The stack is starting."
-    if record.phase == "failed":
-        return f"The stack stopped by itself: {record.reason}"
-    return f"The supervisor of {path} was killed: durable up recovers, durable down cleans up."
+    return why_nothing_runs(path)
 
 
 def _part_status(settings: Settings, record: StackRecord, part: Part) -> PartStatus:

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 from durable.embedded.errors import StackError
-from durable.embedded.process import identify
 from durable.embedded.system_user import allow_traverse, give, lend_binaries
+from durable.processes import identify
 
 MAJOR_VERSION = 18
 SUPERUSER = "durable"

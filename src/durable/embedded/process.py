@@ -1,28 +1,16 @@
-"""Processes by pid and start time, so that a reused pid is never signalled."""
+"""Signals to processes and waits for their ends, so that a reused pid is never signalled."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
+from durable.processes import is_alive
 from durable.stack_record import Process
 
 POLL_SECONDS = 0.02
-
-
-def identify(pid: int) -> Process | None:
-    """Name the live process that has this pid now."""
-    started = _start_time_linux(pid) if sys.platform == "linux" else _start_time_posix(pid)
-    return None if started is None else Process(pid=pid, started=started)
-
-
-def is_alive(process: Process) -> bool:
-    """Whether this very process still runs."""
-    return identify(process.pid) == process
 
 
 def send_signal(process: Process, number: signal.Signals) -> bool:
@@ -56,27 +44,3 @@ def wait_gone(process: Process, deadline_seconds: float) -> bool:
             return False
         time.sleep(POLL_SECONDS)
     return True
-
-
-def _start_time_linux(pid: int) -> str | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name in parentheses may contain anything, also spaces and parentheses.
-    fields = stat.rpartition(")")[2].split()
-    state, start_ticks = fields[0], fields[19]
-    return None if state in "ZX" else f"{boot}/{start_ticks}"
-
-
-def _start_time_posix(pid: int) -> str | None:
-    shown = subprocess.run(  # noqa: S603
-        ["/bin/ps", "-o", "state=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        env={"LC_ALL": "C"},
-        check=False,
-        timeout=10,
-    ).stdout.split(maxsplit=1)
-    return None if len(shown) < 2 or shown[0].startswith("Z") else shown[1].strip()

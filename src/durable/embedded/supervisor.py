@@ -14,10 +14,10 @@ from durable.embedded.errors import PortTakenError, StackError
 from durable.embedded.events import Event, Report
 from durable.embedded.keeper import Keeper
 from durable.embedded.ports import HOST, choose_port
-from durable.embedded.process import identify
 from durable.embedded.shutdown import stop_orphans
 from durable.embedded.state import StateDirectory
 from durable.embedded.stopping import StopRequest
+from durable.processes import identify
 from durable.stack_record import Part, Process, StackRecord, lock_path, read_record
 
 PORT_ATTEMPTS = 3
