@@ -1,6 +1,7 @@
 """Whoever follows the shares of a region hears of every change, and of nothing else."""
 
 import asyncio
+from typing import Any
 
 import psycopg
 import pytest
@@ -93,6 +94,32 @@ async def test_nothing_new_is_nothing_told_by_one_statement(
     monkeypatch.setattr(shares, "_SLOTS", None)
     monkeypatch.setattr(status, "_NEWS", None)
     assert await feed.changed(now=ready_world.now) == []
+
+
+@pytest.mark.parametrize("swept", [False, True])
+async def test_only_shares_that_were_written_since_are_read(
+    ready_world: World, monkeypatch: pytest.MonkeyPatch, swept: bool
+) -> None:
+    rows = [request(workload=WorkloadName(f"w{at}")) for at in range(3)]
+    feed = await following(ready_world)
+    await write_requests(ready_world.databases, EAST, rows)
+    changed = await (feed.everything if swept else feed.changed)(now=ready_world.now)
+    assert len(changed) == 3
+    asked: list[str] = []
+
+    async def read(databases: Any, region: Any, keys: Any, *, now: Any) -> list[ShareStatus]:
+        asked.extend(workload for _, workload, _ in keys)
+        return await shares.read_those_shares(databases, region, keys, now=now)
+
+    monkeypatch.setattr(status, "read_those_shares", read)
+    for waiting in (1, 0):
+        await write_requests(
+            ready_world.databases, EAST, [rows[1].model_copy(update={"waiting": waiting})]
+        )
+        (share,) = await feed.changed(now=ready_world.now)
+        assert share.report().waiting == waiting
+    assert await feed.changed(now=ready_world.now) == []
+    assert asked == ["w1", "w1"]
 
 
 async def test_the_first_word_is_everything(ready_world: World) -> None:

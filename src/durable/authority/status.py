@@ -2,11 +2,12 @@
 
 Bindings have versions, which are in the order of commits. Observations and requests take no region
 lock and have only the moment of their write, and commits are not in the order of clocks: the feed
-looks some seconds back each time, and remembers what it saw there. As long as the sum of all those
-moments is the same, nothing was written, and that is all that is read.
+looks some seconds back each time. As long as the sum of all moments there is the same, nothing was
+written, and that is all that is read; else it is the shares whose own sum differs.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -52,33 +53,41 @@ _LOOK = text("""
       FROM clock
 """)
 
-# One statement, so that the version and everything up to it are of the same moment.
+# One statement, so that the version and everything up to it are of the same moment. A binding that
+# changed is news by itself, and has no sum.
 _NEWS = text("""
-    SELECT 'binding' AS kind, r.tenant, r.workload, r.generation, b.token, b.bound_at AS at
+    WITH writes AS (
+        SELECT r.tenant, r.workload, r.generation, o.received_at AS at
+          FROM regional.observations AS o JOIN regional.reservations AS r USING (region, token)
+         WHERE o.region = :region AND o.received_at > least(:since, :next_since)
+         UNION ALL
+        SELECT tenant, workload, generation, changed_at
+          FROM regional.requests
+         WHERE region = :region AND changed_at > least(:since, :next_since)
+    )
+    SELECT tenant, workload, generation, false AS is_binding,
+           sum(extract(epoch FROM at)) FILTER (WHERE at > :since) AS sum,
+           sum(extract(epoch FROM at)) FILTER (WHERE at > :next_since) AS next_sum
+      FROM writes GROUP BY tenant, workload, generation
+     UNION ALL
+    SELECT DISTINCT r.tenant, r.workload, r.generation, true,
+           CAST(NULL AS numeric), CAST(NULL AS numeric)
       FROM regional.bindings AS b JOIN regional.reservations AS r USING (region, token)
      WHERE b.region = :region AND b.changed_version > :version
-     UNION ALL
-    SELECT 'observation', r.tenant, r.workload, r.generation, o.token, o.received_at
-      FROM regional.observations AS o JOIN regional.reservations AS r USING (region, token)
-     WHERE o.region = :region AND o.received_at > :since
-     UNION ALL
-    SELECT 'request', tenant, workload, generation, 0, changed_at
-      FROM regional.requests WHERE region = :region AND changed_at > :since
 """)
 
-# One write that has no version: of which share, which binding, and when.
-_Mark = tuple[ShareKey, int, datetime]
 _FOREVER = datetime.max.replace(tzinfo=UTC)
+_Sums = Mapping[ShareKey, Decimal | None]
 
 
 @dataclass(frozen=True)
 class _Point:
-    """How far the feed has come: the version, since when it looks back, and what it saw there."""
+    """How far the feed has come: the version, since when it looks back, and the sums from there."""
 
     version: int
     since: datetime
     sum: Decimal | None
-    marks: frozenset[_Mark] = frozenset()
+    of_shares: _Sums = field(default_factory=dict[ShareKey, Decimal | None])
 
 
 class StatusFeed:
@@ -105,11 +114,12 @@ class StatusFeed:
         # What commits between this look and the read after it is read twice, never missed.
         is_news, point = await self._look(before, now)
         if not is_news:
-            self._point = replace(point, marks=before.marks)
+            if point.sum is None:  # all of it is so long ago that it need not be summed any more
+                self._point = point
             return []
-        keys, marks = await self._news(before)
+        keys, of_shares = await self._news(before, point)
         read = await read_those_shares(self._databases, self._region, keys, now=now) if keys else []
-        self._point = replace(point, marks=marks)
+        self._point = replace(point, of_shares=of_shares)
         news = [share for share in read if not share.says_the_same_as(self._told.get(share.key))]
         self._told.update((share.key, share) for share in news)
         return news
@@ -118,11 +128,12 @@ class StatusFeed:
         """Every share there is, and once more each that was told and is no longer there."""
         # Before anything is read: what commits meanwhile is read again, never missed.
         _, point = await self._look(None, now)
+        _, of_shares = await self._news(point, point)
         shares = await read_shares(self._databases, self._region, now=now)
         found = {share.key for share in shares}
         gone = [key for key in self._told if key not in found]
         ended = await read_those_shares(self._databases, self._region, gone, now=now)
-        self._point = point
+        self._point = replace(point, of_shares=of_shares)
         self._told = {share.key: share for share in shares}
         return [*shares, *ended]
 
@@ -141,21 +152,25 @@ class StatusFeed:
         engine = self._databases.at_region(self._region, "durable_reader")
         return await transact(engine, work, doing=f"look at {self._region}")
 
-    async def _news(self, last: _Point) -> tuple[list[ShareKey], frozenset[_Mark]]:
-        """The shares of what was written since, and the writes that have no version."""
-        of = {"region": self._region, "version": last.version, "since": last.since}
+    async def _news(self, last: _Point, point: _Point) -> tuple[list[ShareKey], _Sums]:
+        """The shares of what was written since the last point, and their sums since this one."""
+        of = {
+            "region": self._region,
+            "version": last.version,
+            "since": last.since,
+            "next_since": point.since,
+        }
 
-        async def work(connection: AsyncConnection) -> tuple[list[ShareKey], frozenset[_Mark]]:
+        async def work(connection: AsyncConnection) -> tuple[list[ShareKey], _Sums]:
             keys: set[ShareKey] = set()
-            marks: set[_Mark] = set()
+            of_shares: dict[ShareKey, Decimal | None] = {}
             for row in await connection.execute(_NEWS, of):
                 key = (row.tenant, row.workload, row.generation)
-                if row.kind == "binding":
+                if row.is_binding or row.sum != last.of_shares.get(key):
                     keys.add(key)
-                else:
-                    marks.add((key, row.token, row.at))
-            keys |= {mark[0] for mark in marks - last.marks}
-            return sorted(keys), frozenset(marks)
+                if not row.is_binding:
+                    of_shares[key] = row.next_sum
+            return sorted(keys), of_shares
 
         engine = self._databases.at_region(self._region, "durable_reader")
         return await transact(engine, work, doing=f"read what changed in {self._region}")
