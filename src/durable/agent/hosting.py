@@ -8,14 +8,17 @@ from durable.agent.log import Log, Troubles
 from durable.authority.assignments import read_declared_nodes
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError
+from durable.authority.posts import Post, take_post
 from durable.authority.regions import list_regions
 from durable.model.ids import NodeId, RegionId
 from durable.model.labels import LabelKey, LabelValue
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.regions import NodeSpec
 
 DRIVER = LabelKey("driver")
 PROCESS = LabelValue("process")
 REGIONS_CHECK_SECONDS = 2.0
+POST_RETRY_SECONDS = 0.5
 
 
 class OwnNode:
@@ -52,10 +55,48 @@ class DeclaredNodes:
         return self._nodes
 
 
+async def host_region(
+    databases: Databases, region: RegionId, agent_of: Callable[[RegionId], Agent], log: Log
+) -> None:
+    """Hosts a region until cancelled; refused while another agent does.
+
+    Cut off from the database it goes on, and then takes its post again before anybody else can.
+    """
+    doing, troubles = f"take the post of {region}", Troubles(log)
+    running: asyncio.Task[None] | None = None
+    try:
+        while True:
+            try:
+                async with take_post(databases, region) as post:
+                    troubles.over(doing)
+                    if running is None:
+                        log("hosting", region=region)
+                        running = asyncio.create_task(agent_of(region).run())
+                    await _until_one_ends(running, post)
+            except AuthorityError as error:
+                troubles.met(doing, error)
+            await asyncio.sleep(POST_RETRY_SECONDS)
+    finally:
+        if running is not None:
+            running.cancel()
+            await asyncio.wait({running})
+
+
+async def _until_one_ends(running: asyncio.Task[None], post: Post) -> None:
+    lost = asyncio.create_task(post.until_lost())
+    try:
+        done, _ = await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        lost.cancel()
+        await asyncio.wait({lost})
+    for task in done:
+        task.result()
+
+
 async def host_every_region(
     databases: Databases, agent_of: Callable[[RegionId], Agent], log: Log
 ) -> None:
-    """Hosts each region from when it appears, until cancelled."""
+    """Hosts each region from when it appears and nobody else does, until cancelled."""
     hosted: set[RegionId] = set()
     troubles = Troubles(log)
     async with asyncio.TaskGroup() as tasks:
@@ -64,9 +105,23 @@ async def host_every_region(
                 for region in await list_regions(databases):
                     if region not in hosted:
                         hosted.add(region)
-                        log("hosting", region=region)
-                        tasks.create_task(agent_of(region).run())
+                        tasks.create_task(_stand_by(databases, region, agent_of, log))
                 troubles.over("read the regions")
             except AuthorityError as error:
                 troubles.met("read the regions", error)
             await asyncio.sleep(REGIONS_CHECK_SECONDS)
+
+
+async def _stand_by(
+    databases: Databases, region: RegionId, agent_of: Callable[[RegionId], Agent], log: Log
+) -> None:
+    """Says who hosts the region, and takes over when that agent ends."""
+    troubles = Troubles(log)
+    while True:
+        try:
+            await host_region(databases, region, agent_of, log)
+        except RefusedError as error:
+            if error.refusal.code is not RefusalCode.NODES_HOSTED:
+                raise
+            troubles.met(f"host {region}", error)
+        await asyncio.sleep(REGIONS_CHECK_SECONDS)

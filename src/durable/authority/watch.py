@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 import psycopg
 
-from durable.authority.connection import (
-    CONNECT_TIMEOUT_SECONDS,
-    KEEPALIVE,
-    STATEMENT_TIMEOUT_SECONDS,
-    driver_url,
-)
+from durable.authority.connection import STATEMENT_TIMEOUT_SECONDS
 from durable.authority.errors import explained
+from durable.authority.session import open_session
 from durable.model.ids import RegionId
 
 CHANNEL = "durable_regions"
@@ -39,17 +35,7 @@ async def watch(
     it with an error; whoever follows connects again and so begins with a resync.
     """
     with explained("watch the authority"):
-        connection = await psycopg.AsyncConnection.connect(
-            driver_url(url).set(drivername="postgresql").render_as_string(hide_password=False),
-            autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            application_name="durable_watch",
-            keepalives_idle=KEEPALIVE["keepalives_idle"],
-            keepalives_interval=KEEPALIVE["keepalives_interval"],
-            keepalives_count=KEEPALIVE["keepalives_count"],
-            tcp_user_timeout=KEEPALIVE["tcp_user_timeout"],
-        )
-        async with connection:
+        async with await open_session(url, "durable_watch") as connection:
             async with asyncio.timeout(STATEMENT_TIMEOUT_SECONDS):
                 await connection.execute("SET ROLE durable_reader")
                 await connection.execute("LISTEN durable_regions")

@@ -11,7 +11,7 @@ import typer
 
 from durable.agent.agent import Agent
 from durable.agent.faults import Faults, FaultsError, read_faults
-from durable.agent.hosting import DeclaredNodes, OwnNode, host_every_region
+from durable.agent.hosting import DeclaredNodes, OwnNode, host_every_region, host_region
 from durable.agent.log import EventLog
 from durable.agent.node_directory import NodeDirectory, RememberedLeases
 from durable.agent.pace import Pace
@@ -112,7 +112,7 @@ def _simulate(
             await _until_told(host_every_region(databases, agent_of, log), log)
         else:
             await _refuse_unknown(databases, region)
-            await _until_told(agent_of(region).run(), log)
+            await _until_told(host_region(databases, region, agent_of, log), log)
 
     with_authority(state_dir, work)
 

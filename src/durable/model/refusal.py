@@ -44,6 +44,7 @@ class RefusalCode(StrEnum):
     STOP_REQUESTED = "stop_requested"
     STILL_RUNNING = "still_running"
     FENCED_AGENT = "fenced_agent"
+    NODES_HOSTED = "nodes_hosted"
     CAPACITY_IN_USE = "capacity_in_use"
     ILLEGAL_MOVE = "illegal_move"
     GRANT_IN_USE = "grant_in_use"
