@@ -7,6 +7,8 @@ from pydantic import AwareDatetime
 
 from durable.authority.shares import SlotStatus
 from durable.explained_attempt import AttemptAccount
+from durable.explained_end import End, EndAccount
+from durable.explained_queue import QueueAccount
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.states import BindingState, RequestState
 from durable.model.value import Value
@@ -27,21 +29,6 @@ class SlotAccount(Value):
     owner: Owner
 
 
-class QueueAccount(Value):
-    """The wait for a place: since when, for how long, and what for."""
-
-    state: RequestState
-    waiting: int
-    pending_reason: str | None
-    enqueued_at: AwareDatetime
-    # Until the newest decision that placed something; while something waits, until now.
-    queue_seconds: float
-    position: int | None
-    attempts: int
-    next_retry_at: AwareDatetime | None
-    deadline: AwareDatetime
-
-
 class RegionAccount(Value):
     """One region's share of the generation."""
 
@@ -52,6 +39,8 @@ class RegionAccount(Value):
     # Earlier ones, which are not among `attempts`.
     attempts_left_out: int
     bindings: tuple[SlotAccount, ...]
+    # Of a job: those slots that ran and run no more.
+    ends: tuple[EndAccount, ...]
     condition: str
     owner: Owner
 
@@ -66,6 +55,9 @@ class Explanation(Value):
     spec: WorkloadSpec
     deleting: bool
     ended: bool
+    # Complete, failed or deleted, and the count of it; known of the newest generation.
+    end: str | None
+    end_sentence: str | None
     regions: tuple[RegionAccount, ...]
 
 
@@ -83,16 +75,33 @@ def slot_account(one: SlotStatus) -> SlotAccount:
 
 
 def condition_of(
-    standing: Sequence[SlotStatus], slots: Sequence[int], queue: QueueAccount | None
+    standing: Sequence[SlotStatus],
+    slots: Sequence[int],
+    queue: QueueAccount | None,
+    ends: Sequence[EndAccount],
 ) -> str:
     counts = Counter(one.state.value for one in standing)
     parts = [f"{count} {state}" for state, count in sorted(counts.items())]
-    if queue is not None and queue.waiting:
-        parts.append(f"{queue.waiting} waiting")
+    waiting = 0 if queue is None else queue.waiting
+    completed = sum(one.end is End.COMPLETED for one in ends if one.slot in slots)
+    # Those that are tried again are among those that wait.
+    without = len(slots) - len(standing) - waiting - completed
+    given_up = min(without, len(ends) - completed)
+    told = {"waiting": waiting, "completed": completed, "given up": given_up}
+    parts += [f"{count} {what}" for what, count in told.items() if count > 0]
     return f"{', '.join(parts) or 'nothing placed'} of {len(slots)}"
 
 
-def owner_of(standing: Sequence[SlotStatus], queue: QueueAccount | None) -> Owner:
+def owner_of(
+    standing: Sequence[SlotStatus],
+    slots: Sequence[int],
+    queue: QueueAccount | None,
+    ends: Sequence[EndAccount],
+) -> Owner:
+    over = queue is not None and queue.state is RequestState.WITHDRAWN
+    has_failed = over and any(o.end is not End.COMPLETED and o.slot in slots for o in ends)
+    if has_failed or (queue is not None and queue.is_held):
+        return Owner.OPERATOR
     if queue is not None and queue.state is RequestState.PENDING:
         return Owner.SCHEDULER
     if queue is not None and queue.state is RequestState.TIMED_OUT:

@@ -3,33 +3,28 @@
 Everything is read from the authority, so that it can also be told while Temporal is away.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
-
 from durable.authority.connection import Databases
-from durable.authority.explanation import read_intents
+from durable.authority.explanation import read_intents, read_last_tries
 from durable.authority.regions import list_regions
-from durable.authority.requests import read_queue, read_request
-from durable.authority.shares import SlotStatus, read_those_shares
-from durable.authority.workloads import Admission, read_workload
+from durable.authority.requests import read_request
+from durable.authority.shares import read_those_shares
+from durable.authority.workloads import WorkloadRow, read_workload_row
 from durable.explained_attempt import AttemptAccount, explain_attempt
+from durable.explained_end import EndAccount, end_account
+from durable.explained_queue import explain_queue, of_one_slot, slot_waits
 from durable.explained_search import Search
 from durable.explained_values import (
     Explanation,
-    QueueAccount,
     RegionAccount,
     condition_of,
     owner_of,
     slot_account,
 )
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.pending import PendingCode
 from durable.model.records import Decision
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.request import RequestRow
-from durable.model.states import RequestState
 from durable.model.workload import WorkloadKind, WorkloadSpec
-from durable.signals.status import Owner
 
 
 async def explain(
@@ -69,6 +64,8 @@ async def explain(
             f"No region decided on slot {slot} of {tenant}/{workload} in generation "
             f"{wanted}; leave the option away to see what there is.",
         )
+    ended = admitted if admitted.deleted and wanted == admitted.generation else None
+    completion = None if ended is None else ended.completion
     return Explanation(
         tenant=tenant,
         workload=workload,
@@ -77,15 +74,17 @@ async def explain(
         spec=admitted.spec if wanted == admitted.generation else asker.spec or admitted.spec,
         deleting=admitted.deleting,
         ended=admitted.deleted,
+        end=None if ended is None else ended.end,
+        end_sentence=None if completion is None else completion.sentence,
         regions=found,
     )
 
 
 async def read_admitted(
     databases: Databases, tenant: TenantId, workload: WorkloadName
-) -> Admission:
+) -> WorkloadRow:
     """The workload as it was last admitted, ended ones too; refuses a name that nothing had."""
-    admitted = await read_workload(databases, tenant, workload)
+    admitted = await read_workload_row(databases, tenant, workload)
     if admitted is None:
         raise RefusedError(
             RefusalCode.WRONG_STATE,
@@ -97,7 +96,7 @@ async def read_admitted(
 class _Asker:
     """One question, asked of every region."""
 
-    def __init__(self, databases: Databases, admitted: Admission, search: Search) -> None:
+    def __init__(self, databases: Databases, admitted: WorkloadRow, search: Search) -> None:
         self._databases = databases
         self._of = (admitted.tenant, admitted.workload)
         self._admitted = admitted
@@ -128,12 +127,13 @@ class _Asker:
         [share] = await read_those_shares(self._databases, region, [key])
         standing = [one for one in share.slots if self._slot in (None, one.slot)]
         attempts = [await self._attempt_of(one) for one in found.told]
+        ends = [] if request is None else await self._ends(request)
         if request is not None and self._slot is not None:
-            waits = _slot_waits(request, standing, attempts)
-            request = _of_one_slot(request, waits, attempts=len(found.decisions))
+            waits = slot_waits(request, standing, attempts, ends)
+            request = of_one_slot(request, ends, waits=waits, attempts=len(found.decisions))
         queue = None
         if request is not None:
-            queue = await self._queue(request, found.decisions, share.read_at)
+            queue = await explain_queue(self._databases, request, found.decisions, share.read_at)
         return RegionAccount(
             region=region,
             slots=tuple(slots),
@@ -141,73 +141,20 @@ class _Asker:
             attempts=tuple(attempts),
             attempts_left_out=found.left_out,
             bindings=tuple(slot_account(one) for one in standing),
-            condition=condition_of(standing, slots, queue),
-            owner=Owner.OPERATOR if _is_held(queue) else owner_of(standing, queue),
+            ends=tuple(ends),
+            condition=condition_of(standing, slots, queue, ends),
+            owner=owner_of(standing, slots, queue, ends),
         )
+
+    async def _ends(self, request: RequestRow) -> list[EndAccount]:
+        """A service's slot has no end: it is placed again, or no longer wanted."""
+        if request.spec.kind is WorkloadKind.SERVICE:
+            return []
+        read = await read_last_tries(self._databases, request.region, *self._of, self._generation)
+        return [end_account(one) for one in read if self._slot in (None, one.slot)]
 
     async def _attempt_of(self, decision: Decision) -> AttemptAccount:
         intents = await read_intents(
             self._databases, decision.region, *self._of, self._generation, decision.attempt
         )
         return explain_attempt(decision, intents, self._slot)
-
-    async def _queue(
-        self, request: RequestRow, decisions: Sequence[Decision], now: datetime
-    ) -> QueueAccount:
-        waits = request.state is RequestState.PENDING
-        position = None
-        if waits:
-            queue = await read_queue(self._databases, request.region)
-            mine = (request.tenant, request.workload, request.generation)
-            position = next(
-                (
-                    one.position
-                    for one in queue
-                    if (one.tenant, one.workload, one.generation) == mine
-                ),
-                None,
-            )
-        decided = [one.decided_at for one in decisions]
-        until = now if waits or not decided else decided[-1]
-        return QueueAccount(
-            state=request.state,
-            waiting=request.waiting,
-            pending_reason=request.pending_reason,
-            enqueued_at=request.enqueued_at,
-            queue_seconds=max(0.0, round((until - request.enqueued_at).total_seconds(), 3)),
-            position=position,
-            attempts=request.attempts,
-            next_retry_at=request.next_retry_at,
-            deadline=request.deadline,
-        )
-
-
-def _slot_waits(
-    request: RequestRow, standing: Sequence[SlotStatus], attempts: Sequence[AttemptAccount]
-) -> bool:
-    """Whether one slot is among those that wait; the queue knows only how many they are."""
-    if standing or not request.waiting:
-        return False
-    # A job's slot without a binding may be done.
-    is_service = request.spec.kind is WorkloadKind.SERVICE
-    return is_service or not attempts or bool(attempts[-1].unplaced)
-
-
-def _of_one_slot(request: RequestRow, waits: bool, *, attempts: int) -> RequestRow:
-    """The share's request as far as it concerns one slot."""
-    if waits:
-        return request.model_copy(update={"waiting": 1, "attempts": attempts})
-    return request.model_copy(
-        update={
-            "state": RequestState.PLACED if request.waiting else request.state,
-            "waiting": 0,
-            "pending_reason": None,
-            "next_retry_at": None,
-            "attempts": attempts,
-        }
-    )
-
-
-def _is_held(queue: QueueAccount | None) -> bool:
-    reason = None if queue is None else queue.pending_reason
-    return (reason or "").endswith(f"({PendingCode.HELD})")

@@ -1,6 +1,11 @@
 """A job tells of each replica that is done, and afterwards how it ended."""
 
-from durable.signals.status import WorkloadStatus
+import pytest
+
+from durable.cli.explained_text import print_explanation
+from durable.explained_end import End
+from durable.explained_values import Explanation
+from durable.signals.status import Owner, WorkloadStatus
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
 from tests.workflows.test_trouble import set_faults
 
@@ -38,3 +43,89 @@ async def test_a_replica_that_is_done_counts_at_once_and_only_once(plane: Plane)
     ended = await plane.durable.wait("risk", "score", until="complete")
     assert (ended.phase, ended.completed, ended.bound) == ("complete", 4, 0)
     await plane.no_promise_is_broken()
+
+
+async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(
+    plane: Plane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await plane.load(small_fleet(nodes=3))
+    set_faults(plane, {"kind": "crash", "node": "east-general-000[01]", "workload": "risk/score"})
+    await (await plane.host()).work()
+    job = manifest("score", replicas=3, kind="job", max_attempts=1, spread={"max_per_node": 1})
+    assert (await plane.durable.place(job, request_id="run")).phase == "failed"
+
+    told = await ended(plane)
+    assert (told.end, told.end_sentence) == ("failed", "1 of 3 are done, 2 were given up")
+    [region] = told.regions
+    by_node = {str(one.node): (one.end, one.tries, one.evidence) for one in region.ends}
+    assert by_node == {
+        "east-general-0000": (End.FAILED, 1, "simulated: crash"),
+        "east-general-0001": (End.FAILED, 1, "simulated: crash"),
+        "east-general-0002": (End.COMPLETED, 1, "simulated: exit code 0"),
+    }
+    assert region.condition == "1 completed, 2 given up of 3"
+    assert region.owner is Owner.OPERATOR
+    print_explanation(told)
+    said = capsys.readouterr().out
+    assert "generation 1 has failed (1 of 3 are done, 2 were given up)" in said
+    assert said.count("simulated: crash") == 1
+    first, second = sorted(one.slot for one in region.ends if one.end is End.FAILED)
+    assert f"Slots {first} and {second} failed at the first try" in said
+
+
+async def test_a_slot_is_told_with_all_its_tries_and_the_last_of_them(plane: Plane) -> None:
+    await plane.load(small_fleet(nodes=2))
+    set_faults(plane, {"kind": "crash", "node": "*", "workload": "risk/score"})
+    await (await plane.host()).work()
+    job = manifest("score", replicas=1, kind="job", max_attempts=2)
+    await plane.durable.place(job, request_id="run")
+
+    [region] = (await ended(plane)).regions
+    [end] = region.ends
+    assert (end.slot, end.end, end.tries) == (0, End.FAILED, 2)
+    assert end.attempt == region.attempts[-1].attempt
+    assert end.node == region.attempts[-1].placed[0].node
+
+
+async def test_an_explanation_of_a_completed_job_says_that_it_completed(
+    plane: Plane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.place(manifest("score", kind="job"), request_id="run")
+
+    told = await ended(plane)
+    assert told.end == "complete"
+    [region] = told.regions
+    assert (region.condition, region.owner) == ("2 completed of 2", Owner.NOBODY)
+    print_explanation(told)
+    said = capsys.readouterr().out
+    assert "generation 1 has completed (2 of 2 are done)" in said
+    assert "Slots 0 and 1 completed at the first try" in said
+    alone = await plane.durable.explain("risk", "score", slot=1)
+    assert [one.condition for one in alone.regions] == ["1 completed of 1"]
+
+
+async def test_an_explanation_of_a_deleted_job_says_that_it_was_deleted(plane: Plane) -> None:
+    await with_a_node_that_hangs(plane)
+    job = manifest("score", replicas=4, kind="job", spread={"max_per_node": 1})
+    await plane.durable.apply(job, request_id="run")
+    await has_completed(plane, 3)
+    await plane.durable.delete("risk", "score", reason="INC-7")
+    await plane.durable.wait("risk", "score", until="deleted")
+
+    told = await ended(plane)
+    assert (told.end, told.end_sentence) == ("deleted", None)
+    ends = {one.end: one.evidence for region in told.regions for one in region.ends}
+    assert ends == {End.COMPLETED: "simulated: exit code 0", End.STOPPED: "test: INC-7"}
+
+
+async def ended(plane: Plane) -> Explanation:
+    """The account once the authority knows how it ended, which the workflow tells it last."""
+
+    async def has_ended() -> Explanation | None:
+        told = await plane.durable.explain("risk", "score")
+        return told if told.ended else None
+
+    told = await until(has_ended, "the authority knows its end")
+    assert told is not None
+    return told

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from durable.activities.steps import Admitted
 from durable.authority.workloads import Admission, list_workloads, read_workload
-from durable.cli.listed import phase_of_ended
 from durable.cli.output import progress
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
@@ -67,4 +66,4 @@ async def _refuse_deleted_since(
 async def _was_done(durable: Durable, manifest: WorkloadManifest) -> bool:
     ended = await list_workloads(durable.databases, manifest.tenant, deleted=True)
     mine = next((row for row in ended if row.workload == manifest.name), None)
-    return mine is not None and mine.deleted and phase_of_ended(mine) != "deleted"
+    return mine is not None and mine.deleted and mine.end != "deleted"

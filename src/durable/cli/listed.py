@@ -113,20 +113,12 @@ def key_of(one: WorkloadRow) -> ShareKey:
 
 def _phase(one: WorkloadRow, serving: int, waiting: int) -> str:
     if one.deleted:
-        return phase_of_ended(one)
+        return one.end
     if one.deleting:
         return "deleting"
     if one.spec.kind is WorkloadKind.SERVICE and serving >= one.spec.replicas:
         return "serving"
     return "waiting" if waiting else "progressing"
-
-
-def phase_of_ended(one: WorkloadRow) -> str:
-    """Whether a job came to its end by itself, and to a good one; or somebody deleted it."""
-    complete = [condition.status for condition in one.conditions if condition.type == "Complete"]
-    if not complete:
-        return "deleted"
-    return "complete" if complete[0] else "failed"
 
 
 def placement_row(share: ShareStatus, hold: Hold) -> PlacementRow:

@@ -5,12 +5,15 @@ from pydantic import AwareDatetime, JsonValue
 from durable.model.ids import (
     ActorId,
     Generation,
+    NodeId,
     PolicyRevision,
     RegionId,
+    Slot,
     TenantId,
     WorkloadName,
 )
 from durable.model.intents import Outcome
+from durable.model.states import ObservedState
 from durable.model.value import Value
 
 
@@ -60,6 +63,20 @@ class RecordedIntent(Value):
     outcome: Outcome
     version: int
     recorded_at: AwareDatetime
+
+
+class LastTry(Value):
+    """The last start of a slot whose claim has ended: what was seen of it, or why it was stopped."""
+
+    slot: Slot
+    attempt: int
+    node: NodeId
+    # How often the slot was started in its generation.
+    tries: int
+    state: ObservedState | None
+    evidence: str
+    stop_reason: str | None
+    at: AwareDatetime
 
 
 class Transition(Value):

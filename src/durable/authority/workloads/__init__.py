@@ -9,7 +9,13 @@ from durable.authority.workloads.admission import (
 from durable.authority.workloads.deciding import Ask
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
 from durable.authority.workloads.messages import audit_message
-from durable.authority.workloads.rows import Admission, WorkloadRow, list_workloads, read_workload
+from durable.authority.workloads.rows import (
+    Admission,
+    WorkloadRow,
+    list_workloads,
+    read_workload,
+    read_workload_row,
+)
 
 __all__ = [
     "Admission",
@@ -24,5 +30,6 @@ __all__ = [
     "finish_job",
     "list_workloads",
     "read_workload",
+    "read_workload_row",
     "request_delete",
 ]

@@ -67,19 +67,22 @@ async def read_workload(
     databases: Databases, tenant: TenantId, workload: WorkloadName
 ) -> Admission | None:
     """The workload as it was last admitted, tombstones too; None if there never was one."""
-    row = await read_workload_row(databases, tenant, workload)
-    return None if row is None else Admission(**{n: getattr(row, n) for n in Admission.model_fields})
+    row = await _read(databases, tenant, workload)
+    return None if row is None else admission_of(row)
 
 
 async def read_workload_row(
     databases: Databases, tenant: TenantId, workload: WorkloadName
 ) -> WorkloadRow | None:
     """The same, with what was last said of it."""
+    row = await _read(databases, tenant, workload)
+    return None if row is None else _row(row)
 
-    async def work(connection: AsyncConnection) -> WorkloadRow | None:
+
+async def _read(databases: Databases, tenant: TenantId, workload: WorkloadName) -> Any | None:
+    async def work(connection: AsyncConnection) -> Any | None:
         found = await connection.execute(_READ, {"tenant": tenant, "workload": workload})
-        row = found.mappings().one_or_none()
-        return None if row is None else _row(row)
+        return found.mappings().one_or_none()
 
     engine = databases.at_global("durable_reader")
     return await transact(engine, work, doing=f"read workload {tenant}/{workload}")
