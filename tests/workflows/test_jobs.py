@@ -5,6 +5,8 @@ import pytest
 from durable.cli.explained_text import print_explanation
 from durable.explained_end import End
 from durable.explained_values import Explanation
+from durable.model.states import BindingState
+from durable.signals.names import workload_id
 from durable.signals.status import Owner, WorkloadStatus
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
 from tests.workflows.test_trouble import set_faults
@@ -129,3 +131,29 @@ async def ended(plane: Plane) -> Explanation:
     told = await until(has_ended, "the authority knows its end")
     assert told is not None
     return told
+
+
+async def test_a_job_that_ended_while_its_workload_was_away_is_counted_all_the_same(
+    plane: Plane,
+) -> None:
+    await plane.load(small_fleet(nodes=2))
+    set_faults(plane, {"kind": "never_ready", "node": "*"})
+    await (await plane.host()).work()
+    job = manifest("score", kind="job")
+    await plane.durable.apply(job, request_id="run")
+    await until(lambda: runs(plane), "both run")
+    workload = plane.durable.client.get_workflow_handle(
+        workload_id("risk", "score")  # pyright: ignore[reportArgumentType]
+    )
+    await workload.terminate("by mistake")
+    set_faults(plane)
+    await plane.handle("score").result()
+
+    await plane.durable.apply(job, request_id="again")
+    status = await plane.durable.wait("risk", "score", until="complete")
+    assert (status.generation, status.phase, status.completed) == (1, "complete", 2)
+
+
+async def runs(plane: Plane) -> bool:
+    states = [binding.state for binding in (await plane.bindings()).values()]
+    return states == [BindingState.RUNNING] * 2

@@ -105,10 +105,18 @@ class WorkloadActivities:
         found = await read_workload(self._databases, key.tenant, key.workload)
         if found is None:
             return None
+        # Of this generation also what is over: a job may have been done meanwhile.
+        present = (str(key.tenant), str(key.workload), found.generation)
         shares = [
             share
             for region in await list_regions(self._databases)
-            for share in await read_shares(self._databases, region, key.tenant, key.workload)
+            for share in await read_shares(
+                self._databases,
+                region,
+                key.tenant,
+                key.workload,
+                also=[present] if region in found.share else (),
+            )
         ]
         return Recalled(
             generation=found.generation,

@@ -149,9 +149,13 @@ async def read_shares(
     tenant: TenantId | None = None,
     workload: WorkloadName | None = None,
     *,
+    also: Sequence[ShareKey] = (),
     now: datetime | None = None,
 ) -> list[ShareStatus]:
-    """Every share of a region, or those of one tenant or workload, in the order of their names."""
+    """Every share of a region, or those of one tenant or workload, in the order of their names.
+
+    What is over, with nothing left of it, is read only if it is named.
+    """
     of = {"region": region, "tenant": tenant, "workload": workload}
 
     async def work(connection: AsyncConnection) -> list[ShareKey]:
@@ -159,7 +163,7 @@ async def read_shares(
 
     engine = databases.at_region(region, "durable_reader")
     keys = await transact(engine, work, doing=f"read the shares of {region}")
-    return await read_those_shares(databases, region, keys, now=now)
+    return await read_those_shares(databases, region, sorted({*keys, *also}), now=now)
 
 
 async def read_those_shares(

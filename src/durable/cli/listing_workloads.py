@@ -1,6 +1,5 @@
 """`durable get workloads`, `placements` and `decisions`: what is wanted, and what became of it."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -8,8 +7,8 @@ import typer
 from durable.authority.connection import Databases
 from durable.authority.decisions import read_decisions
 from durable.authority.quota import read_quota
-from durable.authority.shares import ShareStatus, read_shares, read_those_shares
-from durable.authority.workloads import WorkloadRow, list_workloads
+from durable.authority.shares import ShareStatus, read_shares
+from durable.authority.workloads import list_workloads
 from durable.cli.authority import with_authority
 from durable.cli.holds import Hold, read_holds
 from durable.cli.listed import (
@@ -36,7 +35,7 @@ from durable.cli.rows import (
 )
 from durable.cli.words import counted
 from durable.explaining import read_admitted
-from durable.model.ids import RegionId, TenantId
+from durable.model.ids import TenantId
 from durable.model.workload import WorkloadKind
 
 
@@ -59,10 +58,12 @@ def workloads(
         ended = [one for one in read if one.deleted]
         if not wanted and not ended:
             await _refuse_unknown(databases, whose)
+        # Also where their part is over: what was completed there counts.
+        jobs = [key_of(one) for one in wanted if one.spec.kind is WorkloadKind.JOB]
         shares = [
             share
             for region in await chosen_regions(databases, None)
-            for share in await _shares(databases, region, whose, wanted)
+            for share in await read_shares(databases, region, whose, also=jobs)
         ]
         shown = [*wanted, *ended] if every else wanted
         return [workload_row(one, shares) for one in shown], 0 if every else len(ended)
@@ -109,17 +110,6 @@ def placements(
             f"Whether {counted(silent, 'placement')} may be held is not known: "
             "no answer through Temporal; see durable status"
         )
-
-
-async def _shares(
-    databases: Databases, region: RegionId, whose: TenantId | None, wanted: Sequence[WorkloadRow]
-) -> list[ShareStatus]:
-    """Also those of jobs whose part there is over: what it completed counts."""
-    shares = await read_shares(databases, region, whose)
-    known = {share.key for share in shares}
-    jobs = [key_of(one) for one in wanted if one.spec.kind is WorkloadKind.JOB]
-    over = [key for key in jobs if key not in known]
-    return [*shares, *await read_those_shares(databases, region, over)] if over else shares
 
 
 async def _refuse_unknown(databases: Databases, tenant: TenantId | None) -> None:

@@ -66,7 +66,7 @@ class RecordedIntent(Value):
 
 
 class LastTry(Value):
-    """The last start of a slot whose claim has ended: what was seen of it, or why it was stopped."""
+    """The last start of a slot whose claim has ended: what was seen of it, or why it stopped."""
 
     slot: Slot
     attempt: int
