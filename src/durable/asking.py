@@ -44,7 +44,7 @@ async def ask(
     doing: str,
     send: Callable[[], Awaitable[T]],
     *,
-    what: str = "workload",
+    unknown: RefusalCode = RefusalCode.UNKNOWN_WORKLOAD,
     see: str = "durable get workloads",
 ) -> T:
     """Sends until there is an answer; what is sent must be idempotent by its own id."""
@@ -55,7 +55,7 @@ async def ask(
             return await send()
         except _FAILURES as error:
             if not _passes(error) or time.monotonic() + pause > give_up:
-                raise _explained(doing, error, what, see) from error
+                raise _explained(doing, error, unknown, see) from error
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -78,12 +78,15 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError)
 
 
-def _explained(doing: str, error: BaseException, what: str, see: str) -> RefusedError | StackError:
+def _explained(
+    doing: str, error: BaseException, unknown: RefusalCode, see: str
+) -> RefusedError | StackError:
     if isinstance(error, WorkflowUpdateFailedError):
         return _refusal(error.cause)
     if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+        what = unknown.removeprefix("unknown_")
         return RefusedError(
-            RefusalCode.WRONG_STATE,
+            unknown,
             f"Could not {doing}: there is no such {what}, or it has ended; see `{see}`.",
         )
     if _passes(error):

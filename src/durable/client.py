@@ -166,7 +166,10 @@ class Durable:
         await self._update(tenant, name, "delete", message, str)
 
     async def tell(self, placement: str, name: str, message: Asked) -> Told:
-        """Sends hold, resume, retry_now or evict to a placement, and hears its answer."""
+        """Sends hold, resume, retry_now or evict to a placement, and hears its answer.
+
+        It counts once for its request id and kind: a hold and its resume may share one.
+        """
         handle = self.client.get_workflow_handle(placement)
 
         async def send() -> str:
@@ -174,7 +177,12 @@ class Durable:
                 name, message, id=_update_id(message), result_type=str, rpc_timeout=ONE_TRY
             )
 
-        answer = await ask(f"send {name} to {placement}", send)
+        answer = await ask(
+            f"send {name} to {placement}",
+            send,
+            unknown=RefusalCode.UNKNOWN_PLACEMENT,
+            see="durable get placements",
+        )
         return Told(placement=placement, answer=answer)
 
     async def place(
@@ -271,7 +279,7 @@ class Durable:
             return status.phase in ("complete", "failed")
         if status.deleting:
             raise RefusedError(
-                RefusalCode.WRONG_STATE,
+                RefusalCode.BEING_DELETED,
                 f"{status.tenant}/{status.workload} is being deleted and will not be {until}.",
             )
         current = status.observed_generation >= status.generation
@@ -314,12 +322,12 @@ def _names(tenant: str, name: str) -> tuple[TenantId, WorkloadName]:
     try:
         return TenantId(tenant), WorkloadName(name)
     except ValueError as error:
-        raise RefusedError(RefusalCode.WRONG_STATE, f"No such workload: {error}.") from None
+        raise RefusedError(RefusalCode.UNKNOWN_WORKLOAD, f"No such workload: {error}.") from None
 
 
 def _unknown(tenant: str, name: str) -> RefusedError:
     return RefusedError(
-        RefusalCode.WRONG_STATE,
+        RefusalCode.UNKNOWN_WORKLOAD,
         f"Nothing was admitted as {tenant}/{name}; see `durable get workloads`.",
     )
 

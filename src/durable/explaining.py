@@ -43,7 +43,7 @@ async def explain(
         newest = admitted.generation
         has = "generation 1 alone" if newest == 1 else f"generations 1 to {newest}"
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
+            RefusalCode.UNKNOWN_GENERATION,
             f"{tenant}/{workload} has {has}, not {wanted}; name one that there is.",
         )
     search = Search(databases, tenant, workload, wanted, slot, attempt)
@@ -57,10 +57,10 @@ async def explain(
             f"There is no attempt {attempt} for {of}{tenant}/{workload} in generation {wanted}: "
             f"{await search.there_are(regions)}."
         )
-        raise RefusedError(RefusalCode.WRONG_STATE, sentence[:500])
+        raise RefusedError(RefusalCode.UNKNOWN_ATTEMPT, sentence[:500])
     if not found and slot is not None:
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
+            RefusalCode.UNKNOWN_SLOT,
             f"No region decided on slot {slot} of {tenant}/{workload} in generation "
             f"{wanted}; leave the option away to see what there is.",
         )
@@ -87,7 +87,7 @@ async def read_admitted(
     admitted = await read_workload_row(databases, tenant, workload)
     if admitted is None:
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
+            RefusalCode.UNKNOWN_WORKLOAD,
             f"Nothing was admitted as {tenant}/{workload}; see `durable get workloads`.",
         )
     return admitted

@@ -74,7 +74,7 @@ class Planner:
         before = await read_workload(self._databases, manifest.tenant, manifest.name)
         if before is not None and before.deleting:
             raise RefusedError(
-                RefusalCode.WRONG_STATE,
+                RefusalCode.BEING_DELETED,
                 f"Workload {manifest.tenant}/{manifest.name} is being deleted; wait until it is "
                 "gone, then apply it again.",
             )

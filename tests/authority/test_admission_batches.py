@@ -125,7 +125,7 @@ async def test_an_old_answer_comes_with_what_stands_now(ready_world: World) -> N
         first.answer, 2, True,
     )  # fmt: skip
     assert isinstance(refused, Refusal)
-    assert refused.code is RefusalCode.WRONG_STATE
+    assert refused.code is RefusalCode.BEING_DELETED
 
 
 async def test_asks_that_arrive_together_share_one_transaction(ready_world: World) -> None:

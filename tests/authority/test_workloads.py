@@ -203,7 +203,7 @@ async def test_nothing_is_applied_while_a_delete_is_under_way(ready_world: World
     await delete(ready_world, "d1")
     with pytest.raises(RefusedError, match="is being deleted; wait until it is gone") as no:
         await apply(ready_world, "r2")
-    assert no.value.refusal.code is RefusalCode.WRONG_STATE
+    assert no.value.refusal.code is RefusalCode.BEING_DELETED
     assert await apply(ready_world, "r1") == first, "what was answered stays answered"
 
 

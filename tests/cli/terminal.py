@@ -33,6 +33,11 @@ class Terminal:
         assert "Traceback" not in self.stderr
         return self.stderr
 
+    def refusal(self, *arguments: str) -> str:
+        """The code of a refusal, as programs read it."""
+        assert self.run(*arguments, "--json") == 1, (self.stdout, self.stderr)
+        return json.loads(self.stdout)["error"]["code"]
+
     def wrong(self, *arguments: str) -> str:
         """What is said of wrong usage or input."""
         assert self.run(*arguments) == 2, (self.stdout, self.stderr)

@@ -257,9 +257,54 @@ def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Wri
     one = held[0]["placement"]
     assert at_plane.run("send", one, "resume", "--reason", "INC-1") == 0
     assert f"{one}: " in at_plane.stdout
-    at_plane.refused("send", "placement/shop/held/g9/north", "hold", "--reason", "INC-1")
-    at_plane.refused("send", "shop/none", "hold", "--reason", "INC-1")
+    of_none = ("hold", "--reason", "INC-1")
+    gone = at_plane.refusal("send", "placement/shop/held/g9/north", *of_none)
+    assert gone == "unknown_placement"
+    assert at_plane.refusal("send", "shop/none", *of_none) == "no_placements"
     at_plane.wrong("send", "shop/held", "explode", "--reason", "INC-1")
     at_plane.wrong("send", "shop/held", "hold")
     at_plane.wrong("send", "shop/held", "hold", "--reason", " ")
     at_plane.wrong("send", "shop/held", "hold", "--reason", "x", "--slot", "1")
+
+
+def test_a_request_id_counts_once_for_each_kind_of_message(
+    at_plane: Terminal, write: Write
+) -> None:
+    at_plane.json("apply", "-f", write(service("told", 1)))
+    one = at_plane.json("get", "placements", "--tenant", "shop")["placements"]
+    [placement] = [row["placement"] for row in one if "/told/" in row["placement"]]
+
+    def answer(message: str) -> str:
+        of = ("send", placement, message, "--reason", "INC-2", "--request-id", "INC-2")
+        [told] = at_plane.json(*of)["answers"]
+        return told["answer"]
+
+    assert answer("hold").startswith("Held")
+    assert answer("resume").startswith("Resumed")
+    assert "was taken before, so nothing changed" in answer("hold")
+    listed = at_plane.json("get", "placements", "--tenant", "shop")["placements"]
+    assert [row["held"] for row in listed if row["placement"] == placement] == [False]
+    at_plane.json("delete", "shop/told")
+
+
+def test_programs_can_tell_one_refusal_from_another(at_plane: Terminal, write: Write) -> None:
+    at_plane.json("apply", "-f", write(service("coded", 1)), "--request-id", "r1")
+    job = service("coded-job", 1, more="  kind: job\n")
+    at_plane.json("apply", "-f", write(job), "--no-wait")
+    assert at_plane.refusal("scale", "shop/coded-job", "2") == "job_not_scaled"
+    assert at_plane.refusal("scale", "shop/nobody", "2") == "unknown_workload"
+    assert at_plane.refusal("scale", "shop/coded", "2", "--request-id", "r1") == "key_conflict"
+    evict = ("evict", "--reason", "x", "--slot", "7")
+    assert at_plane.refusal("send", "shop/coded", *evict) == "unknown_slot"
+    placements = at_plane.json("get", "placements", "--tenant", "shop")["placements"]
+    one = next(row["placement"] for row in placements if "/coded/" in row["placement"])
+    assert at_plane.refusal("send", one, *evict) == "unknown_slot"
+    assert at_plane.refusal("explain", "shop/nobody") == "unknown_workload"
+    assert at_plane.refusal("explain", "shop/coded", "--slot", "7") == "unknown_slot"
+    assert at_plane.refusal("explain", "shop/coded", "--generation", "7") == "unknown_generation"
+    assert at_plane.refusal("explain", "shop/coded", "--attempt", "700") == "unknown_attempt"
+    assert at_plane.refusal("logs", "shop/coded", "0") == "simulated_node"
+    assert at_plane.refusal("logs", "shop/coded", "9") == "not_bound"
+    at_plane.json("delete", "shop/coded")
+    again = ("apply", "-f", write(service("coded", 1)), "--request-id", "r1")
+    assert at_plane.refusal(*again) == "deleted_since"

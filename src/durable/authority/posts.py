@@ -85,6 +85,5 @@ async def _take(connection: psycopg.AsyncConnection, region: RegionId) -> None:
     raise RefusedError(
         RefusalCode.NODES_HOSTED,
         f"The declared nodes of {region} are kept by {holder}; two would fight over them. "
-        "Use that one (durable up runs one for all regions; --faults needs one of your own), or "
-        "end it first.",
+        "Use that one (durable up runs one for all regions), or end it first.",
     )

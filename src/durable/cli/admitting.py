@@ -56,7 +56,7 @@ async def _refuse_deleted_since(
         return
     now = "is being deleted" if admitted.deleting else "has been deleted since"
     raise RefusedError(
-        RefusalCode.WRONG_STATE,
+        RefusalCode.BEING_DELETED if admitted.deleting else RefusalCode.DELETED_SINCE,
         f"Request {request_id} was answered before, with generation "
         f"{admitted.answered_generation}, and the workload {now}. To have it again, apply it "
         "under another --request-id.",

@@ -102,7 +102,7 @@ async def follow(
         except TimeoutError:
             stopping = [await _why_not_gone(durable, one) for one in all_of]
             sentence = late(all_of, last, within_seconds, next(filter(None, stopping), ""))
-            raise RefusedError(RefusalCode.WRONG_STATE, sentence) from None
+            raise RefusedError(RefusalCode.TIMED_OUT, sentence) from None
         finally:
             for task in tasks:
                 task.cancel()

@@ -103,23 +103,23 @@ def _refuse(
     if kept:
         there = ", ".join(str(one.assignment.attempt) for one in kept[-10:])
         sentence = f"Of slot {slot} of {tenant}/{workload} the attempts with logs here: {there}."
-        raise RefusedError(RefusalCode.WRONG_STATE, sentence)
+        raise RefusedError(RefusalCode.UNKNOWN_ATTEMPT, sentence)
     bound = with_authority(state_dir, lambda databases: _bound(databases, *of))
     if bound is None:
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
+            RefusalCode.NOT_BOUND,
             f"Slot {slot} of {tenant}/{workload} is bound nowhere now, and no node of this "
             f"machine kept logs of it; see durable explain {tenant}/{workload}.",
         )
     one, node = bound
     if node.labels.get(DRIVER) != PROCESS:
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
+            RefusalCode.SIMULATED_NODE,
             f"{one.node} is simulated: it runs nothing, and so slot {slot} wrote nothing. "
             "Host a node with durable agent --node to run commands.",
         )
     raise RefusedError(
-        RefusalCode.WRONG_STATE,
+        RefusalCode.LOGS_ELSEWHERE,
         f"{one.node} keeps its logs elsewhere, not below {place}: ask on that machine, "
         "with the --state-dir of its agent."[:500],
     )

@@ -48,7 +48,11 @@ def send(
         list[int] | None, typer.Option(min=0, max=99_999, help="Evict only this; repeatable.")
     ] = None,
     request_id: Annotated[
-        str | None, typer.Option("--request-id", help="Sent again under this id, it counts once.")
+        str | None,
+        typer.Option(
+            "--request-id",
+            help="Sent again under this id, the same message counts once; another one counts too.",
+        ),
     ] = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
@@ -95,7 +99,7 @@ async def _targets(durable: Durable, target: str, slots: list[int] | None) -> di
     found = await read_workload(durable.databases, tenant, workload)
     if found is None or found.deleted or not found.share:
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
+            RefusalCode.NO_PLACEMENTS,
             f"{tenant}/{workload} has no placements now; see `durable get placements`.",
         )
     known = sorted(slot for share in found.share.values() for slot in share)
@@ -103,7 +107,7 @@ async def _targets(durable: Durable, target: str, slots: list[int] | None) -> di
     if unknown:
         has = f"slots {known[0]} to {known[-1]}" if len(known) > 1 else f"slot {known[0]} alone"
         raise RefusedError(
-            RefusalCode.WRONG_STATE, f"{tenant}/{workload} has no slot {unknown[0]}; it has {has}."
+            RefusalCode.UNKNOWN_SLOT, f"{tenant}/{workload} has no slot {unknown[0]}; it has {has}."
         )
     return {
         placement_id(tenant, workload, found.generation, RegionId(region)): [

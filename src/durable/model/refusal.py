@@ -9,12 +9,17 @@ from durable.model.value import Value
 
 
 class RefusalCode(StrEnum):
-    """Why the authority said no."""
+    """Why something was refused; docs/errors.md has those that commands end with."""
 
     INVALID = "invalid"
     UNKNOWN_REGION = "unknown_region"
     UNKNOWN_NODE = "unknown_node"
     UNKNOWN_TENANT = "unknown_tenant"
+    UNKNOWN_WORKLOAD = "unknown_workload"
+    UNKNOWN_PLACEMENT = "unknown_placement"
+    UNKNOWN_GENERATION = "unknown_generation"
+    UNKNOWN_SLOT = "unknown_slot"
+    UNKNOWN_ATTEMPT = "unknown_attempt"
     UNKNOWN_TOKEN = "unknown_token"  # noqa: S105
     UNKNOWN_POLICY = "unknown_policy"
     UNKNOWN_BUDGET = "unknown_budget"
@@ -41,6 +46,15 @@ class RefusalCode(StrEnum):
     LEASE_EXPIRED = "lease_expired"
     LEASE_STANDS = "lease_stands"
     WRONG_STATE = "wrong_state"
+    NOT_APPLIED = "not_applied"
+    BEING_DELETED = "being_deleted"
+    DELETED_SINCE = "deleted_since"
+    JOB_NOT_SCALED = "job_not_scaled"
+    NO_PLACEMENTS = "no_placements"
+    TIMED_OUT = "timed_out"
+    NOT_BOUND = "not_bound"
+    SIMULATED_NODE = "simulated_node"
+    LOGS_ELSEWHERE = "logs_elsewhere"
     STOP_REQUESTED = "stop_requested"
     STILL_RUNNING = "still_running"
     FENCED_AGENT = "fenced_agent"

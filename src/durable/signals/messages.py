@@ -1,6 +1,7 @@
 """The messages that people and controllers send to workflows; each is one frozen value.
 
-People's messages say who asks and why. `request_id` makes a message that was sent twice count once.
+People's messages say who asks and why. `request_id` makes a message that was sent twice count once;
+each kind is counted for itself, so that a hold and its resume may share one.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,10 @@
-"""How a step that could not be taken arrives in a workflow, whatever it went through on its way."""
+"""How a step that could not be taken arrives in a workflow, and how a message is refused there."""
 
+from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError
+
+with workflow.unsafe.imports_passed_through():
+    from durable.model.refusal import RefusalCode
 
 # A local activity that gave up arrives as its own error, any other as an ActivityError around it.
 STEP_FAILURES = (ActivityError, ApplicationError, TimeoutError)
@@ -16,3 +20,8 @@ def said_by(error: FailureError) -> str:
     cause = cause_of(error)
     words = cause.message if isinstance(cause, FailureError) else str(cause)
     return words or "no answer"
+
+
+def refusal(code: RefusalCode, sentence: str) -> ApplicationError:
+    """A no to whoever sent a message: its code goes along for programs."""
+    return ApplicationError(sentence[:500], code.value)

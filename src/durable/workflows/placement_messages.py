@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from durable.model.refusal import RefusalCode
     from durable.signals import messages, sentences
     from durable.signals.messages import Message
     from durable.signals.status import PlacementStatus
+    from durable.workflows.failures import refusal
     from durable.workflows.inbox import Inbox, described
     from durable.workflows.placement_state import PlacementState
 
@@ -62,7 +63,8 @@ class PlacementMessages:
         unknown = sorted(set(message.slots) - set(slots))
         if unknown:
             has = ", ".join(map(str, sorted(slots))) or "none"
-            raise ApplicationError(f"There is no slot {unknown[0]} here; slots: {has}"[:500])
+            said = f"There is no slot {unknown[0]} here; slots: {has}"
+            raise refusal(RefusalCode.UNKNOWN_SLOT, said)
 
     @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:

@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.activities.workload import REFUSED, WorkloadActivities
     from durable.model.ids import RegionId
+    from durable.model.refusal import RefusalCode
     from durable.model.workload import WorkloadKind, WorkloadManifest
     from durable.signals import messages, sentences
     from durable.signals.messages import Apply, Delete, Ended, Message, Resize, Scale, ShareReport
@@ -35,7 +36,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.status import WorkloadStatus
     from durable.workflows import timeouts
     from durable.workflows.details import workload_details
-    from durable.workflows.failures import STEP_FAILURES, cause_of, said_by
+    from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, said_by
     from durable.workflows.inbox import Inbox, Letter, described
     from durable.workflows.stepping import audit_people, run_step
     from durable.workflows.workload_state import OpenPlacement, WorkloadStart, WorkloadState
@@ -113,9 +114,8 @@ class Workload:
     def _may_apply(self, message: Apply) -> None:
         of = (message.manifest.tenant, message.manifest.name)
         if of != (self._tenant, self._workload):
-            raise ApplicationError(
-                f"The manifest is of {of[0]}/{of[1]}; this is {self._tenant}/{self._workload}."
-            )
+            said = f"The manifest is of {of[0]}/{of[1]}; this is {self._tenant}/{self._workload}."
+            raise refusal(RefusalCode.INVALID, said)
         self._refuse_while_deleting()
 
     @workflow.update(name="scale", description=described(Scale, sentences.SCALE))
@@ -126,11 +126,13 @@ class Workload:
     def _may_scale(self, message: Scale) -> None:
         self._refuse_while_deleting()
         if self._state.spec is None:
-            raise ApplicationError("Nothing was applied yet; apply a manifest first.")
+            said = "Nothing was applied yet; apply a manifest first."
+            raise refusal(RefusalCode.NOT_APPLIED, said)
         if self._state.spec.kind is WorkloadKind.JOB:
-            raise ApplicationError(
+            raise refusal(
+                RefusalCode.JOB_NOT_SCALED,
                 "A job is one piece of work and is not scaled; apply it with another number of "
-                "replicas to run it anew."
+                "replicas to run it anew.",
             )
 
     @workflow.update(name="delete", description=described(Delete, sentences.DELETE))
@@ -140,9 +142,10 @@ class Workload:
 
     def _refuse_while_deleting(self) -> None:
         if self._state.deleting is not None or self._state.done:
-            raise ApplicationError(
+            raise refusal(
+                RefusalCode.BEING_DELETED,
                 f"{self._tenant}/{self._workload} is ending ({self._state.deleting or 'done'}); "
-                "wait until it has ended, then apply it again."
+                "wait until it has ended, then apply it again.",
             )
 
     def _manifest(self) -> WorkloadManifest:

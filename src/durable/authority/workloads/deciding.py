@@ -80,7 +80,7 @@ class Turns:
         before = self.standing.get(ask.key)
         if before is not None and before.deleting:
             raise RefusedError(
-                RefusalCode.WRONG_STATE,
+                RefusalCode.BEING_DELETED,
                 f"Workload {before.tenant}/{before.workload} is being deleted; "
                 "wait until it is gone, then apply it again.",
             )

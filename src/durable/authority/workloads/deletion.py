@@ -132,7 +132,7 @@ async def _locked(connection: AsyncConnection, tenant: TenantId, workload: Workl
     row = await lock_workload(connection, tenant, workload)
     if row is None:
         raise RefusedError(
-            RefusalCode.WRONG_STATE,
+            RefusalCode.UNKNOWN_WORKLOAD,
             f"There is no workload {tenant}/{workload}; see `durable get workloads`.",
         )
     return row
