@@ -89,6 +89,8 @@ def condition_of(
     given_up = min(without, len(ends) - completed)
     told = {"waiting": waiting, "completed": completed, "given up": given_up}
     parts += [f"{count} {what}" for what, count in told.items() if count > 0]
+    if not parts and not slots:
+        return "nothing is left"
     return f"{', '.join(parts) or 'nothing placed'} of {len(slots)}"
 
 

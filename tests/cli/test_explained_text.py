@@ -126,11 +126,14 @@ def test_slots_in_a_row_are_told_by_the_first_and_the_last(numbers: list[int], w
 def test_slots_in_the_same_state_are_told_in_one_sentence() -> None:
     late = NOON + timedelta(seconds=5)
     others = serving(3, state=BindingState.UNKNOWN, owner=Owner.AGENT, evidence="silent")
-    assert bindings_in_words([serving(0), serving(1), serving(2, since=late), others]) == [
+    gone = serving(4, state=BindingState.FAILED, owner=Owner.SCHEDULER, evidence="exit code 1")
+    assert bindings_in_words([serving(0), serving(1), serving(2, since=late), others, gone]) == [
         "Slots 0 to 2 are serving since 2026-05-01 12:00:00Z, the last since 2026-05-01 12:00:05Z: "
         "probe; next: nobody: it is where it shall be",
         "  0 on n0, 1 on n1, 2 on n2",
         "Slot 3 is unknown on n3 since 2026-05-01 12:00:00Z: silent; next: the node's agent",
+        "Slot 4 has failed on n4 since 2026-05-01 12:00:00Z: exit code 1; next: the regional "
+        "worker's next decision",
     ]
 
 

@@ -117,6 +117,10 @@ async def test_an_explanation_of_a_deleted_job_says_that_it_was_deleted(plane: P
 
     told = await ended(plane)
     assert (told.end, told.end_sentence) == ("deleted", None)
+    assert {region.region: region.condition for region in told.regions} == {
+        EAST: "2 completed of 2",
+        WEST: "nothing is left",
+    }
     ends = {one.end: one.evidence for region in told.regions for one in region.ends}
     assert ends == {End.COMPLETED: "simulated: exit code 0", End.STOPPED: "test: INC-7"}
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 from durable.cli.words import counted
 from durable.explained_end import End, EndAccount
 from durable.explained_values import SlotAccount
+from durable.model.states import BindingState
 
 PLACES_SHOWN = 50
 SENTENCES_SHOWN = 50
@@ -28,7 +29,7 @@ def bindings_in_words(bindings: Sequence[SlotAccount]) -> list[str]:
         first, is_one = some[0], len(some) == 1
         on = f" on {first.node}" if is_one else ""
         lines.append(
-            f"{numbered('Slot', [one.slot for one in some])} {'is' if is_one else 'are'} "
+            f"{numbered('Slot', [one.slot for one in some])} {_verb(first.state, is_one)} "
             f"{first.state}{on} {_when('since', [one.since for one in some])}: "
             f"{first.evidence if is_one else _gist(first.evidence)}; next: {first.owner}"
         )
@@ -89,6 +90,12 @@ def together(keyed: Iterable[tuple[T, Hashable]]) -> list[list[T]]:
 
 def moment(at: datetime | None) -> str:
     return "none" if at is None else f"{at:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _verb(state: BindingState, is_one: bool) -> str:
+    if state in (BindingState.FAILED, BindingState.STOPPED):
+        return "has" if is_one else "have"
+    return "is" if is_one else "are"
 
 
 def _when(at: str, moments: Sequence[datetime]) -> str:
