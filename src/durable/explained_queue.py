@@ -10,7 +10,7 @@ from durable.authority.requests import read_queue
 from durable.authority.shares import SlotStatus
 from durable.explained_attempt import AttemptAccount
 from durable.explained_end import End, EndAccount
-from durable.model.pending import PendingCode
+from durable.model.pending import Pending, PendingCode
 from durable.model.records import Decision
 from durable.model.request import RequestRow
 from durable.model.states import RequestState
@@ -35,7 +35,8 @@ class QueueAccount(Value):
 
     @property
     def is_held(self) -> bool:
-        return (self.pending_reason or "").endswith(f"({PendingCode.HELD})")
+        wait = Pending.said(self.pending_reason or "")
+        return wait is not None and wait.code is PendingCode.HELD
 
 
 async def explain_queue(

@@ -19,6 +19,7 @@ from durable.authority.errors import AuthorityError
 from durable.authority.global_side import GlobalSide
 from durable.authority.regional import Regional
 from durable.authority.regions import list_regions
+from durable.duties.quota import QuotaController
 from durable.duties.statistics import StatisticsKeeper
 from durable.duties.status import StatusController
 from durable.duties.wakeups import WakeupController
@@ -77,7 +78,10 @@ async def global_worker(client: Client, databases: Databases) -> AsyncGenerator[
     """Serves workloads for as long as the context lasts; leaving it drains."""
     async with GlobalSide(databases) as side:
         activities = WorkloadActivities(side, client)
-        async with _worker(client, GLOBAL_QUEUE, [Workload], activities.all):
+        async with (
+            _worker(client, GLOBAL_QUEUE, [Workload], activities.all),
+            _running([_kept_up(QuotaController(databases).run)]),
+        ):
             log.info("serving workloads")
             yield
 

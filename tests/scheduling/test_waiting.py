@@ -23,7 +23,8 @@ def test_a_grant_lets_as_many_slots_through_as_it_covers() -> None:
     assert proposal.pending.code is PendingCode.GRANT
     assert said(proposal) == (
         "Tenant risk has 2 cpu, 9Gi of its grant left in us-east, which is enough for 2 of 4 slots "
-        "of 1 cpu, 1Gi; wait until it uses less, or ask for a larger grant."
+        "of 1 cpu, 1Gi; what it does not use elsewhere is brought by itself, else let it use less "
+        "or raise its quota."
     )
     assert proposal.evidence.grant_before == used(cpu=2, memory=9)
     assert proposal.evidence.grant_after == used(cpu=0, memory=7)

@@ -147,3 +147,21 @@ async def test_what_waits_again_after_it_served_is_not_overdue_at_once(plane: Pl
 
     await until(waits, "some of it waits")
     assert (await plane.placement()).placed_by > first
+
+
+async def test_grant_that_lies_in_another_region_comes_where_it_is_waited_for(
+    plane: Plane,
+) -> None:
+    fleet = small_fleet("east", "west").model_dump(mode="json")
+    (tenant,) = fleet["tenants"]
+    tenant["hard"] = {"cpu": 5, "memory": "5Gi"}
+    tenant["grants"] = {"east": {"cpu": 4, "memory": "4Gi"}, "west": {"cpu": 1, "memory": "1Gi"}}
+    await plane.load(Fleet.model_validate(fleet))
+    await (await plane.host(EAST, WEST)).work(EAST, WEST)
+
+    resources = {"cpu": 1, "memory": "1Gi"}
+    await plane.durable.apply(manifest(replicas=3, resources=resources, weights={"east": 0}))
+    assert (await plane.durable.wait("risk", "api")).serving == 3
+
+    assert len(await plane.bindings(WEST)) == 3
+    await plane.no_promise_is_broken()

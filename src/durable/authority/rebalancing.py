@@ -1,6 +1,9 @@
-"""What the quota controller does with transfers: top up, reclaim, and finish what was begun."""
+"""What the quota controller does with transfers: top up, reclaim, and finish what was begun.
 
-from collections.abc import Sequence
+Who needs a top up is read off the region's queue: the slots that wait for nothing but grant.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -9,8 +12,10 @@ from durable.authority.connection import Databases, transact
 from durable.authority.grants import GrantTransfer, is_taken, transfer_grant, unused_grant
 from durable.authority.quota import amounts_of, read_quota
 from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.pending import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
+from durable.model.workload import WorkloadSpec
 
 MAX_RESUMED = 1_000
 
@@ -18,6 +23,35 @@ _OPEN = text("""
     SELECT * FROM global.grant_transfers WHERE tenant = :tenant AND state <> 'settled'
      ORDER BY state = 'requested', requested_at LIMIT :most
 """)
+
+
+MOST_WAITING = 1_000
+
+_WAITING = text("""
+    SELECT tenant, waiting, spec FROM regional.requests
+     WHERE region = :region AND state IN ('pending', 'timed_out') AND pending_reason LIKE :reason
+     ORDER BY priority DESC, enqueued_at LIMIT :most
+""")
+
+
+async def read_needs(databases: Databases, region: RegionId) -> Mapping[TenantId, Resources]:
+    """How much more grant each tenant's waiting slots need here, beside what it has unused."""
+    of = {"region": region, "reason": f"% ({PendingCode.GRANT})", "most": MOST_WAITING}
+
+    async def work(connection: AsyncConnection) -> dict[TenantId, Resources]:
+        waiting: dict[TenantId, Resources] = {}
+        for row in await connection.execute(_WAITING, of):
+            wanted = WorkloadSpec.model_validate(row.spec).resources * row.waiting
+            waiting[row.tenant] = waiting.get(row.tenant, ZERO) + wanted
+        return waiting
+
+    engine = databases.at_region(region, "durable_reader")
+    waiting = await transact(engine, work, doing=f"read who waits for grant in {region}")
+    needs = {
+        tenant: above(wanted, await unused_grant(databases, tenant, region))
+        for tenant, wanted in waiting.items()
+    }
+    return {tenant: need for tenant, need in needs.items() if not need.is_zero}
 
 
 async def resume_transfers(databases: Databases, tenant: TenantId) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from durable.client import Until
-from durable.model.pending import NEEDS_A_CHANGE, PendingCode
+from durable.model.pending import Pending, PendingCode
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
 
@@ -69,14 +69,15 @@ def _stuck_by(followed: Followed, status: WorkloadStatus | None) -> str | None:
     """The first reason that waiting does not end; nothing of that kind keeps a deletion."""
     if status is None or followed.until == "deleted":
         return None
-    ends = tuple(f"({code})" for code in NEEDS_A_CHANGE)
-    return next((reason for reason in status.waits_for if reason.endswith(ends)), None)
+    waits = ((reason, Pending.said(reason)) for reason in status.waits_for)
+    return next((said for said, wait in waits if wait and not wait.waiting_helps), None)
 
 
 def _next(followed: Followed, stuck_by: str | None) -> str:
     if stuck_by is None:
         return "It goes on by itself"
-    if stuck_by.endswith(f"({PendingCode.HELD})"):
+    wait = Pending.said(stuck_by)
+    if wait is not None and wait.code is PendingCode.HELD:
         return (
             "It goes on when somebody resumes it with durable send "
             f"{followed} resume --reason REASON"

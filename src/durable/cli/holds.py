@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from durable.model.pending import PendingCode
+from durable.model.pending import Pending, PendingCode
 from durable.settings import Settings
 from durable.stack_record import StackError
 
 AT_ONCE = 16
 ONE_ANSWER = timedelta(seconds=2)
 ALL_ANSWERS_SECONDS = 6.0
-_BEFORE, _AFTER = "Held by ", f" ({PendingCode.HELD})"
+_BEFORE = "Held by "
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,9 @@ class Hold:
 
 def hold_in(pending_reason: str | None) -> str | None:
     """Who holds a placement, as far as the reason of a wait tells it."""
-    reason = pending_reason or ""
-    if not reason.endswith(_AFTER):
-        return None
-    return reason.removesuffix(_AFTER).removeprefix(_BEFORE)
+    wait = Pending.said(pending_reason or "")
+    held = wait is not None and wait.code is PendingCode.HELD
+    return wait.sentence.removeprefix(_BEFORE) if wait is not None and held else None
 
 
 async def read_holds(settings: Settings, reasons: Mapping[str, str | None]) -> dict[str, Hold]:

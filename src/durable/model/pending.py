@@ -1,7 +1,7 @@
 """Why something waits: what time can mend, told apart from what somebody has to change."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
@@ -29,6 +29,9 @@ class PendingCode(StrEnum):
     GIVEN_UP = "given_up"
 
 
+_CODES = frozenset(PendingCode)
+LONGEST = 500
+
 # Somebody has to change the workload, the fleet or the quota, or resume; waiting never helps.
 NEEDS_A_CHANGE = frozenset(
     {
@@ -47,7 +50,7 @@ class Pending(Value):
     """One wait: its reason for programs, and a sentence that says what would end it."""
 
     code: PendingCode
-    sentence: Annotated[str, Field(min_length=1, max_length=500)]
+    sentence: Annotated[str, Field(min_length=1, max_length=LONGEST)]
 
     @property
     def waiting_helps(self) -> bool:
@@ -55,3 +58,11 @@ class Pending(Value):
 
     def __str__(self) -> str:
         return f"{self.sentence} ({self.code})"
+
+    @classmethod
+    def said(cls, words: str) -> Self | None:
+        """The wait of which these words tell, if they are one's own; the other way of `str`."""
+        sentence, _, code = words.removesuffix(")").rpartition(" (")
+        if not words.endswith(")") or code not in _CODES or not sentence:
+            return None
+        return cls(code=PendingCode(code), sentence=sentence[:LONGEST])

@@ -33,7 +33,8 @@ def grant_gate(question: Question) -> Limit:
     left = minus(*found)
     return _limit(question, left, PendingCode.GRANT, (
         f"Tenant {wish.tenant} has {shown(left)} of its grant left in {region}",
-        "wait until it uses less, or ask for a larger grant",
+        "what it does not use elsewhere is brought by itself, else let it use less or raise its "
+        "quota",
     ))  # fmt: skip
 
 
