@@ -166,14 +166,17 @@ def test_a_sentence_of_an_earlier_attempt_is_referred_to() -> None:
     lines = told([attempt(1), attempt(2, feasible=1), attempt(3)])
     assert str(lines).count("No node has room") == 1
     assert lines.count("Left waiting 2: as in attempt 1") == 2
+    assert not [line for line in lines if line.startswith("Candidate")], "there are none"
 
 
 def test_candidates_with_the_same_scores_and_slots_refused_alike_are_told_together() -> None:
     liked = [Candidate(node=NodeId(f"n{n}"), total=1.5, scores={"cost": 1.5}) for n in (1, 2)]
     better = Candidate(node=NodeId("n3"), total=2.0, scores={"cost": 2.0})
     steps = (refused(0), refused(1), refused(4, "gone (gone)"))
-    lines = told([attempt(1, candidates=(better, *liked), steps=steps)])
+    same = {"candidates": (better, *liked)}
+    lines = told([attempt(1, **same, steps=steps), attempt(2, **same, feasible=1)])
     assert "Candidate n3: 2 (cost 2)" in lines
     assert "Candidates n1, n2: 1.5 (cost 1.5)" in lines
+    assert lines.count("Candidates: as in attempt 1") == 1
     assert "Bind of slots 0 and 1: refused, too late (late)" in lines
     assert "Bind of slot 4: refused, gone (gone)" in lines

@@ -28,9 +28,7 @@ class Attempts:
         left = str(attempt.pending) if attempt.pending is not None and attempt.unplaced else ""
         if attempt.rejections and attempt.filtered not in left:
             lines.append(f"Refused: {self._once(attempt.filtered, attempt)}")
-        lines += [
-            f"{heading}: {self._once(scores, attempt)}" for heading, scores in _liked(attempt)
-        ]
+        lines += self._liked(attempt)
         if attempt.placed:
             shown = [f"{one.slot} on {one.node}" for one in attempt.placed[:NODES_SHOWN]]
             more = len(attempt.placed) - NODES_SHOWN
@@ -38,6 +36,12 @@ class Attempts:
         if left:
             lines.append(f"Left waiting {len(attempt.unplaced)}: {self._once(left, attempt)}")
         return lines + _steps(attempt.steps)
+
+    def _liked(self, attempt: AttemptAccount) -> list[str]:
+        liked = _candidates(attempt)
+        all_of_them = "\n".join(liked)
+        is_new = not liked or self._once(all_of_them, attempt) == all_of_them
+        return liked if is_new else [f"Candidates: {self._said[all_of_them]}"]
 
     def _once(self, sentence: str, attempt: AttemptAccount) -> str:
         here = f"as in attempt {attempt.attempt}"
@@ -72,13 +76,16 @@ def _known(some: Sequence[AttemptAccount]) -> list[str]:
     ]
 
 
-def _liked(attempt: AttemptAccount) -> Iterable[tuple[str, str]]:
-    """The candidates, those with the same scores together."""
+def _candidates(attempt: AttemptAccount) -> list[str]:
+    """A line for all that have the same scores."""
     keyed = [(one, (one.total, tuple(one.scores.items()))) for one in attempt.candidates]
+    lines: list[str] = []
     for some in together(keyed):
         scores = ", ".join(f"{name} {value:g}" for name, value in some[0].scores.items())
         nodes = ", ".join(str(one.node) for one in some)
-        yield f"Candidate{'' if len(some) == 1 else 's'} {nodes}", f"{some[0].total:g} ({scores})"
+        plural = "" if len(some) == 1 else "s"
+        lines.append(f"Candidate{plural} {nodes}: {some[0].total:g} ({scores})")
+    return lines
 
 
 def _steps(steps: Sequence[StepAccount]) -> list[str]:
