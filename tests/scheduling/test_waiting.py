@@ -1,12 +1,15 @@
 """What work waits for: one reason, a sentence with numbers, and whether waiting helps at all."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from durable.model.ids import NodeId
 from durable.model.pending import PendingCode
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.waiting import told
+from durable.scheduling.wish import Crash
 from tests.scheduling.world import Region, node, places, region, said, taint, used, wish
 
 
@@ -136,3 +139,17 @@ def test_a_sentence_stays_short_whatever_the_names() -> None:
     proposal = region(*nodes).decide(wish(9, all_or_nothing=True))
     assert len(said(proposal)) <= 500
     assert "for other reasons" in said(proposal)
+
+
+def test_a_slot_that_crashed_everywhere_is_told_until_when_each_node_is_avoided() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    crashes = tuple(
+        Crash(slot=0, node=NodeId(name), until=noon + timedelta(seconds=seconds))
+        for name, seconds in (("n1", 5), ("n2", 7))
+    )
+    asked = wish().model_copy(update={"crashes": crashes})
+    assert said(region(node("n1"), node("n2")).decide(asked)) == (
+        "No node for 1 of 1 slots of risk/api; 2 of 2 nodes: 1 it crashed there, avoided until "
+        "12:00:05Z, 1 it crashed there, avoided until 12:00:07Z; wait until it may go back there, "
+        "or add nodes."
+    )

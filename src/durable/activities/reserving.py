@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from durable.activities.asked import of_claim, of_slot
+from durable.activities.avoiding import avoided_until, retry_after_seconds
 from durable.activities.steps import Claim, Reserved, ReserveStep
 from durable.authority.regional import Regional
 from durable.authority.standing import read_standing
@@ -11,7 +12,6 @@ from durable.failpoints import Failpoint, reach
 from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
 from durable.model.pending import Pending, PendingCode
-from durable.model.policy import Policy
 from durable.model.records import Decision
 from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.decide import decide
@@ -70,7 +70,9 @@ class Reserving:
             claims=tuple(so_far.claims),
             next_attempt=so_far.attempt,
             pending=(so_far.pending or _NEXT_TURN) if so_far.waiting else None,
-            retry_after_seconds=_backoff(policy, step.tries),
+            retry_after_seconds=retry_after_seconds(
+                policy, step.tries, step.crashes, so_far.waiting, cache.snapshot().now
+            ),
             taken=tuple(sorted(so_far.taken)),
             replayed=so_far.replayed,
         )
@@ -142,9 +144,9 @@ class Reserving:
             spec=step.spec,
             standing=tuple(standing),
             crashes=tuple(
-                Crash(slot=one.slot, node=one.node)
+                Crash(slot=one.slot, node=one.node, until=until)
                 for one in step.crashes
-                if snapshot.now - one.at.timestamp() < policy.crash_pair_seconds
+                if (until := avoided_until(one, policy)).timestamp() > snapshot.now
             ),
         )
         proposal = decide(snapshot, wish, policy, revision)
@@ -207,7 +209,3 @@ class Reserving:
 def _waits_for(refusal: Refusal) -> Pending:
     code = _WAITS.get(refusal.code, PendingCode.CONFLICTS)
     return Pending(code=code, sentence=refusal.sentence)
-
-
-def _backoff(policy: Policy, tries: int) -> float:
-    return min(policy.retry_longest_seconds, policy.retry_first_seconds * 2.0 ** min(tries, 20))

@@ -1,6 +1,7 @@
 """One decision's working state: what is asked, and what the slots placed so far have changed."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +38,13 @@ class Question:
         self.emptiest_node = 0
         self._emptiest_left = 0
         self._eligible = its.live
-        self._crashed_on: dict[int, set[int]] = {}
+        # By slot, and then by row: until when, as far as that is known. The last crash counts.
+        self._crashed_on: dict[int, dict[int, datetime | None]] = {}
         for crash in wish.crashes:
             row = snapshot.row(crash.node)
             if row is not None:
-                self._crashed_on.setdefault(crash.slot, set()).add(row)
+                self._crashed_on.setdefault(crash.slot, {})[row] = crash.until
+        self._asked_of: tuple[int, ...] = ()
         self.barred: Mask | None = None
         self.bar(wish.slots)
 
@@ -59,11 +62,17 @@ class Question:
 
     def crashed_on(self, slot: int) -> set[int]:
         """The rows to which a slot does not go back yet."""
-        return self._crashed_on.get(slot, set())
+        return set(self._crashed_on.get(slot, ()))
+
+    def barred_until(self, row: int) -> datetime | None:
+        """When the first of the slots in question may go back to a barred row, if it is known."""
+        ends = [self._crashed_on[slot][row] for slot in self._asked_of]
+        return min((end for end in ends if end is not None), default=None)
 
     def bar(self, slots: Iterable[int]) -> None:
         """From now on the question is of these slots: bars where every one of them has crashed."""
-        rows = set[int].intersection(*(self.crashed_on(slot) for slot in slots))
+        self._asked_of = tuple(slots)
+        rows = set[int].intersection(*map(self.crashed_on, self._asked_of))
         self.barred = None
         if rows:
             self.barred = np.zeros(len(self.columns), dtype=np.bool_)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName, ZoneId
 from durable.model.intents import Draw
@@ -22,6 +22,8 @@ class Crash(Value):
 
     slot: Slot
     node: NodeId
+    # When it may go back; decisions of before this was kept do not say.
+    until: AwareDatetime | None = None
 
 
 class Wish(Value):

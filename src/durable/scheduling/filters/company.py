@@ -4,7 +4,7 @@ from collections import Counter
 
 from durable.model.pending import PendingCode
 from durable.scheduling.columns import Mask
-from durable.scheduling.filters.filter import Filter, by_number, says
+from durable.scheduling.filters.filter import Filter, by_number
 from durable.scheduling.question import Question, Some
 from durable.scheduling.rows import Rows
 
@@ -21,6 +21,14 @@ def _enough_words(question: Question, rows: Rows) -> Counter[str]:
 
 def _crashed_there(question: Question, rows: Some) -> Mask | None:
     return None if question.barred is None else question.barred[rows]
+
+
+def _crash_words(question: Question, rows: Rows) -> Counter[str]:
+    ends = map(question.barred_until, map(int, rows))
+    return Counter(
+        "it crashed there" if end is None else f"it crashed there, avoided until {end:%H:%M:%S}Z"
+        for end in ends
+    )
 
 
 def closed_zones(question: Question) -> Mask | None:
@@ -52,6 +60,6 @@ def _node_ahead_words(question: Question, rows: Rows) -> Counter[str]:
 
 
 MAX_PER_NODE = Filter("max_per_node", PendingCode.SPREAD, _holds_enough, _enough_words)
-CRASH_PAIR = Filter("crashed", PendingCode.CRASHED, _crashed_there, says("it crashed there"))
+CRASH_PAIR = Filter("crashed", PendingCode.CRASHED, _crashed_there, _crash_words)
 ZONE_SPREAD = Filter("zone_skew", PendingCode.SPREAD, _zone_ahead, _zone_ahead_words)
 NODE_SPREAD = Filter("node_skew", PendingCode.SPREAD, _node_ahead, _node_ahead_words)
