@@ -10,7 +10,7 @@ from temporalio import workflow
 
 from durable.activities.steps import (
     Claim,
-    Reserved,
+    Placed,
     Share,
     Standing,
     Started,
@@ -33,7 +33,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
 SPEC = WorkloadSpec.model_validate({"replicas": 1, "resources": {"cpu": 1}})
 CLAIM = Claim(slot=0, attempt=1, token=5, node=NodeId("n1"), expires_at=START + LEASE)
-FULL = Reserved(
+FULL = Placed(
     claims=(),
     next_attempt=2,
     pending=Pending(code=PendingCode.CAPACITY, sentence="There is no room."),
@@ -157,10 +157,10 @@ async def test_a_reservation_that_came_too_late_waits_for_room_without_looking_a
     answers = {
         "start": never_started(RefusalCode.LEASE_EXPIRED),
         "expire": Stepped(taken=(0,), version=3),
-        "reserve": FULL,
+        "place": FULL,
     }
     asked = await case.live(59, answers.get)
-    assert asked == {"start": 1, "expire": 1, "reserve": 1}
+    assert asked == {"start": 1, "expire": 1, "place": 1}
     assert case.slot.phase is Phase.WAITING
 
 
@@ -169,10 +169,10 @@ async def test_a_claim_that_is_gone_is_given_up_after_one_look(case: Case) -> No
         "start": never_started(RefusalCode.UNKNOWN_TOKEN),
         "release": no(RefusalCode.UNKNOWN_TOKEN),
         "survey": list[Standing](),
-        "reserve": FULL,
+        "place": FULL,
     }
     asked = await case.live(59, answers.get)
-    assert asked == {"start": 1, "release": 1, "survey": 1, "reserve": 1}
+    assert asked == {"start": 1, "release": 1, "survey": 1, "place": 1}
 
 
 async def test_what_leaves_for_good_is_not_placed_again_over_a_refusal(case: Case) -> None:

@@ -2,12 +2,20 @@
 
 import contextlib
 from collections import Counter
+from typing import Any
 
 import pytest
+from temporalio import activity
 from temporalio.service import RPCError
 
 from durable.activities import placement as steps
+from durable.activities.steps import Started, StartStep
+from durable.authority.errors import AuthorityUnreachableError
+from durable.model.ids import TenantId, WorkloadName
+from durable.signals.names import workload_id
 from tests.workflows.plane import Plane, manifest, until
+
+RISK, API = TenantId("risk"), WorkloadName("api")
 
 
 async def with_nodes_that_answer(plane: Plane) -> None:
@@ -21,10 +29,10 @@ async def serves(plane: Plane) -> bool:
     return False
 
 
-async def history_of(plane: Plane) -> Counter[str]:
-    """How often each signal, and each other kind of event, is in the placement's history."""
+async def history_of(plane: Plane, handle: Any = None) -> Counter[str]:
+    """How often each signal, and each other kind of event, is in the history; the placement's."""
     kinds: Counter[str] = Counter()
-    async for event in plane.handle().fetch_history_events():
+    async for event in (handle or plane.handle()).fetch_history_events():
         kind = event.WhichOneof("attributes").removesuffix("_event_attributes")
         if kind == "workflow_execution_signaled":
             kind = event.workflow_execution_signaled_event_attributes.signal_name
@@ -44,7 +52,27 @@ async def test_a_start_that_comes_up_at_once_is_one_task_and_no_message(
     happened = await history_of(plane)
     assert happened["workflow_task_completed"] == 1
     assert happened["seen"] == happened["resize"] == happened["timer_started"] == 0
-    assert happened["marker_recorded"] == 2, "reserve; bind and start"
+    assert happened["marker_recorded"] == 1, "reserved, bound and started in one step"
+    workload = plane.durable.client.get_workflow_handle(workload_id(RISK, API))
+    assert (await history_of(plane, workload))["marker_recorded"] == 1, "admitted and given out"
+    await plane.no_promise_is_broken()
+
+
+async def test_what_could_not_go_on_is_bound_and_started_by_a_step_of_its_own(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "SOON_SECONDS", 30.0)
+    await with_nodes_that_answer(plane)
+
+    @activity.defn(name="start")
+    async def fails(self: Any, step: StartStep) -> Started:
+        raise AuthorityUnreachableError("The region does not answer.")
+
+    # Only within the step that placed: the worker knows the one by itself already.
+    monkeypatch.setattr(steps.PlacementActivities, "start", fails)
+    await plane.durable.apply(manifest(replicas=3), request_id="one")
+    await until(lambda: serves(plane), "its placement knows that it serves")
+    assert (await history_of(plane))["marker_recorded"] == 2, "reserve; bind and start"
     await plane.no_promise_is_broken()
 
 

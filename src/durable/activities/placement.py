@@ -18,10 +18,10 @@ from durable.activities.reserving import Reserving
 from durable.activities.steps import (
     Claim,
     ClaimsStep,
+    Placed,
+    PlaceStep,
     Progress,
     Rejected,
-    Reserved,
-    ReserveStep,
     Share,
     Standing,
     Started,
@@ -29,6 +29,7 @@ from durable.activities.steps import (
     Stepped,
     StepRefusal,
 )
+from durable.authority.errors import AuthorityError
 from durable.authority.regional import Regional
 from durable.authority.requests import RequestRow
 from durable.authority.standing import read_standing
@@ -78,9 +79,29 @@ class PlacementActivities:
         reach(Failpoint.AFTER_ENQUEUE)
 
     @activity.defn
-    async def reserve(self, step: ReserveStep) -> Reserved:
-        """Decides on the cache and reserves; on refusals decides again, a few times."""
-        return await self._reserving.run(step)
+    async def place(self, step: PlaceStep) -> Placed:
+        """Decides on the cache and reserves; on refusals decides again, a few times.
+
+        Where all slots found their place they are bound and started as well, which spares the
+        server a step. Otherwise, and after an error, the placement goes on from what is reserved.
+        """
+        placed = await self._reserving.run(step)
+        if step.go_on is None or not placed.is_whole:
+            return placed
+        progress = step.go_on.progress.model_copy(update={"attempts": placed.next_attempt - 1})
+        start = StartStep(
+            share=step.share,
+            claims=placed.claims,
+            why="start the slot",
+            to_bind=tuple(claim.slot for claim in placed.claims),
+            progress=progress,
+            passing=step.go_on.passing,
+        )
+        try:
+            started = await self.start(start)
+        except (AuthorityError, ApplicationError):
+            return placed
+        return placed.model_copy(update={"started": started})
 
     @activity.defn
     async def start(self, step: StartStep) -> Started:
@@ -196,6 +217,6 @@ class PlacementActivities:
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
-            self.enqueue, self.reserve, self.start, self.evict, self.release,
+            self.enqueue, self.place, self.start, self.evict, self.release,
             self.expire, self.survey, self.audit,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from durable.activities.asked import of_claim, of_slot
 from durable.activities.avoiding import avoided_until, retry_after_seconds
-from durable.activities.steps import Claim, Reserved, ReserveStep
+from durable.activities.steps import Claim, Placed, PlaceStep
 from durable.authority.regional import Regional
 from durable.authority.standing import read_standing
 from durable.failpoints import Failpoint, reach
@@ -51,7 +51,7 @@ class Reserving:
     def __init__(self, regional: Regional) -> None:
         self._regional = regional
 
-    async def run(self, step: ReserveStep) -> Reserved:
+    async def run(self, step: PlaceStep) -> Placed:
         cache = self._regional.cache
         _, policy = cache.policy()
         so_far = _Outcome(step.slots, step.first_attempt)
@@ -66,7 +66,7 @@ class Reserving:
                 break  # nothing has changed since, and so would nothing in another decision
         if len(step.standing) + len(so_far.claims) < step.spec.gang_size:
             await self._let_go(step, so_far)
-        return Reserved(
+        return Placed(
             claims=tuple(so_far.claims),
             next_attempt=so_far.attempt,
             pending=(so_far.pending or _NEXT_TURN) if so_far.waiting else None,
@@ -77,7 +77,7 @@ class Reserving:
             replayed=so_far.replayed,
         )
 
-    async def _round(self, step: ReserveStep, so_far: _Outcome) -> bool:
+    async def _round(self, step: PlaceStep, so_far: _Outcome) -> bool:
         """One attempt: a decision for the slots that wait, and the authority's word on it.
 
         False for an attempt that was made before: what came of it is told again, but for claims
@@ -103,7 +103,7 @@ class Reserving:
         so_far.waiting = tuple(slot for slot in so_far.waiting if slot not in done)
         return is_new
 
-    async def _standing(self, step: ReserveStep) -> set[int]:
+    async def _standing(self, step: PlaceStep) -> set[int]:
         share = step.share
         found = await read_standing(
             self._regional.databases, share.region, share.tenant, share.workload, share.generation
@@ -126,7 +126,7 @@ class Reserving:
             so_far.taken.add(slot)
         so_far.pending = _waits_for(outcome.refusal)
 
-    async def _decide(self, step: ReserveStep, so_far: _Outcome) -> tuple[Decision, bool]:
+    async def _decide(self, step: PlaceStep, so_far: _Outcome) -> tuple[Decision, bool]:
         """The decision of this attempt, and whether it is the one made now."""
         cache = self._regional.cache
         revision, policy = cache.policy()
@@ -169,7 +169,7 @@ class Reserving:
         reach(Failpoint.AFTER_DECISION)
         return stored, stored == made
 
-    def _intent(self, step: ReserveStep, decision: Decision, slot: int, node: NodeId) -> Reserve:
+    def _intent(self, step: PlaceStep, decision: Decision, slot: int, node: NodeId) -> Reserve:
         lease_seconds = decision.evidence["lease_seconds"]
         assert isinstance(lease_seconds, int)
         return Reserve(
@@ -183,7 +183,7 @@ class Reserving:
             evidence=f"decision {decision.attempt} at version {decision.cache_version}",
         )
 
-    async def _let_go(self, step: ReserveStep, so_far: _Outcome) -> None:
+    async def _let_go(self, step: PlaceStep, so_far: _Outcome) -> None:
         """Too few for the gang: none of it is kept."""
         got = len(so_far.claims)
         await self._regional.commit(

@@ -79,7 +79,16 @@ class CrashOn(PlaceOn):
     at: AwareDatetime
 
 
-class ReserveStep(Value):
+class GoOn(Value):
+    """How to bind and start what was reserved in the same step, if all of it found a place."""
+
+    # The queue's row, as it is then; agents read there what to run.
+    progress: Progress
+    # Bindings in these states are still coming up.
+    passing: tuple[BindingState, ...]
+
+
+class PlaceStep(Value):
     share: Share
     spec: WorkloadSpec
     slots: tuple[Slot, ...]
@@ -88,9 +97,10 @@ class ReserveStep(Value):
     tries: Annotated[int, Field(ge=0)] = 0
     standing: tuple[PlaceOn, ...] = ()
     crashes: tuple[CrashOn, ...] = ()
+    go_on: GoOn | None = None
 
 
-class Reserved(Value):
+class Placed(Value):
     """What a decision came to: claims that are leased, and the one reason for the rest."""
 
     claims: tuple[Claim, ...]
@@ -101,6 +111,13 @@ class Reserved(Value):
     taken: tuple[Slot, ...] = ()
     # An attempt of an earlier run was met: what came of it is the authority's to tell.
     replayed: bool = False
+    # What came of going on, if the step went on.
+    started: "Started | None" = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every slot found its place now, and nothing is left to find out."""
+        return bool(self.claims) and self.pending is None and not (self.taken or self.replayed)
 
 
 class ClaimsStep(Value):
@@ -168,6 +185,23 @@ class Rejected(Value):
 # ── the workload's side ─────────────────────────────────────────────────────────────────────────
 
 
+class Divided(Value):
+    """What has to wait for an old claim to end, or why the slots could not be settled at all."""
+
+    waits: tuple[str, ...] = ()
+    unreachable: str | None = None
+    # Whose placement has come to its end, and is not started again.
+    ended: tuple[RegionId, ...] = ()
+
+
+class FirstDivision(Value):
+    """How to give a workload that is new to its regions in the step that admits it."""
+
+    revision: int
+    transfer: str
+    task_timeout: timedelta
+
+
 class AdmitStep(Value):
     """A manifest to take in, or the present one with another number of replicas."""
 
@@ -175,6 +209,7 @@ class AdmitStep(Value):
     request: str
     actor: ActorId
     replicas: int | None = None
+    first: FirstDivision | None = None
 
 
 class Admitted(Value):
@@ -189,6 +224,8 @@ class Admitted(Value):
     answered_generation: Generation
     deleting: bool = False
     deleted: bool = False
+    # What came of giving it to its regions, if the step went on to that.
+    divided: Divided | None = None
 
 
 class Opening(Value):
@@ -208,15 +245,6 @@ class DivideStep(Value):
     transfer: str
     openings: tuple[Opening, ...]
     task_timeout: timedelta
-
-
-class Divided(Value):
-    """What has to wait for an old claim to end, or why the slots could not be settled at all."""
-
-    waits: tuple[str, ...] = ()
-    unreachable: str | None = None
-    # Whose placement has come to its end, and is not started again.
-    ended: tuple[RegionId, ...] = ()
 
 
 class ReleasePlacement(Value):

@@ -18,6 +18,7 @@ from temporalio.exceptions import (
     ApplicationErrorCategory,
     WorkflowAlreadyStartedError,
 )
+from temporalio.service import RPCError
 
 from durable.activities.admission import Gate
 from durable.activities.rejected import audit_messages
@@ -28,6 +29,8 @@ from durable.activities.steps import (
     Divided,
     DivideStep,
     Finish,
+    FirstDivision,
+    Opening,
     Recalled,
     Rejected,
     ReleasePlacement,
@@ -81,7 +84,11 @@ class WorkloadActivities:
 
     @activity.defn
     async def admit(self, step: AdmitStep) -> Admitted:
-        """Checks a manifest against the fleet and writes it down, once per request id."""
+        """Checks a manifest against the fleet and writes it down, once per request id.
+
+        A workload that is new is given to its regions as well, which spares the server a step;
+        where that fails, its workflow does it.
+        """
         reach(Failpoint.BEFORE_ADMIT_WORKLOAD)
         try:
             answered = await self._admit(step)
@@ -89,7 +96,7 @@ class WorkloadActivities:
             raise refusal(error) from error
         reach(Failpoint.AFTER_ADMIT_WORKLOAD)
         answer, current = answered.answer, answered.current
-        return Admitted(
+        admitted = Admitted(
             generation=current.generation,
             spec=current.spec,
             share=current.share,
@@ -98,6 +105,13 @@ class WorkloadActivities:
             deleted=current.deleted,
             existed=answered.existed,
         )
+        if step.first is None or answered.existed:
+            return admitted
+        try:
+            divided = await self.divide(_first(step.manifest, admitted, step.first))
+        except (AuthorityError, RPCError):
+            return admitted
+        return admitted.model_copy(update={"divided": divided})
 
     @activity.defn
     async def recall(self, key: WorkloadKey) -> Recalled | None:
@@ -261,6 +275,30 @@ class WorkloadActivities:
             self.admit, self.recall, self.divide, self.release, self.request_delete,
             self.finish, self.audit_globally,
         )  # fmt: skip
+
+
+def _first(manifest: WorkloadManifest, admitted: Admitted, first: FirstDivision) -> DivideStep:
+    openings = [
+        Opening(
+            share=Share(
+                region=region,
+                tenant=manifest.tenant,
+                workload=manifest.name,
+                generation=admitted.generation,
+            ),
+            wanted=Resize(slots=slots, spec=admitted.spec, revision=first.revision),
+            is_first=True,
+        )
+        for region, slots in admitted.share.items()
+    ]
+    return DivideStep(
+        tenant=manifest.tenant,
+        workload=manifest.name,
+        share=admitted.share,
+        transfer=first.transfer,
+        openings=tuple(openings),
+        task_timeout=first.task_timeout,
+    )
 
 
 def _scaled(manifest: WorkloadManifest, replicas: int) -> WorkloadManifest:

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import ClaimsStep, ReserveStep, StartStep, Stepped
+    from durable.activities.steps import ClaimsStep, GoOn, PlaceStep, Started, StartStep, Stepped
     from durable.model.intents import ReleaseCause
     from durable.model.pending import Pending
     from durable.model.refusal import RefusalCode
@@ -199,7 +199,7 @@ class Placement(PlacementMessages):
         await self._take(PlacementActivities.expire, lapsed, "expire", self._freed)
 
     async def _place(self) -> None:
-        """Reserve, bind, start: each for the slots that have come so far."""
+        """Reserve, bind, start: in one step if it can be, else for slots that have come so far."""
         if self._state.held_by is not None or self._state.releasing is not None:
             return
         await self._reserve()
@@ -213,7 +213,9 @@ class Placement(PlacementMessages):
         due = [slot for slot in self._board.in_phase(Phase.WAITING) if _is_due(slot, now)]
         if not due or (state.next_retry_at is not None and now < state.next_retry_at):
             return
-        step = ReserveStep(
+        state.notice_wait(now)
+        whole = state.progress_when_placed(due, now)
+        step = PlaceStep(
             share=self._state.share,
             spec=state.spec_to_place,
             slots=tuple(slot.slot for slot in due),
@@ -221,20 +223,23 @@ class Placement(PlacementMessages):
             tries=state.tries,
             standing=self._board.standing(),
             crashes=tuple(crash for slot in due for crash in slot.crashed_on),
+            go_on=whole and GoOn(progress=whole, passing=_COMING_UP[state.spec.kind]),
         )
-        reserved = await self._step(PlacementActivities.reserve, step, _slots("reserve", due))
-        if reserved is _UNREACHABLE:
+        placed = await self._step(PlacementActivities.place, step, _slots("place", due))
+        if placed is _UNREACHABLE:
             return
         now = workflow.now()
-        state.next_attempt = reserved.next_attempt
-        state.look_again |= bool(reserved.taken) or reserved.replayed
-        for claim in reserved.claims:
+        state.next_attempt = placed.next_attempt
+        state.look_again |= bool(placed.taken) or placed.replayed
+        for claim in placed.claims:
             self._board.reserved(claim, now)
-        state.pending = reserved.pending
-        state.tries = 0 if reserved.pending is None else state.tries + 1
+        state.pending = placed.pending
+        state.tries = 0 if placed.pending is None else state.tries + 1
         state.next_retry_at = (
-            None if reserved.pending is None else now + _seconds(reserved.retry_after_seconds)
+            None if placed.pending is None else now + _seconds(placed.retry_after_seconds)
         )
+        if placed.started is not None:
+            self._take_up(placed.started)
 
     async def _start(self, reserved: Sequence[SlotState], bound: Sequence[SlotState]) -> None:
         """Binds what is reserved and starts it; often it serves before the answer comes."""
@@ -254,12 +259,18 @@ class Placement(PlacementMessages):
         answer = await self._step(PlacementActivities.start, step, _slots("start", slots))
         if answer is _UNREACHABLE:
             return
-        state.told = progress
-        for number in answer.bound:
-            self._board.bound(number, answer.version, workflow.now())
-        self._believe(answer, "start", self._started)
-        if answer.seen is not None:
-            state.look_again |= self._board.see(answer.seen, workflow.now(), state.spec)
+        self._take_up(answer)
+
+    def _take_up(self, started: Started) -> None:
+        """What was bound and started, and how far it came; its row in the queue was written."""
+        state, now = self._state, workflow.now()
+        state.notice_wait(now)
+        state.told = state.progress(now)
+        for number in started.bound:
+            self._board.bound(number, started.version, now)
+        self._believe(started, "start", self._started)
+        if started.seen is not None:
+            state.look_again |= self._board.see(started.seen, now, state.spec)
 
     def _started(self, number: int, version: int, now: datetime) -> None:
         self._board.started(number, version, now, self._state.spec)

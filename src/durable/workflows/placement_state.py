@@ -1,5 +1,6 @@
 """What a placement remembers, and what follows from it: its phase, its reason, its status."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.search_attributes import PROGRESSING
     from durable.signals.status import Owner, Phase, PlacementStatus
     from durable.workflows.inbox import MessageRecord
-    from durable.workflows.slots import OVER, Board, Leave
+    from durable.workflows.slots import OVER, Board, Leave, SlotState
 
 AWAY = PendingCode.AUTHORITY_UNREACHABLE
 
@@ -142,6 +143,13 @@ class PlacementState:
             next_retry_at=self._next_look if waiting else None,
             completed=len(self.board.in_phase(Phase.COMPLETED)),
         )
+
+    def progress_when_placed(self, due: Sequence[SlotState], now: datetime) -> Progress | None:
+        """The row once these slots have a place; none if others would still wait."""
+        if len(due) < len(self.board.in_phase(Phase.WAITING)):
+            return None
+        placed = {"waiting": 0, "state": RequestState.PLACED, "pending": None}
+        return self.progress(now).model_copy(update={**placed, "next_retry_at": None})
 
     def _request_state(self, waiting: int, now: datetime) -> RequestState:
         if self.is_over:

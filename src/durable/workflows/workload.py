@@ -18,8 +18,10 @@ with workflow.unsafe.imports_passed_through():
         AdmitStep,
         Admitted,
         DeleteStep,
+        Divided,
         DivideStep,
         Finish,
+        FirstDivision,
         Opening,
         Recalled,
         ReleasePlacement,
@@ -156,13 +158,15 @@ class Workload:
         # One at a time: the next one begins with what this one leaves.
         async with self._turn:
             scales = isinstance(asked, Scale)
+            is_first = self._state.generation == 0
+            revision = self._next_revision()
             step = AdmitStep(
                 manifest=self._manifest() if scales else asked.manifest,
                 request=asked.request_id,
                 actor=asked.actor,
                 replicas=asked.replicas if scales else None,
+                first=self._first_division(revision) if is_first else None,
             )
-            is_first = self._state.generation == 0
             try:
                 admitted = await self._final(
                     WorkloadActivities.admit, step, f"admit, asked by {asked.actor}"
@@ -174,7 +178,10 @@ class Workload:
                 raise
             if is_first and admitted.existed:
                 await self._recall()
-            if not (admitted.deleting or admitted.deleted):
+            if admitted.divided is not None:
+                self._want(admitted, revision)
+                self._take_division(admitted.divided, self._untold(), revision)
+            elif not (admitted.deleting or admitted.deleted):
                 self._want(admitted)
             return admitted
 
@@ -199,7 +206,7 @@ class Workload:
             self._hear(report)
         return recalled
 
-    def _want(self, admitted: Admitted) -> None:
+    def _want(self, admitted: Admitted, revision: int | None = None) -> None:
         state = self._state
         if (admitted.generation, admitted.spec, dict(admitted.share)) == (
             state.generation,
@@ -209,13 +216,26 @@ class Workload:
             return
         state.generation, state.spec = admitted.generation, admitted.spec
         state.share = dict(admitted.share)
-        self._revise()
+        self._revise(revision)
 
-    def _revise(self) -> None:
-        """Another share: numbered by the clock, so that a run that was begun anew goes on."""
-        now = int(workflow.now().timestamp() * 1000)
-        self._state.revision = max(self._state.revision + 1, now)
+    def _next_revision(self) -> int:
+        """Shares are numbered by the clock, so that a run that was begun anew goes on."""
+        return max(self._state.revision + 1, int(workflow.now().timestamp() * 1000))
+
+    def _revise(self, revision: int | None = None) -> None:
+        """Another share than the regions were told."""
+        self._state.revision = self._next_revision() if revision is None else revision
         self._due = True
+
+    def _first_division(self, revision: int) -> FirstDivision:
+        return FirstDivision(
+            revision=revision,
+            transfer=self._transfer(revision),
+            task_timeout=timeouts.WORKFLOW_TASK,
+        )
+
+    def _transfer(self, revision: int) -> str:
+        return f"{workflow.info().workflow_id}/r{revision}"
 
     async def _delete(self, message: Delete) -> None:
         async with self._turn:
@@ -324,7 +344,7 @@ class Workload:
             tenant=self._tenant,
             workload=self._workload,
             share=None if state.is_settled else state.share,
-            transfer=f"{workflow.info().workflow_id}/r{revision}",
+            transfer=self._transfer(revision),
             openings=tuple(
                 Opening(
                     share=self._share(state.generation, placement.region),
@@ -336,15 +356,26 @@ class Workload:
             task_timeout=timeouts.WORKFLOW_TASK,
         )
         divided = await self._try(WorkloadActivities.divide, step, "give regions their slots")
-        if divided is _UNREACHABLE:
-            return
-        for placement in untold:
+        if divided is not _UNREACHABLE:
+            self._take_division(divided, untold, revision, settled=step.share is not None)
+
+    def _take_division(
+        self,
+        divided: Divided,
+        told: Sequence[OpenPlacement],
+        revision: int,
+        *,
+        settled: bool = True,
+    ) -> None:
+        """Regions were told of this revision, which need not be the newest any more."""
+        state = self._state
+        for placement in told:
             placement.revision = revision
             if placement.region in divided.ended and placement.ended is None:
                 placement.ended = Ended(region=placement.region, generation=placement.generation)
         if divided.unreachable is not None:
             self._could_not("give regions their slots", divided.unreachable)
-        elif step.share is not None:
+        elif settled:
             state.waits = list(divided.waits[:20])
             state.tries = state.tries + 1 if divided.waits else 0
             state.settled_revision = revision
