@@ -82,7 +82,9 @@ def test_what_would_be_refused_is_refused_in_a_plan_as_well(
     path = write(service("huge", 1, cpu="64"))
     before = everything(at_plane)
     assert at_plane.run("plan", "-f", path, "--json") == 1
-    [planned] = json.loads(at_plane.stdout)["refusals"]
+    told = json.loads(at_plane.stdout)
+    [planned] = told["refusals"]
+    assert told["error"]["code"] == at_plane.refusal("apply", "-f", path)
     applied = at_plane.refused("apply", "-f", path)
     assert "shop/huge would be refused: " in planned
     assert "64 cpu" in planned

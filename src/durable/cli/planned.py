@@ -9,7 +9,7 @@ from durable.cli.options import AsJson, StateDir
 from durable.cli.output import error_object, print_json, progress, results
 from durable.cli.tables import print_table
 from durable.cli.workload_files import Files, load_workloads
-from durable.model.refusal import RefusedError
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.planning import Action, Plan, Planner, RegionPlan
 from durable.scheduling.proposal import Assignment
 
@@ -20,28 +20,29 @@ def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> No
     """Show what an apply would do now; each workload is planned on what those before it leave."""
     manifests = load_workloads(file)
 
-    async def work(databases: Databases) -> tuple[list[Plan], list[str]]:
+    async def work(databases: Databases) -> tuple[list[Plan], list[tuple[RefusalCode, str]]]:
         planner = Planner(databases)
         plans: list[Plan] = []
-        refusals: list[str] = []
+        refused: list[tuple[RefusalCode, str]] = []
         for manifest in manifests:
             try:
                 plans.append(await planner.plan(manifest))
             except RefusedError as error:
-                refusals.append(f"{manifest.tenant}/{manifest.name} would be refused: {error}")
-        return plans, refusals
+                said = f"{manifest.tenant}/{manifest.name} would be refused: {error}"
+                refused.append((error.refusal.code, said))
+        return plans, refused
 
-    plans, refusals = with_authority(state_dir, work)
+    plans, refused = with_authority(state_dir, work)
     if as_json:
         shown = [one.model_dump(mode="json") for one in plans]
-        first = refusals[0] if refusals else None
-        print_json({"plans": shown, "refusals": refusals, **error_object("refused", first)})
+        failure = error_object(*refused[0]) if refused else {}
+        print_json({"plans": shown, "refusals": [said for _, said in refused], **failure})
     else:
         for one in plans:
             print_plan(one)
-    for refusal in refusals:
-        progress.print(f"[bold red]Error:[/] {escape(refusal)}")
-    if refusals:
+    for _, said in refused:
+        progress.print(f"[bold red]Error:[/] {escape(said)}")
+    if refused:
         raise typer.Exit(1)
 
 
