@@ -185,6 +185,9 @@ async def main() -> None:
             empty = await empty_pairs(client)
             progress(f"{SINGLES} workloads of one replica")
             one_by_one = await singles(durable, url)
+            progress("until every workload knows it")
+            for at in range(SINGLES):
+                await durable.wait(f"tenant-{at % TENANTS}", f"single-{at}")
             after = await yardstick(client, 2)
             progress(f"{WORKLOADS} workloads of {REPLICAS} replicas")
             in_groups = await groups(durable, url)
