@@ -16,7 +16,6 @@ from temporalio.client import Client, WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
-from bench._yardstick import nothing
 from durable.sandbox import sandbox
 from durable.worker import TASKS_AT_ONCE, collect_rarely
 
@@ -37,34 +36,25 @@ class Opening:
 
 @workflow.defn
 class Outer:
-    """Stands for a workload: admit in the update, then open the placement, then stay."""
-
-    @workflow.init
-    def __init__(self, name: str) -> None:
-        self._admitted = False
+    """Stands for a workload: the update's one step opens the placement; then it stays."""
 
     @workflow.run
     async def run(self, name: str) -> None:
-        await workflow.wait_condition(lambda: self._admitted)
-        await workflow.execute_local_activity_method(
-            Opening.open_inner, name, start_to_close_timeout=STEP
-        )
         await workflow.wait_condition(lambda: False)
 
     @workflow.update
-    async def apply(self) -> int:
-        admitted = await workflow.execute_local_activity(nothing, start_to_close_timeout=STEP)
-        self._admitted = True
-        return admitted
+    async def apply(self, name: str) -> None:
+        await workflow.execute_local_activity_method(
+            Opening.open_inner, name, start_to_close_timeout=STEP
+        )
 
 
 @workflow.defn
 class Inner:
-    """Stands for a placement: reserve, then bind and start, then stay."""
+    """Stands for a placement: one step places it; then it stays."""
 
     @workflow.run
     async def run(self, name: str) -> None:
-        await workflow.execute_local_activity(nothing, start_to_close_timeout=STEP)
         await workflow.execute_local_activity(arrive, name, start_to_close_timeout=STEP)
         await workflow.wait_condition(lambda: False)
 
@@ -77,6 +67,7 @@ async def arrive(name: str) -> None:
 async def apply(client: Client, name: str) -> None:
     await client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
         Outer.apply,
+        name,
         start_workflow_operation=WithStartWorkflowOperation(
             Outer.run,
             name,
@@ -119,7 +110,7 @@ async def serve(address: str, namespace: str, queue: str) -> None:
         client,
         task_queue=queue,
         workflows=[Outer, Inner],
-        activities=[nothing, arrive, Opening(client).open_inner],
+        activities=[arrive, Opening(client).open_inner],
         workflow_runner=sandbox(),
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
         max_concurrent_workflow_tasks=TASKS_AT_ONCE,
