@@ -60,7 +60,7 @@ def demo(
         start_detached(place, lambda event: show_event(steps, event))
         kept = False
         try:
-            _show(fleets, manifests, place, as_json)
+            _show(fleets, manifests, place, keep, as_json)
             kept = keep
         finally:
             if kept:
@@ -71,7 +71,11 @@ def demo(
 
 
 def _show(
-    fleets: list[Fleet], manifests: list[WorkloadManifest], place: Path, as_json: bool
+    fleets: list[Fleet],
+    manifests: list[WorkloadManifest],
+    place: Path,
+    keep: bool,
+    as_json: bool,
 ) -> None:
     load_fleets(fleets, place)
     with_authority(place, _await_agent)
@@ -100,7 +104,7 @@ def _show(
         results.print(
             "\nEvery promise of the authority holds." if not broken else f"\n[red]{failure}[/]"
         )
-        _print_next(place, applied)
+        _print_next(place, applied, keep)
     if failure is not None:
         fail(failure)
 
@@ -117,13 +121,16 @@ async def _await_agent(databases: Databases) -> None:
     progress.print(f"[green]✓[/] Simulated agents: {live} of {nodes} nodes alive")
 
 
-def _print_next(place: Path, applied: list[Applied]) -> None:
+def _print_next(place: Path, applied: list[Applied], keep: bool) -> None:
     record = read_record(place)
     ui_url = None if record is None else record.temporal_ui_url
     name = applied[0].workload if applied else "TENANT/NAME"
-    results.print(f"Temporal UI: {ui_url}, while the stack runs. To keep it and look around:\n")
+    if keep:
+        results.print(f"The stack runs. Temporal UI: {ui_url}. To look around:\n")
+    else:
+        results.print(f"Temporal UI: {ui_url}, while the stack runs. To keep it and look around:\n")
+        results.print("  .venv/bin/durable demo --keep")
     for line in (
-        "demo --keep",
         f"get workloads --state-dir {place}",
         f"plan -f examples/workloads --state-dir {place}",
         f"scale {name} 3 --state-dir {place}",

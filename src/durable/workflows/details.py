@@ -44,7 +44,8 @@ def placement_details(status: PlacementStatus) -> str:
 
 def _slot(slot: SlotView) -> str:
     where = f" on {slot.node}" if slot.node else ""
-    evidence = f" ({_line(slot.evidence)})" if slot.evidence else ""
+    says_more = slot.evidence and slot.evidence != f"{slot.phase}{where}"
+    evidence = f" ({_line(slot.evidence)})" if says_more else ""
     return f"- {slot.slot}: **{slot.phase}**{where} since {slot.since:%H:%M:%S}Z{evidence}"
 
 
