@@ -54,7 +54,8 @@ from durable.workflows.workload_state import WorkloadStart
 T = TypeVar("T")
 Until = Literal["bound", "ready", "serving", "complete", "deleted"]
 
-POLL_SECONDS = 0.25
+# Every look costs the workflow's worker a task: who waits for long looks less often.
+POLL_SECONDS, POLL_LONGEST_SECONDS = 0.25, 2.0
 REASON = "asked through the SDK"
 
 
@@ -241,14 +242,16 @@ class Durable:
     ) -> AsyncIterator[WorkloadStatus]:
         """Every status that differs from the one before it, until it has come so far."""
         told: WorkloadStatus | None = None
+        pause = POLL_SECONDS
         while True:
             status = await self.status(tenant, name)
+            pause = min(POLL_LONGEST_SECONDS, pause * 1.2)
             if status != told:
-                told = status
+                told, pause = status, POLL_SECONDS
                 yield status
             if await self._has_come(status, until):
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(pause)
 
     async def wait(
         self,
