@@ -10,6 +10,7 @@ from temporalio import workflow
 
 from durable.activities.steps import (
     Claim,
+    ClaimsStep,
     Placed,
     Share,
     Standing,
@@ -110,6 +111,26 @@ class Case:
 @pytest.fixture
 def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case(monkeypatch)
+
+
+async def test_each_slot_is_released_with_its_own_reason(case: Case) -> None:
+    case.it._board.resize((0, 1), case.now)
+    case.it._board.reserved(CLAIM.model_copy(update={"slot": 1, "token": 6}), case.now)
+    for number, evidence in ((0, "exit 1, see /logs/0"), (1, "exit 2, see /logs/1")):
+        case.it._board.slots[number].enter(Phase.FAILED, case.now, evidence)
+    sent: list[ClaimsStep] = []
+
+    async def step(activity: Any, argument: ClaimsStep, summary: str) -> Any:
+        sent.append(argument)
+        return Stepped(taken=(0, 1))
+
+    case.it._step = step
+    await case.it._release()
+    (released,) = sent
+    assert [released.why_of(claim) for claim in released.claims] == [
+        "exit 1, see /logs/0",
+        "exit 2, see /logs/1",
+    ]
 
 
 async def test_what_nobody_wants_any_more_is_not_started_when_the_authority_is_back(

@@ -21,6 +21,6 @@ def of_slot(share: Share, slot: int, attempt: int, epoch: int) -> dict[str, Any]
     }
 
 
-def of_claim(share: Share, claim: Claim, epoch: int) -> dict[str, Any]:
+def of_claim(share: Share, claim: Claim, epoch: int, evidence: str) -> dict[str, Any]:
     of = of_slot(share, claim.slot, claim.attempt, epoch)
-    return {**of, "token": claim.token, "ordinal": claim.ordinal}
+    return {**of, "token": claim.token, "ordinal": claim.ordinal, "evidence": evidence}

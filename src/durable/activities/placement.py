@@ -194,10 +194,7 @@ class PlacementActivities:
     ) -> Stepped:
         epoch = self._regional.cache.epoch
         outcomes = await self._regional.commit(
-            [
-                intent({**of_claim(step.share, claim, epoch), "evidence": step.why})
-                for claim in claims
-            ]
+            [intent(of_claim(step.share, claim, epoch, step.why_of(claim))) for claim in claims]
         )
         taken: list[int] = []
         version = 0

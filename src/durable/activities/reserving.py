@@ -185,13 +185,12 @@ class Reserving:
 
     async def _let_go(self, step: PlaceStep, so_far: _Outcome) -> None:
         """Too few for the gang: none of it is kept."""
-        got = len(so_far.claims)
+        got, epoch = len(so_far.claims), self._regional.cache.epoch
         await self._regional.commit(
             [
                 Release(
-                    **of_claim(step.share, claim, self._regional.cache.epoch),
+                    **of_claim(step.share, claim, epoch, "the gang did not come together"),
                     cause=ReleaseCause.WITHDRAWN,
-                    evidence="the gang did not come together",
                 )
                 for claim in so_far.claims
             ]

@@ -126,7 +126,12 @@ class ClaimsStep(Value):
     share: Share
     claims: tuple[Claim, ...]
     why: str
+    # For those slots that have a reason of their own.
+    reasons: Mapping[Slot, str] = Field(default={})
     cause: ReleaseCause = ReleaseCause.WITHDRAWN
+
+    def why_of(self, claim: Claim) -> str:
+        return self.reasons.get(claim.slot, self.why)
 
 
 class StartStep(ClaimsStep):

@@ -251,7 +251,7 @@ class Placement(PlacementMessages):
         step = StartStep(
             share=state.share,
             claims=tuple(slot.claim for slot in slots),
-            why=_why("start", slots),
+            why="start the slot",
             to_bind=tuple(slot.slot for slot in reserved),
             progress=None if progress == state.told else progress,
             passing=_COMING_UP[state.spec.kind],
@@ -308,10 +308,12 @@ class Placement(PlacementMessages):
         """Takes one step for these slots, and believes the authority about each of them."""
         if not slots:
             return
+        ends = verb in ("stop", "release")
         step = ClaimsStep(
             share=self._state.share,
             claims=tuple(slot.claim for slot in slots),
-            why=_why(verb, slots),
+            why=f"{verb} the slot",
+            reasons={s.slot: s.evidence[:500] for s in slots if s.evidence} if ends else {},
             cause=cause,
         )
         answer = await self._step(activity, step, _slots(verb, slots))
@@ -461,11 +463,6 @@ _COMING_UP = {
 
 def _is_due(slot: SlotState, now: datetime) -> bool:
     return slot.leave is None and (slot.retry_at is None or slot.retry_at <= now)
-
-
-def _why(verb: str, slots: Sequence[SlotState]) -> str:
-    reasons = {slot.evidence for slot in slots if slot.evidence}
-    return min(reasons)[:500] if verb in ("stop", "release") and reasons else f"{verb} the slot"
 
 
 def _slots(verb: str, slots: Iterable[SlotState]) -> str:
