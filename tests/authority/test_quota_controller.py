@@ -3,8 +3,6 @@
 import pytest
 
 from durable.authority.connection import Databases
-from durable.authority.errors import AuthorityUnreachableError
-from durable.authority.rebalancing import read_needs
 from durable.authority.requests import write_requests
 from durable.duties import quota as duty
 from durable.duties.quota import AGAIN_FIRST_SECONDS, QuotaController
@@ -21,13 +19,17 @@ SPEC = WorkloadSpec(replicas=3, resources=cpu(1))
 
 
 async def wait_in(
-    world: World, region: RegionId, waiting: int, code: PendingCode = PendingCode.GRANT
+    world: World,
+    region: RegionId,
+    waiting: int,
+    code: PendingCode = PendingCode.GRANT,
+    spec: WorkloadSpec = SPEC,
 ) -> None:
     row = request(
         region=region,
         tenant=BILLING,
         workload=WorkloadName(f"{code}".replace("_", "-")),
-        spec=SPEC,
+        spec=spec,
         waiting=waiting,
         pending_reason=str(Pending(code=code, sentence="It waits.")),
     )
@@ -77,18 +79,25 @@ async def test_who_has_nothing_to_give_is_asked_later_and_later(
     assert await split(databases) == (0, 0, 2)
 
 
-async def test_a_region_that_cannot_be_reached_keeps_nobody_else(
-    two_regions: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_region_that_cannot_be_reached_keeps_nobody_else(two_regions: World) -> None:
     databases = await billing(two_regions, hard=10, east=5, west=2)
     await use(two_regions, WEST, 2)
     await wait_in(two_regions, WEST, 4)
-
-    async def lost(databases: Databases, region: RegionId) -> object:
-        if region == EAST:
-            raise AuthorityUnreachableError("us-east is away")
-        return await read_needs(databases, region)
-
-    monkeypatch.setattr(duty, "read_needs", lost)
-    await QuotaController(databases).once(0)
+    away = "postgresql://durable@127.0.0.1:1/nowhere"
+    urls: dict[str, str] = {WEST: databases.url_of(WEST), EAST: away}
+    async with Databases(databases.url_of(RegionId("elsewhere")), urls) as with_one_away:
+        await QuotaController(with_one_away).once(0)
     assert await split(databases) == (0, 5, 5), "only what was ungranted could be brought"
+
+
+async def test_of_two_that_wait_one_is_served_and_they_do_not_take_turns(
+    two_regions: World,
+) -> None:
+    databases = await billing(two_regions, hard=10, east=5, west=5)
+    spec = WorkloadSpec(replicas=1, resources=cpu(6))
+    for region in (EAST, WEST):
+        await wait_in(two_regions, region, 1, spec=spec)
+    controller = QuotaController(databases)
+    for now in range(0, 20, 2):
+        await controller.once(now)
+        assert await split(databases) == (0, 6, 4)

@@ -35,7 +35,10 @@ _WAITING = text("""
 
 
 async def read_needs(databases: Databases, region: RegionId) -> Mapping[TenantId, Resources]:
-    """How much more grant each tenant's waiting slots need here, beside what it has unused."""
+    """Who waits for grant here, and how much more that takes than the tenant has unused here.
+
+    Nothing, for those who have enough by now and were not placed yet.
+    """
     of = {"region": region, "reason": f"% ({PendingCode.GRANT})", "most": MOST_WAITING}
 
     async def work(connection: AsyncConnection) -> dict[TenantId, Resources]:
@@ -47,11 +50,10 @@ async def read_needs(databases: Databases, region: RegionId) -> Mapping[TenantId
 
     engine = databases.at_region(region, "durable_reader")
     waiting = await transact(engine, work, doing=f"read who waits for grant in {region}")
-    needs = {
+    return {
         tenant: above(wanted, await unused_grant(databases, tenant, region))
         for tenant, wanted in waiting.items()
     }
-    return {tenant: need for tenant, need in needs.items() if not need.is_zero}
 
 
 async def resume_transfers(databases: Databases, tenant: TenantId) -> None:

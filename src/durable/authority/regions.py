@@ -49,15 +49,19 @@ async def add_region(databases: Databases, region: RegionId, actor: ActorId) -> 
 
 async def list_regions(databases: Databases) -> list[RegionId]:
     """The regions of every database of the authority."""
-
-    async def work(connection: AsyncConnection) -> list[str]:
-        return list((await connection.execute(_LIST)).scalars())
-
-    found: set[str] = set()
+    found: set[RegionId] = set()
     for url in databases.urls:
-        engine = databases.at(url, "durable_reader")
-        found.update(await transact(engine, work, doing="read the regions"))
-    return [RegionId(region) for region in sorted(found)]
+        found.update(await regions_at(databases, url))
+    return sorted(found)
+
+
+async def regions_at(databases: Databases, url: str) -> list[RegionId]:
+    """The regions of one database."""
+
+    async def work(connection: AsyncConnection) -> list[RegionId]:
+        return [RegionId(name) for name in (await connection.execute(_LIST)).scalars()]
+
+    return await transact(databases.at(url, "durable_reader"), work, doing="read the regions")
 
 
 async def read_region(databases: Databases, region: RegionId) -> RegionStatus:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError
 from durable.authority.rebalancing import read_needs, resume_transfers, top_up
-from durable.authority.regions import list_regions, read_region
+from durable.authority.regions import read_region, regions_at
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusedError
 from durable.model.resources import Resources
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 ACTOR = ActorId("controller:quota")
 LOOK_EVERY_SECONDS = 2.0
+# One that is silent keeps the others no longer than this.
+ONE_ANSWER_SECONDS = 5.0
 # A tenant that has nothing to give is asked again later and later, not at every look.
 AGAIN_FIRST_SECONDS, AGAIN_LONGEST_SECONDS = 4.0, 60.0
 
@@ -42,15 +44,30 @@ class QuotaController:
 
     async def once(self, now: float) -> None:
         """Moves what is missing; a region that cannot be reached neither asks nor gives."""
+        needs = await self._needs()
+        for region in sorted(needs):
+            for tenant, need in needs[region].items():
+                not_before, _ = self._not_before.get((tenant, region), (0.0, 0.0))
+                if need.is_zero or now < not_before:
+                    continue
+                # Of two that wait one gives, or they would take from each other for ever.
+                donors = [one for one in needs if tenant not in needs[one] or one > region]
+                with _told(f"grant of {tenant} for {region}"):
+                    await self._bring(tenant, region, need, donors, now)
+
+    async def _needs(self) -> dict[RegionId, Mapping[TenantId, Resources]]:
+        """Of each region that answers, what those who wait for grant there need."""
+        regions: list[RegionId] = []
+        for url in self._databases.urls:
+            with _told("regions"):
+                async with asyncio.timeout(ONE_ANSWER_SECONDS):
+                    regions += await regions_at(self._databases, url)
         needs: dict[RegionId, Mapping[TenantId, Resources]] = {}
-        for region in await list_regions(self._databases):
+        for region in regions:
             with _told(f"who waits for grant in {region}"):
-                needs[region] = await read_needs(self._databases, region)
-        for region, tenants in needs.items():
-            for tenant, need in tenants.items():
-                if now >= self._not_before.get((tenant, region), (0.0, 0.0))[0]:
-                    with _told(f"grant of {tenant} for {region}"):
-                        await self._bring(tenant, region, need, list(needs), now)
+                async with asyncio.timeout(ONE_ANSWER_SECONDS):
+                    needs[region] = await read_needs(self._databases, region)
+        return needs
 
     async def _bring(
         self,
@@ -89,3 +106,5 @@ def _told(what: str) -> Generator[None]:
         yield
     except (AuthorityError, RefusedError) as error:
         log.warning("%s: %s", what, error)
+    except TimeoutError:
+        log.warning("%s: no answer within %s s", what, ONE_ANSWER_SECONDS)

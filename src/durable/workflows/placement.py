@@ -15,7 +15,15 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import ClaimsStep, GoOn, PlaceStep, Started, StartStep, Stepped
+    from durable.activities.steps import (
+        ClaimsStep,
+        GoOn,
+        PlaceStep,
+        Progress,
+        Started,
+        StartStep,
+        Stepped,
+    )
     from durable.model.intents import ReleaseCause
     from durable.model.pending import Pending
     from durable.model.refusal import RefusalCode
@@ -35,6 +43,9 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.stepping import audit_people, run_step
 
 T = TypeVar("T")
+
+# The answer of more slots than this, with what was seen of each, may not fit into one payload.
+TOGETHER_AT_MOST = 1_000
 
 
 @workflow.defn(name=PLACEMENT)
@@ -202,19 +213,21 @@ class Placement(PlacementMessages):
         """Reserve, bind, start: in one step if it can be, else for slots that have come so far."""
         if self._state.held_by is not None or self._state.releasing is not None:
             return
-        await self._reserve()
+        if await self._reserve():
+            return
         staying = [slot for slot in self._board.slots.values() if slot.leave is None]
         reserved = [s for s in staying if s.phase is Phase.RESERVED and not s.lapsed]
         bound = [slot for slot in staying if slot.phase is Phase.BOUND]
         await self._start(reserved, bound)
 
-    async def _reserve(self) -> None:
+    async def _reserve(self) -> bool:
+        """Whether the step went on to bind and start what it reserved."""
         state, now = self._state, workflow.now()
         due = [slot for slot in self._board.in_phase(Phase.WAITING) if _is_due(slot, now)]
         if not due or (state.next_retry_at is not None and now < state.next_retry_at):
-            return
+            return False
         state.notice_wait(now)
-        whole = state.progress_when_placed(due, now)
+        whole = None if len(due) > TOGETHER_AT_MOST else state.progress_when_placed(due, now)
         step = PlaceStep(
             share=self._state.share,
             spec=state.spec_to_place,
@@ -227,7 +240,7 @@ class Placement(PlacementMessages):
         )
         placed = await self._step(PlacementActivities.place, step, _slots("place", due))
         if placed is _UNREACHABLE:
-            return
+            return False
         now = workflow.now()
         state.next_attempt = placed.next_attempt
         state.look_again |= bool(placed.taken) or placed.replayed
@@ -238,8 +251,11 @@ class Placement(PlacementMessages):
         state.next_retry_at = (
             None if placed.pending is None else now + _seconds(placed.retry_after_seconds)
         )
-        if placed.started is not None:
-            self._take_up(placed.started)
+        if placed.started is None or whole is None:
+            return False
+        written = whole.model_copy(update={"attempts": placed.next_attempt - 1})
+        self._take_up(placed.started, written)
+        return True
 
     async def _start(self, reserved: Sequence[SlotState], bound: Sequence[SlotState]) -> None:
         """Binds what is reserved and starts it; often it serves before the answer comes."""
@@ -259,13 +275,12 @@ class Placement(PlacementMessages):
         answer = await self._step(PlacementActivities.start, step, _slots("start", slots))
         if answer is _UNREACHABLE:
             return
-        self._take_up(answer)
+        self._take_up(answer, progress)
 
-    def _take_up(self, started: Started) -> None:
-        """What was bound and started, and how far it came; its row in the queue was written."""
+    def _take_up(self, started: Started, written: Progress) -> None:
+        """What was bound and started, how far it came, and its row in the queue as written."""
         state, now = self._state, workflow.now()
-        state.notice_wait(now)
-        state.told = state.progress(now)
+        state.told = written
         for number in started.bound:
             self._board.bound(number, started.version, now)
         self._believe(started, "start", self._started)

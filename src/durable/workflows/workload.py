@@ -99,8 +99,10 @@ class Workload:
         return self._state.generation > 0
 
     def _knows_what_to_do(self) -> bool:
+        # What placements say while it is being admitted is of a generation that is not known yet.
+        heard = bool(self._inbox) and not self._turn.locked()
         refused = self._was_refused and workflow.all_handlers_finished()
-        return self._state.generation > 0 or bool(self._inbox) or refused
+        return self._state.generation > 0 or heard or refused
 
     # ── what is wanted ──────────────────────────────────────────────────────────────────────────
 
