@@ -115,7 +115,7 @@ async def control_plane(folder: Path, fleet: Fleet) -> AsyncGenerator[Plane]:
             "DURABLE_DATABASE_URL": url,
             "DURABLE_TEMPORAL_ADDRESS": f"127.0.0.1:{port}",
         }
-        pids: dict[str, int] = {}
+        pids = {"temporal": temporal.pid, "postgres": postgres.pid}
         for name, arguments in {
             "agent": ("agent", "--simulated", "--region", REGION, "--start-delay", "0",
                       "--ready-delay", "0"),

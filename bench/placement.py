@@ -10,7 +10,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from bench import _empty_pair
+from bench._cpu import each, spent
 from bench._plane import control_plane, fleet
 from bench._report import progress, table, verdict
 from bench._yardstick import Yardstick, nothing
@@ -168,6 +169,10 @@ async def latencies(durable: Durable, url: str) -> list[float]:
     return sorted(taken)
 
 
+def _figures(cpu: Mapping[str, float]) -> str:
+    return f"{sum(cpu.values()):.0f} ({', '.join(f'{ms:.0f}' for ms in cpu.values())})"
+
+
 async def main() -> None:
     collect_rarely()  # as workers do, or the yardstick would be shorter than it is
     with tempfile.TemporaryDirectory(prefix="durable-bench-") as folder:
@@ -184,7 +189,10 @@ async def main() -> None:
             progress(f"{SINGLES} pairs of workflows with nothing in them")
             empty = await empty_pairs(client)
             progress(f"{SINGLES} workloads of one replica")
+            pids = {**plane.pids, "client": os.getpid()}
+            before_them = spent(pids)
             one_by_one = await singles(durable, url)
+            cpu = each(before_them, spent(pids), SINGLES)
             progress("until every workload knows it")
             for at in range(SINGLES):
                 await durable.wait(f"tenant-{at % TENANTS}", f"single-{at}")
@@ -208,6 +216,7 @@ async def main() -> None:
             ["ratio of the two", ratio, SINGLES_BAR],
             ["their two workflows with nothing in them, per second", empty, ""],
             ["ratio of that to the yardstick: no workload can beat it", empty / rate, ""],
+            [f"CPU of each, ms ({', '.join(cpu)})", _figures(cpu), ""],
             ["replicas in workloads of 50, per second", in_groups, REPLICAS_PER_SECOND_TARGET],
             ["apply to bound, one at a time, p50 ms", p50, ""],
             ["apply to bound, one at a time, p99 ms", p99, ""],
@@ -221,6 +230,7 @@ async def main() -> None:
             "singles_per_second": one_by_one,
             "singles_ratio": ratio,
             "singles_ratio_to_empty_pairs": one_by_one / empty,
+            "cpu_ms_of_a_single": cpu,
             "replicas_per_second": in_groups,
             "apply_to_bound_ms_p50": p50,
             "apply_to_bound_ms_p99": p99,
