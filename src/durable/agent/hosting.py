@@ -1,6 +1,7 @@
 """Which nodes an agent hosts: one that describes itself, or all that a region declares."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 
 from durable.agent.agent import Agent
@@ -8,7 +9,7 @@ from durable.agent.log import Log, Troubles
 from durable.authority.assignments import read_declared_nodes
 from durable.authority.connection import Databases
 from durable.authority.errors import AuthorityError
-from durable.authority.posts import Post, take_post
+from durable.authority.posts import Post, is_vacant, take_post
 from durable.authority.regions import list_regions
 from durable.model.ids import NodeId, RegionId
 from durable.model.labels import LabelKey, LabelValue
@@ -19,6 +20,7 @@ DRIVER = LabelKey("driver")
 PROCESS = LabelValue("process")
 REGIONS_CHECK_SECONDS = 2.0
 POST_RETRY_SECONDS = 0.5
+VACANT_LOOKS = 2
 
 
 class OwnNode:
@@ -58,16 +60,28 @@ class DeclaredNodes:
 async def host_region(
     databases: Databases, region: RegionId, agent_of: Callable[[RegionId], Agent], log: Log
 ) -> None:
-    """Hosts a region until cancelled; refused while another agent does.
+    """Hosts a region until cancelled; refused if another agent does when it begins."""
+    await _host(databases, region, agent_of, log)
+    await _until_vacant(databases, region, log)
+    await _stand_by(databases, region, agent_of, log)
 
-    Cut off from the database it goes on, and then takes its post again before anybody else can.
+
+async def _host(
+    databases: Databases, region: RegionId, agent_of: Callable[[RegionId], Agent], log: Log
+) -> None:
+    """Hosts a region until another agent does; refused if one does already.
+
+    Cut off from the database it goes on, and takes its post again at once; who stands by leaves it
+    the time to. If another has the post nonetheless, its own agent ends: two would fight.
     """
     doing, troubles = f"take the post of {region}", Troubles(log)
     running: asyncio.Task[None] | None = None
+    post: Post | None = None
     try:
-        while True:
+        while running is None or not running.done():
+            tried_at = time.monotonic()
             try:
-                async with take_post(databases, region) as post:
+                async with take_post(databases, region, again=post) as post:
                     troubles.over(doing)
                     if running is None:
                         log("hosting", region=region)
@@ -75,7 +89,14 @@ async def host_region(
                     await _until_one_ends(running, post)
             except AuthorityError as error:
                 troubles.met(doing, error)
-            await asyncio.sleep(POST_RETRY_SECONDS)
+            except RefusedError as error:
+                if running is None:
+                    raise
+                troubles.met(doing, error)
+                return
+            # Held for a while, it is tried again at once; only what fails at once has to wait.
+            await asyncio.sleep(tried_at + POST_RETRY_SECONDS - time.monotonic())
+        await running
     finally:
         if running is not None:
             running.cancel()
@@ -83,14 +104,15 @@ async def host_region(
 
 
 async def _until_one_ends(running: asyncio.Task[None], post: Post) -> None:
+    """Raises why the post was lost; the agent's own errors are not told here."""
     lost = asyncio.create_task(post.until_lost())
     try:
-        done, _ = await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         lost.cancel()
         await asyncio.wait({lost})
-    for task in done:
-        task.result()
+    if not lost.cancelled():
+        lost.result()
 
 
 async def host_every_region(
@@ -115,13 +137,27 @@ async def host_every_region(
 async def _stand_by(
     databases: Databases, region: RegionId, agent_of: Callable[[RegionId], Agent], log: Log
 ) -> None:
-    """Says who hosts the region, and takes over when that agent ends."""
+    """Says who hosts the region, and takes over when that agent ended."""
     troubles = Troubles(log)
     while True:
         try:
-            await host_region(databases, region, agent_of, log)
+            await _host(databases, region, agent_of, log)
         except RefusedError as error:
             if error.refusal.code is not RefusalCode.NODES_HOSTED:
                 raise
             troubles.met(f"host {region}", error)
+        await _until_vacant(databases, region, log)
+
+
+async def _until_vacant(databases: Databases, region: RegionId, log: Log) -> None:
+    """Until nobody had the post twice: who only lost a connection took it again in between."""
+    doing, troubles = f"look at the post of {region}", Troubles(log)
+    vacant = 0
+    while vacant < VACANT_LOOKS:
         await asyncio.sleep(REGIONS_CHECK_SECONDS)
+        try:
+            vacant = vacant + 1 if await is_vacant(databases, region) else 0
+            troubles.over(doing)
+        except AuthorityError as error:
+            vacant = 0
+            troubles.met(doing, error)
