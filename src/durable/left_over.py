@@ -14,7 +14,10 @@ def why_nothing_runs(path: Path) -> str:
     if record is None:
         return f"No stack runs in {path}: start one with durable up."
     if record.phase == "failed":
-        return f"The stack stopped by itself: {record.reason}"
+        return (
+            f"The stack stopped by itself: {record.reason.rstrip('.')}. See the logs in {path}, "
+            "then start it again with durable up."
+        )
     running = _still_running(record)
     if not running:
         return (

@@ -49,9 +49,16 @@ def test_a_killed_stack_of_which_nothing_is_left_is_told_so(tmp_path: Path) -> N
     assert "nothing of its stack runs any more: durable up starts" in why_nothing_runs(tmp_path)
 
 
-def test_a_stack_that_gave_up_says_why(tmp_path: Path) -> None:
-    left_by(tmp_path, phase="failed", reason="temporal died 6 times and is given up.")
-    assert why_nothing_runs(tmp_path).endswith("temporal died 6 times and is given up.")
+@pytest.mark.parametrize("stop", [".", ""])
+def test_a_stack_that_gave_up_says_why_and_what_to_do(tmp_path: Path, stop: str) -> None:
+    left_by(tmp_path, phase="failed", reason=f"temporal died 6 times and is given up{stop}")
+    with pytest.raises(StackError) as refused:
+        Settings(state_dir=tmp_path).require_database_url()
+    assert str(refused.value) == (
+        "The stack stopped by itself: temporal died 6 times and is given up. "
+        f"See the logs in {tmp_path}, then start it again with durable up. "
+        "Or set DURABLE_DATABASE_URL to use another."
+    )
 
 
 def test_a_directory_in_which_nothing_was_started_has_no_stack(tmp_path: Path) -> None:
