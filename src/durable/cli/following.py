@@ -19,6 +19,8 @@ from durable.signals.status import WorkloadStatus
 
 # A deletion that takes longer than this says what it waits for.
 PATIENCE_SECONDS = 5.0
+# Whoever has waited long enough is not kept for the reason.
+REASON_SECONDS = 2.0
 
 
 class Board:
@@ -100,7 +102,7 @@ async def follow(
             async with asyncio.timeout(within_seconds):
                 await asyncio.gather(*tasks)
         except TimeoutError:
-            stopping = [await _why_not_gone(durable, one) for one in all_of]
+            stopping = await asyncio.gather(*(_why_not_gone(durable, one) for one in all_of))
             sentence = late(all_of, last, within_seconds, next(filter(None, stopping), ""))
             raise RefusedError(RefusalCode.TIMED_OUT, sentence) from None
         finally:
@@ -119,6 +121,7 @@ async def _tell_why_not_gone(durable: Durable, followed: Followed) -> None:
 async def _why_not_gone(durable: Durable, followed: Followed) -> str:
     """What keeps a deletion; empty if nothing does, nobody can tell, or it is not one."""
     if followed.until == "deleted":
-        with suppress(AuthorityError):
-            return why_it_stands(await stops_of(durable.databases, followed))
+        with suppress(AuthorityError, TimeoutError):
+            async with asyncio.timeout(REASON_SECONDS):
+                return why_it_stands(await stops_of(durable.databases, followed))
     return ""

@@ -29,18 +29,19 @@ def why_it_stands(stops: Sequence[Stop]) -> str:
     # The one that is waited for longest stands for the others.
     last = max(stops, key=_at_most)
     others = f", and {counted(len(stops) - 1, 'slot')} more" if len(stops) > 1 else ""
-    by = f"{_at_most(last):%H:%M:%S}Z"
+    at_most = _at_most(last)
+    by = f"by {at_most:%H:%M:%S}Z" if at_most > last.read_at else "as soon as a worker looks"
     if last.lease_expires_at is None or last.is_silent:
         at = "" if last.lease_expires_at is None else f" at {last.lease_expires_at:%H:%M:%S}Z"
         return (
             f"Slot {last.slot} stands on {last.node}{others}; that node's agent is silent and its "
-            f"lease lapsed{at}. What it ran is given up by {by}, sooner if an agent comes back "
+            f"lease lapsed{at}. What it ran is given up {by}, sooner if an agent comes back "
             "and reports the end."
         )
     return (
         f"Slot {last.slot} waits for the agent of {last.node} to report its end{others}. Is that "
         f"agent dead, the node's lease lapses at {last.lease_expires_at:%H:%M:%S}Z and the slot is "
-        f"given up by {by}."
+        f"given up {by}."
     )
 
 
