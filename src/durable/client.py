@@ -14,7 +14,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import ValidationError
 from temporalio.client import (
@@ -241,6 +241,11 @@ class Durable:
         self, tenant: str, name: str, *, until: Until = "serving"
     ) -> AsyncIterator[WorkloadStatus]:
         """Every status that differs from the one before it, until it has come so far."""
+        if until not in get_args(Until):
+            raise RefusedError(
+                RefusalCode.INVALID,
+                f"until: {until!r} is none of {', '.join(get_args(Until))}.",
+            )
         told: WorkloadStatus | None = None
         pause = POLL_SECONDS
         while True:

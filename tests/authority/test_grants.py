@@ -10,9 +10,11 @@ from sqlalchemy import text
 
 from durable.authority import grants, rebalancing
 from durable.authority.connection import Databases
+from durable.authority.fleet import apply_fleet
 from durable.authority.grants import GrantTransfer, protect, transfer_grant, unused_grant
 from durable.authority.quota import read_quota, set_quota
 from durable.authority.rebalancing import reclaim, resume_transfers, top_up
+from durable.model.fleet import Fleet
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
@@ -477,3 +479,43 @@ async def deadlocks(databases: Databases) -> int:
     async with databases.at_global("durable_reader").connect() as connection:
         query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         return (await connection.execute(query)).scalar_one()
+
+
+# ── loading the manifest again ──────────────────────────────────────────────────────────────────
+
+
+async def test_a_manifest_that_is_loaded_again_takes_back_only_what_is_not_in_use(
+    two_regions: World,
+) -> None:
+    databases = await billing(two_regions, hard=10, east=8, west=2)
+    await transfer_grant(databases, moving(6, EAST, WEST))
+    await use(two_regions, WEST, 5)
+    pool = {"name": "more", "count": 1, "capacity": {"cpu": 1, "memory": "1Gi"}}
+    fleet = Fleet.model_validate(
+        {
+            "regions": [
+                {"id": one, "zones": [f"{one}-a"], "pools": [{**pool, "zone": f"{one}-a"}]}
+                for one in (EAST, WEST)
+            ],
+            "tenants": [
+                {
+                    "id": BILLING,
+                    "hard": {"cpu": 10, "memory": "10Gi"},
+                    "grants": {
+                        EAST: {"cpu": 8, "memory": "8Gi"},
+                        WEST: {"cpu": 2, "memory": "2Gi"},
+                    },
+                }
+            ],
+        }
+    )
+    told: list[str] = []
+    await apply_fleet(databases, fleet, actor=TEST, request="again", report=told.append)
+    assert await split(databases) == (0, 5, 5)
+    assert [line for line in told if "of grant in" in line] == [
+        "Left as it is: billing has 5 cpu, 5Gi of grant in us-east where the manifest says "
+        "8 cpu, 8Gi, because of what is in use",
+        "Left as it is: billing has 5 cpu, 5Gi of grant in us-west where the manifest says "
+        "2 cpu, 2Gi, because of what is in use",
+    ]
+    await assert_promises_hold(databases)

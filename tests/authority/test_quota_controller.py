@@ -36,10 +36,13 @@ async def wait_in(
     await write_requests(world.databases, region, [row])
 
 
-async def test_what_is_missing_is_brought_and_nothing_more(two_regions: World) -> None:
+@pytest.mark.parametrize("code", [PendingCode.GRANT, PendingCode.GANG])
+async def test_what_is_missing_is_brought_and_nothing_more(
+    two_regions: World, code: PendingCode
+) -> None:
     databases = await billing(two_regions, hard=10, east=6, west=2)
     await use(two_regions, WEST, 2)
-    await wait_in(two_regions, WEST, 3)
+    await wait_in(two_regions, WEST, 3, code)
     controller = QuotaController(databases)
     await controller.once(0)
     assert await split(databases) == (0, 5, 5), "two were ungranted, one came from us-east"

@@ -21,24 +21,32 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def temporal_address() -> Iterator[str]:
-    address = f"127.0.0.1:{free_port()}"
-    server = subprocess.Popen(
-        [
-            temporal_binary(), "server", "start-dev", "--headless", "--log-level=error",
-            "--ip=127.0.0.1", f"--port={address.partition(':')[2]}",
-            *(f"--namespace=test-{number}" for number in range(1, NAMESPACES + 1)),
-            *(f"--search-attribute={key.name}=Keyword" for key in SEARCH_ATTRIBUTES),
-            *(f"--dynamic-config-value={key}={value}" for key, value in DYNAMIC_CONFIG.items()),
-        ],
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    address, server = _started(tries=3)
     try:
-        while not asyncio.run(answers(address)):
-            assert server.poll() is None, "the Temporal server ended while it started"
         yield address
     finally:
         server.terminate()
         server.wait()
+
+
+def _started(tries: int) -> tuple[str, "subprocess.Popen[bytes]"]:
+    """A server that answers. It takes more ports than it is told, which others may take first."""
+    for _ in range(tries):
+        address = f"127.0.0.1:{free_port()}"
+        server = subprocess.Popen(
+            [
+                temporal_binary(), "server", "start-dev", "--headless", "--log-level=error",
+                "--ip=127.0.0.1", f"--port={address.partition(':')[2]}",
+                *(f"--namespace=test-{number}" for number in range(1, NAMESPACES + 1)),
+                *(f"--search-attribute={key.name}=Keyword" for key in SEARCH_ATTRIBUTES),
+                *(f"--dynamic-config-value={key}={value}" for key, value in DYNAMIC_CONFIG.items()),
+            ],
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        while server.poll() is None:
+            if asyncio.run(answers(address)):
+                return address, server
+    raise AssertionError(f"the Temporal server ended while it started, {tries} times")
 
 
 MakePlane = Callable[[], Awaitable[Plane]]

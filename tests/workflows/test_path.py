@@ -165,3 +165,10 @@ async def test_grant_that_lies_in_another_region_comes_where_it_is_waited_for(
 
     assert len(await plane.bindings(WEST)) == 3
     await plane.no_promise_is_broken()
+
+
+async def test_who_waits_for_something_that_never_comes_is_told_what_there_is(
+    plane: Plane,
+) -> None:
+    with pytest.raises(RefusedError, match="'sleeping' is none of bound, ready, serving"):
+        await plane.durable.wait("risk", "api", until="sleeping")  # pyright: ignore[reportArgumentType]

@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.budgets import read_budget, set_budget
 from durable.authority.census import take_census
 from durable.authority.connection import Databases, transact
-from durable.authority.grants import GrantTransfer, protect, transfer_grant
+from durable.authority.grants import GrantTransfer, protect, transfer_grant, unused_grant
 from durable.authority.nodes import MAX_NODES_PER_CALL, declare_nodes
-from durable.authority.quota import amounts_of, set_quota
-from durable.authority.rebalancing import above, resume_transfers
+from durable.authority.quota import amounts_of, read_quota, set_quota
+from durable.authority.rebalancing import above, least, resume_transfers
 from durable.authority.regions import add_region
 from durable.authority.shipped_policy import use_shipped_policy
 from durable.model.fleet import Fleet
@@ -47,7 +47,8 @@ async def apply_fleet(
     await use_shipped_policy(databases, [region.id for region in fleet.regions], actor)
     for tenant in fleet.tenants:
         report(f"Tenant {tenant.id}: {tenant.hard}")
-        await _apply_tenant(databases, tenant, actor, request)
+        for line in await _apply_tenant(databases, tenant, actor, request):
+            report(line)
     for line in await _left_alone(databases, fleet):
         report(line)
 
@@ -103,17 +104,33 @@ async def _clock(databases: Databases, region: RegionId) -> datetime:
 
 async def _apply_tenant(
     databases: Databases, tenant: TenantSpec, actor: ActorId, request: str
-) -> None:
-    await set_quota(databases, tenant.id, hard=tenant.hard, protected=tenant.protected, actor=actor)
-    await resume_transfers(databases, tenant.id)
+) -> list[str]:
+    """Brings grants to what the manifest says, as far as they are unused; tells of the rest.
+
+    The quota controller moves grants to where they are waited for, and what is in use stays there.
+    """
+    id = tenant.id
+    await set_quota(databases, id, hard=tenant.hard, protected=tenant.protected, actor=actor)
+    await resume_transfers(databases, id)
     # What is granted too much comes back first, so that it can be granted elsewhere.
     for region, wanted in tenant.grants.items():
-        excess = above(await _granted(databases, tenant.id, region), wanted)
-        await _transfer(databases, tenant.id, excess, region, None, actor, f"{request}/back")
+        excess = above(await _granted(databases, id, region), wanted)
+        back = least(excess, await unused_grant(databases, id, region))
+        await _transfer(databases, id, back, region, None, actor, f"{request}/back")
+    lines: list[str] = []
     for region, wanted in tenant.grants.items():
-        missing = above(wanted, await _granted(databases, tenant.id, region))
-        await _transfer(databases, tenant.id, missing, None, region, actor, f"{request}/out")
-        await protect(databases, tenant.id, region, _share(tenant, wanted))
+        quota = await read_quota(databases, id)
+        missing = above(wanted, await _granted(databases, id, region))
+        out = least(missing, above(quota.target, quota.granted))
+        await _transfer(databases, id, out, None, region, actor, f"{request}/out")
+        granted = await _granted(databases, id, region)
+        await protect(databases, id, region, least(_share(tenant, wanted), granted))
+        if granted != wanted:
+            lines.append(
+                f"Left as it is: {id} has {granted} of grant in {region} where the manifest says "
+                f"{wanted}, because of what is in use"
+            )
+    return lines
 
 
 def _share(tenant: TenantSpec, grant: Resources) -> Resources:

@@ -29,7 +29,8 @@ MOST_WAITING = 1_000
 
 _WAITING = text("""
     SELECT tenant, waiting, spec FROM regional.requests
-     WHERE region = :region AND state IN ('pending', 'timed_out') AND pending_reason LIKE :reason
+     WHERE region = :region AND state IN ('pending', 'timed_out')
+       AND pending_reason LIKE ANY(:reasons)
      ORDER BY priority DESC, enqueued_at LIMIT :most
 """)
 
@@ -39,7 +40,9 @@ async def read_needs(databases: Databases, region: RegionId) -> Mapping[TenantId
 
     Nothing, for those who have enough by now and were not placed yet.
     """
-    of = {"region": region, "reason": f"% ({PendingCode.GRANT})", "most": MOST_WAITING}
+    # A gang waits for all it is short of at once, which may be grant.
+    reasons = [f"% ({code})" for code in (PendingCode.GRANT, PendingCode.GANG)]
+    of = {"region": region, "reasons": reasons, "most": MOST_WAITING}
 
     async def work(connection: AsyncConnection) -> dict[TenantId, Resources]:
         waiting: dict[TenantId, Resources] = {}

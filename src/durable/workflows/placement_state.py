@@ -90,7 +90,7 @@ class PlacementState:
         if self.held_by is not None:
             return Pending(code=PendingCode.HELD, sentence=f"Held by {self.held_by}"[:500])
         if self.pending is not None:
-            return self.pending
+            return self._with_what_failed(self.pending)
         crashed = [slot for slot in waiting if slot.retry_at]
         if not crashed:
             return Pending(code=PendingCode.QUEUED, sentence="Waits for its first decision.")
@@ -99,6 +99,14 @@ class PlacementState:
         )
         sentence = f"{many} tried again shortly: {crashed[0].evidence}"
         return Pending(code=PendingCode.CRASHED, sentence=sentence[:500])
+
+    def _with_what_failed(self, pending: Pending) -> Pending:
+        """A wait for a node that may be tried again says what happened on those before."""
+        ends = [s.evidence for s in self.board.in_phase(Phase.WAITING) if s.crashes and s.evidence]
+        if pending.code is not PendingCode.CRASHED or not ends:
+            return pending
+        sentence = f"{pending.sentence} What failed last: {ends[0]}"
+        return Pending(code=pending.code, sentence=sentence[:500])
 
     @property
     def owner(self) -> Owner:
