@@ -1,8 +1,9 @@
 """`durable audit`: whether the record is whole, and what to keep outside to prove it later."""
 
+import json
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -89,8 +90,19 @@ def log(
 
 def _cells(event: AuditEvent) -> list[str]:
     when = event.at.strftime("%Y-%m-%d %H:%M:%S")
-    did = (event.actor, event.action, event.object, event.database_role)
+    did = (event.actor, event.action + _said(event), event.object, event.database_role)
     return [when, f"{event.chain} {event.sequence}", *did]
+
+
+def _said(event: AuditEvent) -> str:
+    """Who sent a message and why, as it says itself: nobody else can tell a workflow."""
+    payload = (event.after or {}).get("payload")
+    try:
+        told: Any = json.loads(payload) if isinstance(payload, str) else None
+        words = [str(told[name]) for name in ("actor", "reason")]
+    except (ValueError, TypeError, KeyError):
+        return ""
+    return f", sent by {': '.join(words)}"
 
 
 def _verified(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:
