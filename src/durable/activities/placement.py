@@ -88,13 +88,12 @@ class PlacementActivities:
         placed = await self._reserving.run(step)
         if step.go_on is None or not placed.is_whole:
             return placed
-        progress = step.go_on.progress.model_copy(update={"attempts": placed.next_attempt - 1})
         start = StartStep(
             share=step.share,
             claims=placed.claims,
             why="start the slot",
             to_bind=tuple(claim.slot for claim in placed.claims),
-            progress=progress,
+            progress=step.go_on.row_after(placed),
             passing=step.go_on.passing,
         )
         try:

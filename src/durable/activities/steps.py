@@ -87,6 +87,10 @@ class GoOn(Value):
     # Bindings in these states are still coming up.
     passing: tuple[BindingState, ...]
 
+    def row_after(self, placed: "Placed") -> Progress:
+        """The row as it is written, and remembered as written, once it is known what came of it."""
+        return self.progress.model_copy(update={"attempts": placed.next_attempt - 1})
+
 
 class PlaceStep(Value):
     share: Share

@@ -228,6 +228,7 @@ class Placement(PlacementMessages):
             return False
         state.notice_wait(now)
         whole = None if len(due) > TOGETHER_AT_MOST else state.progress_when_placed(due, now)
+        go_on = whole and GoOn(progress=whole, passing=_COMING_UP[state.spec.kind])
         step = PlaceStep(
             share=self._state.share,
             spec=state.spec_to_place,
@@ -236,7 +237,7 @@ class Placement(PlacementMessages):
             tries=state.tries,
             standing=self._board.standing(),
             crashes=tuple(crash for slot in due for crash in slot.crashed_on),
-            go_on=whole and GoOn(progress=whole, passing=_COMING_UP[state.spec.kind]),
+            go_on=go_on,
         )
         placed = await self._step(PlacementActivities.place, step, _slots("place", due))
         if placed is _UNREACHABLE:
@@ -251,10 +252,9 @@ class Placement(PlacementMessages):
         state.next_retry_at = (
             None if placed.pending is None else now + _seconds(placed.retry_after_seconds)
         )
-        if placed.started is None or whole is None:
+        if placed.started is None or go_on is None:
             return False
-        written = whole.model_copy(update={"attempts": placed.next_attempt - 1})
-        self._take_up(placed.started, written)
+        self._take_up(placed.started, go_on.row_after(placed))
         return True
 
     async def _start(self, reserved: Sequence[SlotState], bound: Sequence[SlotState]) -> None:
