@@ -16,8 +16,8 @@ from temporalio.client import Client, WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
-from durable.sandbox import sandbox
-from durable.worker import TASKS_AT_ONCE, collect_rarely
+from durable.temporal.sandbox import sandbox
+from durable.temporal.worker import TASKS_AT_ONCE, collect_rarely
 
 STEP = timedelta(seconds=10)
 OUTER, INNER = "empty-outer", "empty-inner"

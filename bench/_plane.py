@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench._report import progress
-from durable.authority.connection import Databases
-from durable.authority.fleet import apply_fleet
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.migrations import upgrade
 from durable.client import Durable
-from durable.cluster import answers
-from durable.embedded.namespace import register
-from durable.embedded.ports import free_port
-from durable.embedded.postgres import EmbeddedPostgres
-from durable.embedded.temporal import temporal_child
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId
 from durable.settings import Settings
+from durable.stack.ports import free_port
+from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.temporal import temporal_child
+from durable.temporal.connection import answers
+from durable.temporal.namespace import register
 
 REGION = RegionId("bench")
 

@@ -13,23 +13,23 @@ from pathlib import Path
 import psycopg
 
 from bench._report import progress, table, verdict
-from durable.authority.connection import Databases
-from durable.authority.grants import GrantTransfer, transfer_grant
-from durable.authority.invariants import violations
+from durable.authority.commit.regional_commit import commit_intents
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.policies import publish_policy, set_policy_state
+from durable.authority.fleet.regions import add_region
 from durable.authority.migrations import upgrade
-from durable.authority.nodes import register_nodes
-from durable.authority.policies import publish_policy, set_policy_state
-from durable.authority.quota import set_quota
-from durable.authority.regional_commit import commit_intents
-from durable.authority.regions import add_region
-from durable.authority.slots import SlotRegistry
-from durable.embedded.ports import free_port
-from durable.embedded.postgres import EmbeddedPostgres
+from durable.authority.quota.grants import GrantTransfer, transfer_grant
+from durable.authority.quota.quotas import set_quota
+from durable.authority.reads.invariants import violations
+from durable.authority.slots.ownership import SlotRegistry
 from durable.model.ids import ActorId, NodeId, PoolId, RegionId, TenantId, WorkloadName, ZoneId
 from durable.model.intents import Granted, Reserve
 from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
+from durable.stack.ports import free_port
+from durable.stack.postgres import EmbeddedPostgres
 
 REGION, ACTOR, WORKLOAD = RegionId("us-east"), ActorId("bench"), WorkloadName("api")
 NODES, TENANTS, SLOTS_PER_TENANT = 5_000, 50, 2_200
@@ -147,7 +147,7 @@ async def run(url: str) -> bool:
             "reservations_per_second": {size: round(rate, 1) for size, rate in rates.items()},
             "ratio_128_to_1": round(ratio, 2),
             "bar": BAR_RATIO,
-            "violations": [f"{found.promise}: {found.row}" for found in broken],
+            "violations": [f"{found.invariant}: {found.row}" for found in broken],
         },
         holds=holds,
     )

@@ -18,7 +18,7 @@ from bench._report import progress, table, verdict
 from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
-from durable.scheduling.snapshot import NodeFacts, Snapshot
+from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from durable.scheduling.wish import Wish
 
 REGION, TENANT = "us-east", "risk"

@@ -14,8 +14,8 @@ import pytest
 from psycopg import sql
 
 from durable.authority.migrations import upgrade
-from durable.embedded.ports import free_port
-from durable.embedded.postgres import EmbeddedPostgres
+from durable.stack.ports import free_port
+from durable.stack.postgres import EmbeddedPostgres
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder of every run has a name of its own below it
 MEMORY_NEEDED_BYTES = 4 * 2**30

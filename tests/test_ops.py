@@ -15,9 +15,9 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
-from durable.embedded.temporal import DYNAMIC_CONFIG, temporal_binary
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
+from durable.stack.temporal import DYNAMIC_CONFIG, temporal_binary
 from tests.compose_specification import Compose, read_compose
 
 ROOT = Path(__file__).parents[1]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from durable.embedded.state import StateDirectory
 from durable.settings import Settings, SettingsError
-from durable.stack_record import Process, StackError, StackRecord
+from durable.stack.state import StateDirectory
+from durable.state_dir.record import Process, StackError, StackRecord
 
 SECRET = "hunter2"  # noqa: S105
 URL = f"postgresql://durable:{SECRET}@db.example:5432/durable"

@@ -32,24 +32,24 @@ from temporalio.common import (
 from temporalio.service import RPCError
 
 from durable.activities.steps import Admitted
-from durable.asking import ONE_TRY, ask
-from durable.authority.connection import Databases
-from durable.cluster import connect
-from durable.explained_values import Explanation
-from durable.explaining import explain
+from durable.authority.db.connection import Databases
+from durable.explain.explain import explain
+from durable.explain.explanation import Explanation
 from durable.model.ids import ActorId, TenantId, WorkloadName
-from durable.model.problems import in_one_line, problems_in
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.value import Value
 from durable.model.workload import WorkloadKind, WorkloadManifest
-from durable.planning import Plan, Planner
+from durable.plan.planner import Plan, Planner
 from durable.settings import Settings
 from durable.signals import search_attributes
 from durable.signals.messages import Apply, Asked, Delete, Scale
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
 from durable.signals.status import WorkloadStatus
+from durable.temporal.connection import connect
+from durable.temporal.updates import ONE_TRY, ask
+from durable.validation.problems import in_one_line, problems_in
+from durable.validation.value import Value
 from durable.workflows.timeouts import WORKFLOW_TASK
-from durable.workflows.workload_state import WorkloadStart
+from durable.workflows.workload.state import WorkloadStart
 
 T = TypeVar("T")
 Until = Literal["bound", "ready", "serving", "complete", "deleted"]

@@ -12,7 +12,7 @@ from durable.agent.log import EventLog
 from durable.agent.node_directory import NodeDirectory
 from durable.agent.pace import Pace
 from durable.agent.process import ProcessDriver
-from durable.authority.connection import Databases
+from durable.authority.db.connection import Databases
 from durable.failpoints import VARIABLE
 from durable.model.ids import NodeId
 from tests.agent.waiting import eventually

@@ -15,7 +15,7 @@ from durable.agent.pace import Pace
 from durable.agent.process import ProcessDriver
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.agent.simulated import Delays, SimulatedDriver
-from durable.authority.connection import Databases
+from durable.authority.db.connection import Databases
 from durable.model.ids import NodeId
 from tests.agent.region import LiveRegion
 from tests.authority.world import EAST, TEST, labels, node

@@ -12,7 +12,7 @@ from durable.agent.outbox import Outbox
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.model.ids import NodeId
 from durable.model.states import ObservedState
-from durable.model.text import PLAIN_TEXT
+from durable.validation.text import PLAIN_TEXT
 
 N1, N2 = NodeId("n1"), NodeId("n2")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from durable.agent.pace import Pace
-from durable.authority.connection import Databases
-from durable.authority.regions import fence_region
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.regions import fence_region
 from durable.model.intents import ReleaseCause
 from durable.model.workload import WorkloadSpec
 from tests.agent.commands import directory_of, lives, number_in, shell

@@ -11,7 +11,7 @@ import pytest
 from durable.agent.agent import Agent
 from durable.agent.hosting import DeclaredNodes, host_every_region
 from durable.agent.simulated import SimulatedDriver
-from durable.authority.nodes import declare_nodes
+from durable.authority.fleet.nodes import declare_nodes
 from durable.cli.main import execute
 from durable.model.ids import RegionId
 from tests.agent.commands import directory_of, lives, number_in, shell

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from durable.authority.slots import SlotRegistry
+from durable.authority.slots.ownership import SlotRegistry
 from durable.model.intents import Bind, Granted, Reserve, Start
 from durable.model.resources import Resources
 from durable.model.states import ObservedState

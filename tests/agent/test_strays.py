@@ -7,7 +7,7 @@ from durable.agent.launcher import launch
 from durable.agent.pace import Pace
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.agent.simulated import SimulatedDriver
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId
 from durable.model.intents import ReleaseCause
 from tests.agent.commands import directory_of, lives, number_in, shell

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durable.authority.connection import Databases
+from durable.authority.db.connection import Databases
 from durable.authority.migrations import upgrade
 from tests.authority.world import WEST, World
 from tests.conftest import Copies

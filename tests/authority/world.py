@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from durable.authority.budgets import set_budget
-from durable.authority.connection import Databases
-from durable.authority.grants import GrantTransfer, transfer_grant
-from durable.authority.nodes import register_nodes
-from durable.authority.policies import publish_policy, set_policy_state
-from durable.authority.quota import set_quota
-from durable.authority.regional_commit import commit_intents
-from durable.authority.regions import add_region
-from durable.authority.slots import SlotRegistry
+from durable.authority.commit.regional_commit import commit_intents
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.policies import publish_policy, set_policy_state
+from durable.authority.fleet.regions import add_region
+from durable.authority.quota.budgets import set_budget
+from durable.authority.quota.grants import GrantTransfer, transfer_grant
+from durable.authority.quota.quotas import set_quota
+from durable.authority.slots.ownership import SlotRegistry
 from durable.model.ids import (
     ActorId,
     BudgetId,

@@ -6,11 +6,11 @@ import signal
 import subprocess
 from pathlib import Path
 
-from durable.cluster import answers
-from durable.embedded.ports import free_port
-from durable.embedded.postgres import EmbeddedPostgres
-from durable.embedded.temporal import temporal_child
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
+from durable.stack.ports import free_port
+from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.temporal import temporal_child
+from durable.temporal.connection import answers
 
 NAMESPACE = "chaos"
 

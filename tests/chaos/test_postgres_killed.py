@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from durable.authority.connection import Databases
-from durable.authority.errors import AuthorityUnreachableError
-from durable.authority.group_commit import GroupCommit
-from durable.authority.invariants import violations_everywhere
+from durable.authority.commit.group_commit import GroupCommit
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityUnreachableError
+from durable.authority.fleet.nodes import register_nodes
 from durable.authority.migrations import upgrade
-from durable.authority.nodes import register_nodes
+from durable.authority.reads.invariants import violations_everywhere
 from durable.model.intents import Granted, Refused, Reserve
 from durable.model.resources import Capacity
 from tests.authority.world import EAST, World, node

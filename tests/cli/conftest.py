@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from durable.embedded.detached import start_detached
-from durable.embedded.shutdown import stop_stack
+from durable.stack.detached import start_detached
+from durable.stack.shutdown import stop_stack
 
 from .terminal import Terminal
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
-from durable.cli.audit import _said  # pyright: ignore[reportPrivateUsage]
+from durable.cli.commands.audit import _said  # pyright: ignore[reportPrivateUsage]
 from durable.model.records import AuditEvent
 
 

@@ -1,4 +1,4 @@
-"""`fleet`, `promises`, `audit` and `migrate` as people run them, against a real authority."""
+"""`fleet`, `doctor`, `audit` and `migrate` as people run them, against a real authority."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_the_example_fleet_loads_and_is_shown(terminal: Terminal) -> None:
     regions = {region["region"]["region"]: region for region in shown["regions"]}
     assert sum(pool["nodes"] for pool in regions["us-east"]["pools"]) == 33
     assert sum(pool["live"] for region in shown["regions"] for pool in region["pools"]) == 0
-    assert terminal.json("promises")["holds"] is True
+    assert terminal.json("doctor")["holds"] is True
 
 
 def test_loading_again_changes_nothing(terminal: Terminal, manifest: Callable[[str], str]) -> None:
@@ -97,7 +97,7 @@ def test_a_changed_manifest_moves_what_differs(
     assert tenant["grants"][0]["granted"]["cpu_millis"] == 9000
     assert tenant["quota"]["granted"]["cpu_millis"] == 9000
     assert shown["regions"][0]["pools"][0]["nodes"] == 4
-    assert terminal.json("promises")["holds"] is True
+    assert terminal.json("doctor")["holds"] is True
 
 
 def test_loading_again_leaves_the_active_policy_and_lost_nodes_alone(
@@ -207,11 +207,11 @@ def test_a_broken_promise_is_shown_and_ends_in_one(
     with psycopg.connect(database_url) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("UPDATE regional.nodes SET used_cpu_millis = 5")
-    assert terminal.run("promises") == 1
+    assert terminal.run("doctor") == 1
     assert "S2: a node's use is the sum of its claims" in terminal.stdout
-    assert terminal.run("promises", "--json") == 1
+    assert terminal.run("doctor", "--json") == 1
     told = json.loads(terminal.stdout)
-    assert (told["holds"], told["error"]["code"]) == (False, "broken_promise")
+    assert (told["holds"], told["error"]["code"]) == (False, "broken_invariant")
 
 
 def test_a_database_by_another_name_still_serves_the_global_side(
@@ -233,7 +233,7 @@ def test_an_unreachable_database_is_one_sentence(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DURABLE_DATABASE_URL", "postgresql://a:sesame@127.0.0.1:1/nowhere")
-    for command in (["migrate"], ["fleet", "show"], ["promises"], ["audit", "verify"]):
+    for command in (["migrate"], ["fleet", "show"], ["doctor"], ["audit", "verify"]):
         assert terminal.run(*command) == 1
         assert terminal.stderr.count("\n") == 1, terminal.stderr
         assert "sesame" not in terminal.stderr

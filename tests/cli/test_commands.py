@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from durable.cli.commands import SUBCOMMANDS, app_for
+from durable.cli.registry import SUBCOMMANDS, app_for
 
 from .terminal import Terminal
 
@@ -52,9 +52,9 @@ def test_who_asks_for_little_waits_for_little(option: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("name", ["explain", "get", "queue", "logs", "audit", "promises", "agent"])
+@pytest.mark.parametrize("name", ["explain", "get", "queue", "logs", "audit", "doctor", "agent"])
 def test_who_asks_the_authority_alone_does_not_load_temporal(name: str) -> None:
-    command = f"from durable.cli.commands import app_for; app_for(['{name}']); {LOADED}"
+    command = f"from durable.cli.registry import app_for; app_for(['{name}']); {LOADED}"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=100
     )

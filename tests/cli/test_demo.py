@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from durable.cli.main import execute
-from durable.stack_record import is_running
+from durable.state_dir.record import is_running
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARGUMENTS = ("-f", str(EXAMPLES / "fleet.yaml"), "-w", str(EXAMPLES / "workloads"))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from durable.cli.explained_attempts import Attempts, step_words
-from durable.cli.explained_slots import bindings_in_words, ends_in_words, numbered
-from durable.cli.words import counted
-from durable.explained_attempt import AttemptAccount, StepAccount
-from durable.explained_end import End, EndAccount
-from durable.explained_values import SlotAccount
+from durable.cli.render.explain_attempts import Attempts, step_words
+from durable.cli.render.explain_slots import bindings_in_words, ends_in_words, numbered
+from durable.cli.render.words import counted
+from durable.explain.attempt import AttemptAccount, StepAccount
+from durable.explain.ends import End, EndAccount
+from durable.explain.explanation import SlotAccount
 from durable.model.ids import NodeId, RegionId
 from durable.model.pending import Pending, PendingCode
 from durable.model.states import BindingState

@@ -54,11 +54,11 @@ def test_a_wrong_setting_and_what_nobody_foresaw_are_told_as_well(
     def break_down(*_: object) -> NoReturn:
         raise LookupError("nobody foresaw this")
 
-    monkeypatch.setattr("durable.cli.fleet.with_authority", break_down)
+    monkeypatch.setattr("durable.cli.commands.fleet.with_authority", break_down)
     told = failure(terminal, 1, "fleet", "show")
     assert told == {"code": "unexpected", "message": "LookupError: nobody foresaw this"}
     monkeypatch.setenv("DURABLE_NONSENSE", "1")
-    assert failure(terminal, 2, "promises")["code"] == "settings"
+    assert failure(terminal, 2, "doctor")["code"] == "settings"
 
 
 def test_people_are_told_on_stderr_alone(terminal: Terminal) -> None:
@@ -78,7 +78,7 @@ def interrupt(*_: object) -> NoReturn:
 def test_an_interrupt_during_the_imports_is_a_word(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable.cli.commands.import_module", interrupt)
+    monkeypatch.setattr("durable.cli.registry.import_module", interrupt)
     assert terminal.run("get", "nodes") == 130
     assert (terminal.stdout, terminal.stderr) == ("", "Interrupted.\n")
 
@@ -93,7 +93,7 @@ def test_who_no_longer_waits_is_told_that_it_goes_on(
         "scale": ("shop/web", "2"),
         "delete": ("shop/web",),
     }
-    monkeypatch.setattr("durable.cli.workloads.with_durable", interrupt)
+    monkeypatch.setattr("durable.cli.commands.workloads.with_durable", interrupt)
     assert terminal.run(command, *arguments[command], "--json") == 130
     assert "goes on by itself; look with `durable get workloads`" in terminal.stderr
     assert json.loads(terminal.stdout)["error"]["code"] == "interrupted"

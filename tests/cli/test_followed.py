@@ -1,6 +1,6 @@
 """Whoever waited too long is told whether it goes on by itself, or somebody must act."""
 
-from durable.cli.followed import Followed, late
+from durable.cli.render.followed import Followed, late
 from durable.client import Until
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.pending import Pending, PendingCode

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from durable.authority.connection import Databases
-from durable.cli.followed import Followed
-from durable.cli.following import REASON_SECONDS, follow
+from durable.authority.db.connection import Databases
+from durable.cli.render.followed import Followed
+from durable.cli.render.following import REASON_SECONDS, follow
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from durable.cli.holds import Hold, hold_in, read_holds
+from durable.cli.render.holds import Hold, hold_in, read_holds
 from durable.model.pending import Pending, PendingCode
 from durable.settings import Settings
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from durable.client import Durable
-from durable.planning import Action
+from durable.plan.planner import Action
 from durable.settings import Settings
 
 from .conftest import Write

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from durable.authority.connection import Databases
-from durable.authority.decisions import record_decisions
-from durable.authority.requests import write_requests
+from durable.authority.db.connection import Databases
+from durable.authority.queue.decisions import record_decisions
+from durable.authority.queue.requests import write_requests
 from durable.authority.workloads import admit_workload
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.records import Decision

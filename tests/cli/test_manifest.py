@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.cli.documents import Unreadable, read_documents
-from durable.cli.manifest import MAX_BYTES, ManifestError, load_manifest
+from durable.cli.input.documents import Unreadable, read_documents
+from durable.cli.input.manifest import MAX_BYTES, ManifestError, load_manifest
 from durable.model.fleet import Fleet
 from durable.model.ids import RegionId
 from durable.model.labels import LabelKey
 from durable.model.resources import ZERO, Resources
-from durable.model.value import Value
+from durable.validation.value import Value
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.yaml"
 
@@ -220,7 +220,7 @@ def test_depth_and_number_of_documents_are_bounded() -> None:
 
 
 def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("durable.cli.documents.MAX_ENTRIES", 4)
+    monkeypatch.setattr("durable.cli.input.documents.MAX_ENTRIES", 4)
     assert data_of("[1, 2, 3]") == [1, 2, 3]
     with pytest.raises(Unreadable, match="more than 4 entries") as caught:
         data_of("[1, 2,\n3, 4]")

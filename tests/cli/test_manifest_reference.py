@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 import pytest
 
-from durable.cli.manifest import load_manifest
-from durable.model.durations import show_duration
+from durable.cli.input.manifest import load_manifest
 from durable.model.resources import Resources
-from durable.model.value import Value
 from durable.model.workload import Condition, WorkloadManifest
+from durable.validation.durations import show_duration
+from durable.validation.value import Value
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "manifest.md"
 TEXT = DOCUMENT.read_text()

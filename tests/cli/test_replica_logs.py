@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from durable.agent.replica_directory import ReplicaDirectory
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 
 from .terminal import Terminal

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from durable.cli import stack
+from durable.cli.commands import stack
 from durable.cli.main import execute
-from durable.embedded.child import spawn
-from durable.embedded.health import StackStatus
-from durable.embedded.ports import HOST, free_port
-from durable.embedded.postgres import EmbeddedPostgres
-from durable.embedded.shutdown import stop_stack
-from durable.embedded.temporal import temporal_child
 from durable.settings import Settings
-from durable.stack_record import is_running, record_path
+from durable.stack.child import spawn
+from durable.stack.health import StackStatus
+from durable.stack.ports import HOST, free_port
+from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.shutdown import stop_stack
+from durable.stack.temporal import temporal_child
+from durable.state_dir.record import is_running, record_path
 
 COMMAND = "from durable.cli.main import run; run()"
 DEADLINE_SECONDS = 100.0

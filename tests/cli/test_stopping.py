@@ -6,10 +6,10 @@ import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from durable.authority.connection import Databases
-from durable.authority.stops import Stop
-from durable.cli.followed import Followed
-from durable.cli.stopping import stops_of, why_it_stands
+from durable.authority.db.connection import Databases
+from durable.authority.reads.stops import Stop
+from durable.cli.render.followed import Followed
+from durable.cli.render.stopping import stops_of, why_it_stands
 from durable.model.ids import NodeId, RegionId
 from durable.settings import Settings
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT

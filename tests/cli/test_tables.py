@@ -2,8 +2,8 @@
 
 import pytest
 
-from durable.cli.output import results
-from durable.cli.tables import print_table
+from durable.cli.render.output import results
+from durable.cli.render.tables import print_table
 
 from .terminal import Terminal
 

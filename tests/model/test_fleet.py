@@ -1,4 +1,4 @@
-"""A fleet whose names collide, whose references dangle or whose promises exceed is refused."""
+"""A fleet whose names collide, whose references dangle or whose grants exceed the quota is refused."""
 
 from datetime import timedelta
 from itertools import islice
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from durable.model.durations import Duration, read_duration, show_duration
 from durable.model.fleet import Fleet
 from durable.model.labels import LabelKey, LabelValue
-from durable.model.problems import problems_in
 from durable.model.regions import PoolSpec, Region
 from durable.model.resources import Resources
+from durable.validation.durations import Duration, read_duration, show_duration
+from durable.validation.problems import problems_in
 
 
 def pool(**changes: Any) -> dict[str, Any]:

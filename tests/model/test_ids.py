@@ -29,7 +29,7 @@ from durable.model.ids import (
     WorkloadName,
     ZoneId,
 )
-from durable.model.value import Value
+from durable.validation.value import Value
 
 PLAIN_KINDS: list[type[Identifier]] = [
     RegionId,

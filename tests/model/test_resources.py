@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from durable.model.problems import problems_in
-from durable.model.quantities import MAX_QUANTITY
 from durable.model.resources import DIMENSIONS, ZERO, Capacity, Resources
+from durable.validation.problems import problems_in
+from durable.validation.quantities import MAX_QUANTITY
 
 # Three of the largest still add up within the bound.
 amounts = st.integers(min_value=0, max_value=MAX_QUANTITY // 3)

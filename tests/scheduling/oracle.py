@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from durable.scheduling.snapshot import NodeFacts
+from durable.scheduling.snapshot.region import NodeFacts
 from durable.scheduling.wish import Wish
 from tests.scheduling.world import EPOCH, NOTHING, NOW, REGION, TENANT, Region
 

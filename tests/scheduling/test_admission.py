@@ -7,7 +7,7 @@ import pytest
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.pending import Pending, PendingCode
 from durable.scheduling.admission import why_never
-from durable.scheduling.snapshot import NodeFacts, Snapshot
+from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from tests.scheduling.world import FULL, node, spec, taint
 
 RISK, API = TenantId("risk"), WorkloadName("api")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.scheduling.decide import decide
-from durable.scheduling.snapshot import Snapshot
+from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.wish import Wish
 from tests.scheduling.world import REGION, Region, node, places, region, taint, wish
 from tests.scheduling.worlds import regions, wishes

@@ -6,7 +6,7 @@ import pytest
 
 from durable.model.pending import PendingCode
 from durable.scheduling.filters import FILTERS
-from durable.scheduling.snapshot import NodeFacts
+from durable.scheduling.snapshot.region import NodeFacts
 from tests.scheduling.world import NOW, node, places, region, rejected, said, taint, used, wish
 
 GPU_TAINT = taint("shape", "gpu")

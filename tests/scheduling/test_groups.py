@@ -3,7 +3,7 @@
 from collections import Counter
 
 from durable.model.pending import PendingCode
-from durable.scheduling.snapshot import NodeFacts
+from durable.scheduling.snapshot.region import NodeFacts
 from tests.scheduling.world import node, places, region, rejected, said, used, wish
 
 

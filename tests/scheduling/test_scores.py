@@ -9,7 +9,7 @@ from durable.model.labels import LabelKey
 from durable.scheduling.account import ask_all
 from durable.scheduling.question import Question
 from durable.scheduling.scores import SCORES, image_label
-from durable.scheduling.snapshot import NodeFacts
+from durable.scheduling.snapshot.region import NodeFacts
 from tests.scheduling.world import node, places, region, taint, used, wish
 
 # A score, the node that it likes better, the other one, and the wish.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from durable.scheduling.snapshot import NodeFacts, Snapshot
+from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from tests.scheduling.world import EPOCH, FULL, NOW, node, places, region, rejected, used, wish
 
 

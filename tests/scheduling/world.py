@@ -9,7 +9,7 @@ from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
 from durable.scheduling.proposal import Proposal
-from durable.scheduling.snapshot import NodeFacts, Snapshot, Triple
+from durable.scheduling.snapshot.region import NodeFacts, Snapshot, Triple
 from durable.scheduling.wish import Wish
 
 NOW = 1_000_000.0

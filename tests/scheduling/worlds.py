@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from durable.scheduling.snapshot import NodeFacts
+from durable.scheduling.snapshot.region import NodeFacts
 from durable.scheduling.wish import Wish
 from tests.scheduling.world import EPOCH, NOW, Region, node, taint, used, wish
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from durable.cluster import answers
-from durable.embedded.ports import free_port
-from durable.embedded.temporal import DYNAMIC_CONFIG, temporal_binary
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
+from durable.stack.ports import free_port
+from durable.stack.temporal import DYNAMIC_CONFIG, temporal_binary
+from durable.temporal.connection import answers
 from tests.workflows.plane import Plane
 
 NAMESPACES = 120

@@ -13,19 +13,19 @@ from durable.agent.faults import Faults
 from durable.agent.hosting import DeclaredNodes
 from durable.agent.pace import Pace
 from durable.agent.simulated import Delays, SimulatedDriver
-from durable.authority.connection import Databases
-from durable.authority.fleet import apply_fleet
-from durable.authority.inspection import read_bindings
-from durable.authority.invariants import violations_everywhere
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.manifest import apply_fleet
+from durable.authority.reads.inspection import read_bindings
+from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
-from durable.cluster import connect
 from durable.model.claims import Binding
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId
 from durable.settings import Settings
 from durable.signals.names import placement_id
 from durable.signals.status import PlacementStatus
-from durable.worker import global_worker, regional_worker
+from durable.temporal.connection import connect
+from durable.temporal.worker import global_worker, regional_worker
 
 T = TypeVar("T")
 

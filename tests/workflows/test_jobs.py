@@ -2,9 +2,9 @@
 
 import pytest
 
-from durable.cli.explained_text import print_explanation
-from durable.explained_end import End
-from durable.explained_values import Explanation
+from durable.cli.render.explain import print_explanation
+from durable.explain.ends import End
+from durable.explain.explanation import Explanation
 from durable.model.states import BindingState
 from durable.signals.names import workload_id
 from durable.signals.status import Owner, WorkloadStatus

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable.authority.inspection import read_reservations
+from durable.authority.reads.inspection import read_reservations
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until

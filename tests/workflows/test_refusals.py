@@ -25,10 +25,10 @@ from durable.model.states import BindingState
 from durable.model.workload import WorkloadSpec
 from durable.signals.messages import Resize, Seen, SlotSeen
 from durable.signals.status import Phase
-from durable.workflows import placement
-from durable.workflows.placement import Placement
-from durable.workflows.placement_state import PlacementStart
-from durable.workflows.slots import Leave, SlotState
+from durable.workflows.placement import workflow as placement
+from durable.workflows.placement.slots import Leave, SlotState
+from durable.workflows.placement.state import PlacementStart
+from durable.workflows.placement.workflow import Placement
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)

@@ -13,11 +13,11 @@ from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from durable.payloads import data_converter
-from durable.sandbox import sandbox
 from durable.signals.messages import Evict, Hold, Resume
-from durable.workflows.placement import Placement
-from durable.workflows.workload import Workload
+from durable.temporal.payloads import data_converter
+from durable.temporal.sandbox import sandbox
+from durable.workflows.placement.workflow import Placement
+from durable.workflows.workload.workflow import Workload
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 
 FOLDER = Path(__file__).parent.parent / "histories"

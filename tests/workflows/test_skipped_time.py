@@ -15,10 +15,9 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
 from durable.agent.hosting import DeclaredNodes
-from durable.authority.nodes import register_nodes
-from durable.authority.regions import read_region
-from durable.authority.requests import read_request
-from durable.embedded.temporal import DYNAMIC_CONFIG, temporal_binary
+from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.regions import read_region
+from durable.authority.queue.requests import read_request
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.pending import PendingCode
 from durable.model.request import RequestRow
@@ -28,8 +27,9 @@ from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
 from durable.signals.status import Owner, Phase, SlotView
+from durable.stack.temporal import DYNAMIC_CONFIG, temporal_binary
 from durable.workflows import timeouts
-from durable.workflows.workload_state import WorkloadStart
+from durable.workflows.workload.state import WorkloadStart
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 
 RISK, API = TenantId("risk"), WorkloadName("api")

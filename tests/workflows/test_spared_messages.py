@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from durable.activities import placement as steps
 from durable.activities.steps import Started, StartStep
-from durable.authority.errors import AuthorityUnreachableError
+from durable.authority.db.errors import AuthorityUnreachableError
 from durable.model.ids import TenantId, WorkloadName
 from durable.signals.names import workload_id
 from tests.workflows.plane import Plane, manifest, until

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable.authority.errors import AuthorityUnreachableError
+from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.regional import Regional
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState

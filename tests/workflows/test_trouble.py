@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from durable.model.states import BindingState
-from durable.workflows import slots
+from durable.workflows.placement import slots
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 from tests.workflows.processes import AGENT, process
 

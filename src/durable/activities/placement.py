@@ -29,10 +29,10 @@ from durable.activities.steps import (
     Stepped,
     StepRefusal,
 )
-from durable.authority.errors import AuthorityError
+from durable.authority.db.errors import AuthorityError
+from durable.authority.queue.requests import RequestRow
+from durable.authority.reads.live_claims import read_standing
 from durable.authority.regional import Regional
-from durable.authority.requests import RequestRow
-from durable.authority.standing import read_standing
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import NodeId
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from durable.activities.asked import of_claim, of_slot
 from durable.activities.avoiding import avoided_until, retry_after_seconds
 from durable.activities.steps import Claim, Placed, PlaceStep
+from durable.authority.reads.live_claims import read_standing
 from durable.authority.regional import Regional
-from durable.authority.standing import read_standing
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve

@@ -20,10 +20,10 @@ from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
 from durable.model.refusal import Refusal
 from durable.model.states import BindingState, RequestState
-from durable.model.value import Value
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
 from durable.signals.messages import Resize, Seen, ShareReport
 from durable.signals.status import RejectedMessage
+from durable.validation.value import Value
 
 
 class Share(Value):

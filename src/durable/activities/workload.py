@@ -20,7 +20,6 @@ from temporalio.exceptions import (
 )
 from temporalio.service import RPCError
 
-from durable.activities.admission import Gate
 from durable.activities.rejected import audit_messages
 from durable.activities.steps import (
     AdmitStep,
@@ -37,12 +36,12 @@ from durable.activities.steps import (
     Share,
     WorkloadKey,
 )
-from durable.authority import audit
-from durable.authority.errors import AuthorityError
+from durable.authority.audit import chain as audit
+from durable.authority.db.errors import AuthorityError
+from durable.authority.fleet.regions import list_regions
 from durable.authority.global_side import GlobalSide
-from durable.authority.regions import list_regions
-from durable.authority.settling import settle_slots
-from durable.authority.shares import read_shares
+from durable.authority.reads.shares import read_shares
+from durable.authority.slots.slot_transfer import settle_slots
 from durable.authority.workloads import (
     Admission,
     Answered,
@@ -54,9 +53,9 @@ from durable.authority.workloads import (
 )
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
-from durable.model.problems import problems_in
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.workload import WorkloadManifest
+from durable.plan.admission import Gate
 from durable.scheduling.split import split
 from durable.signals import search_attributes
 from durable.signals.messages import Message, Release, Resize
@@ -67,6 +66,7 @@ from durable.signals.names import (
     regional_queue,
     workload_id,
 )
+from durable.validation.problems import problems_in
 
 ACTOR = WORKLOAD_CONTROLLER
 # The name of the activity failure that carries a refusal's sentence, with its code as a detail.

@@ -18,12 +18,12 @@ from durable.agent.pace import Pace
 from durable.agent.reconciler import Reconciler
 from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter
-from durable.authority.assignments import read_assignments
-from durable.authority.connection import Databases
-from durable.authority.errors import AuthorityError
-from durable.authority.nodes import AGENT
-from durable.authority.regions import read_region
-from durable.authority.watch import watch
+from durable.authority.cache.watch import watch
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.fleet.assignments import read_assignments
+from durable.authority.fleet.nodes import AGENT
+from durable.authority.fleet.regions import read_region
 from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusedError
 from durable.model.regions import NodeSpec

@@ -4,10 +4,10 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Protocol
 
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.states import ObservedState
-from durable.model.text import MAX_LENGTH, PlainText
-from durable.model.value import Value
+from durable.validation.text import MAX_LENGTH, PlainText
+from durable.validation.value import Value
 
 ENDS = frozenset({ObservedState.FAILED, ObservedState.STOPPED})
 

@@ -9,8 +9,8 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from durable.agent.log import EventLog, Log
-from durable.authority.assignments import Assignment
-from durable.model.value import Value
+from durable.authority.fleet.assignments import Assignment
+from durable.validation.value import Value
 
 MAX_BYTES = 256 * 1024
 Pattern = Annotated[str, Field(min_length=1, max_length=256)]

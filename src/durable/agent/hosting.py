@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 from durable.agent.agent import Agent
 from durable.agent.log import Log, Troubles
-from durable.authority.assignments import read_declared_nodes
-from durable.authority.connection import Databases
-from durable.authority.errors import AuthorityError
-from durable.authority.posts import Post, is_vacant, take_post
-from durable.authority.regions import list_regions
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.fleet.agent_lock import Post, is_vacant, take_post
+from durable.authority.fleet.assignments import read_declared_nodes
+from durable.authority.fleet.regions import list_regions
 from durable.model.ids import NodeId, RegionId
 from durable.model.labels import LabelKey, LabelValue
 from durable.model.refusal import RefusalCode, RefusedError

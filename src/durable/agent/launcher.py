@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 
 from durable.agent.replica_directory import ReplicaDirectory
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.failpoints import Failpoint, reach
 from durable.model.running import AUTO, Limits, Run
 

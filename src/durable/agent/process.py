@@ -11,7 +11,7 @@ from durable.agent.launcher import launch, port_for
 from durable.agent.log import Log
 from durable.agent.replica_directory import ReplicaDirectory
 from durable.agent.supervisor import Supervisor
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import RegionId
 from durable.model.running import Run
 from durable.model.states import ObservedState

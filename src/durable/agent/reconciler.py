@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from durable.agent.drivers import ENDS, Driver, StopOrder, as_evidence
 from durable.agent.leases import Leases
 from durable.agent.replicas import Replica, Replicas
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.states import ObservedState
 
 NO_SPEC = "its region holds no description of what it runs that this agent can read"

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from durable.agent.drivers import StopOrder
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 
 
 class ReplicaDirectory:

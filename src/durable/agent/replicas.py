@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from durable.agent.drivers import ENDS, as_evidence
 from durable.agent.log import Log
 from durable.agent.outbox import Outbox
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId
 from durable.model.running import OnDisconnect
 from durable.model.states import ObservedState

@@ -7,9 +7,9 @@ from durable.agent.log import Log, Troubles
 from durable.agent.pace import Pace
 from durable.agent.reconciler import Reconciler
 from durable.agent.replicas import Replicas
-from durable.authority.connection import Databases
-from durable.authority.errors import AuthorityError
-from durable.authority.observations import Observation, observe
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.fleet.observations import Observation, observe
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import Refusal, RefusalCode

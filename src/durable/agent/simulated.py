@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from durable.agent.drivers import ENDS, Report, StopOrder
 from durable.agent.faults import Fault, FaultKind, Faults
 from durable.agent.timers import Timer, Timers
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.states import ObservedState
 from durable.model.workload import WorkloadKind
 

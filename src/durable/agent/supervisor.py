@@ -12,7 +12,7 @@ from durable.agent.logs import bound_log
 from durable.agent.probes import Prober
 from durable.agent.readiness import keep_asking, tell_serving
 from durable.agent.replica_directory import ReplicaDirectory
-from durable.authority.assignments import Assignment
+from durable.authority.fleet.assignments import Assignment
 from durable.model.running import Run
 from durable.model.states import ObservedState
 

@@ -3,8 +3,8 @@
 from contextlib import AsyncExitStack
 from typing import Self
 
-from durable.authority.connection import Databases
-from durable.authority.slot_queue import SlotQueue
+from durable.authority.db.connection import Databases
+from durable.authority.slots.slot_queue import SlotQueue
 from durable.authority.workloads import AdmissionQueue
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Self
 
-from durable.authority.cache import RegionCache
-from durable.authority.connection import Databases
-from durable.authority.decisions import DecisionLog
-from durable.authority.group_commit import GroupCommit
-from durable.authority.requests import RequestLog
-from durable.authority.share_watch import ShareWatch
+from durable.authority.cache.region_cache import RegionCache
+from durable.authority.commit.group_commit import GroupCommit
+from durable.authority.db.connection import Databases
+from durable.authority.queue.decisions import DecisionLog
+from durable.authority.queue.requests import RequestLog
+from durable.authority.reads.share_watch import ShareWatch
 from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Granted, Refused
 

@@ -10,22 +10,22 @@ def execute(arguments: list[str]) -> int:
     """Run one command and return its exit code; every error ends as a sentence."""
     as_json = "--json" in arguments
     try:
-        from durable.cli.commands import app_for
+        from durable.cli.registry import app_for
 
         app_for(arguments)(arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
         if code == 0:
             return code
-        from durable.cli.failing import end_exit
+        from durable.cli.errors import end_exit
 
         return end_exit(end, code, as_json)
     except KeyboardInterrupt:
-        from durable.cli.failing import end_interrupt
+        from durable.cli.errors import end_interrupt
 
         return end_interrupt(as_json)
     except Exception as error:
-        from durable.cli.failing import end_error
+        from durable.cli.errors import end_error
 
         return end_error(error, as_json)
     return 0

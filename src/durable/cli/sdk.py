@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from durable.cli.authority import person
-from durable.cli.options import load_settings
+from durable.cli.connections import person
+from durable.cli.input.options import load_settings
 from durable.client import Durable
 
 T = TypeVar("T")

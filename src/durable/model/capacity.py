@@ -18,7 +18,7 @@ from durable.model.ids import (
 from durable.model.labels import Labels, Taint
 from durable.model.resources import Resources
 from durable.model.states import NodeState, RegionState
-from durable.model.value import Value
+from durable.validation.value import Value
 
 
 class RegionStatus(Value):

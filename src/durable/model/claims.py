@@ -20,7 +20,7 @@ from durable.model.ids import (
 )
 from durable.model.resources import Resources
 from durable.model.states import BindingState, ReservationState
-from durable.model.value import Value
+from durable.validation.value import Value
 
 
 class Reservation(Value):

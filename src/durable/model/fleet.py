@@ -6,12 +6,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from durable.model.findings import Finding, refuse, repeated
-from durable.model.locations import Location
-from durable.model.quoting import quote
 from durable.model.regions import MAX_NODES, NodeSpec, PoolSpec, Region
 from durable.model.tenants import TenantSpec
-from durable.model.value import Value
+from durable.validation.findings import Finding, refuse, repeated
+from durable.validation.locations import Location
+from durable.validation.quoting import quote
+from durable.validation.value import Value
 
 _NAMES_SHOWN = 20
 

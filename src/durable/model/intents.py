@@ -31,8 +31,8 @@ from durable.model.ids import (
 from durable.model.labels import Labels
 from durable.model.refusal import Refusal
 from durable.model.resources import Resources
-from durable.model.text import PlainText
-from durable.model.value import Value
+from durable.validation.text import PlainText
+from durable.validation.value import Value
 
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Evidence = PlainText

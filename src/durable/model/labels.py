@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from durable.model.ids import Identifier
-from durable.model.value import Value
+from durable.validation.value import Value
 
 
 class LabelKey(Identifier):

@@ -8,8 +8,8 @@ from pydantic import AwareDatetime, JsonValue, model_validator
 
 from durable.model.ids import ActorId, OverrideId
 from durable.model.states import OverrideState
-from durable.model.text import PlainText
-from durable.model.value import Value
+from durable.validation.text import PlainText
+from durable.validation.value import Value
 
 
 class OverrideKind(StrEnum):

@@ -1,6 +1,6 @@
 """A scheduler policy: which scores weigh how much, and the limits a decision works within.
 
-Filters are not listed: every one of them is a promise or a wish of the workload, so a policy cannot
+Filters are not listed: each one enforces an invariant or a requirement of the workload, so a policy cannot
 switch one off. A revision is data; what runs is the revision that the region's authority says.
 """
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable.model.value import Value
+from durable.validation.value import Value
 
 Share = Annotated[float, Field(ge=0, le=1_000)]
 

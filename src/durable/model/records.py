@@ -14,7 +14,7 @@ from durable.model.ids import (
 )
 from durable.model.intents import Outcome
 from durable.model.states import ObservedState
-from durable.model.value import Value
+from durable.validation.value import Value
 
 
 class Decision(Value):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable.model.value import Value
+from durable.validation.value import Value
 
 
 class RefusalCode(StrEnum):

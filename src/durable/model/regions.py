@@ -5,13 +5,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from durable.model.durations import Duration
-from durable.model.findings import Finding, refuse, repeated
 from durable.model.ids import BudgetId, DeviceId, NodeId, PoolId, RegionId, TenantId, ZoneId
 from durable.model.labels import Labels, Taint
-from durable.model.quoting import quote
 from durable.model.resources import ZERO, Capacity, Resources
-from durable.model.value import Value
+from durable.validation.durations import Duration
+from durable.validation.findings import Finding, refuse, repeated
+from durable.validation.quoting import quote
+from durable.validation.value import Value
 
 MAX_NODES = 60_000
 MAX_GPUS_PER_NODE = 64

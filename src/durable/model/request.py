@@ -6,8 +6,8 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.states import RequestState
-from durable.model.value import Value
 from durable.model.workload import MAX_REPLICAS, WorkloadSpec
+from durable.validation.value import Value
 
 
 class SchedulingRequest(Value):

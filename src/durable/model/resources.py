@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
 
-from durable.model.findings import Finding, refuse
-from durable.model.quantities import (
+from durable.validation.findings import Finding, refuse
+from durable.validation.quantities import (
     MAX_QUANTITY,
     read_count,
     read_cpu_millis,
@@ -15,7 +15,7 @@ from durable.model.quantities import (
     show_cpu,
     show_memory,
 )
-from durable.model.value import Value
+from durable.validation.value import Value
 
 Quantity = Annotated[int, Field(strict=True, ge=0, le=MAX_QUANTITY)]
 

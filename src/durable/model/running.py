@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from durable.model.durations import Duration
-from durable.model.text import PlainText
-from durable.model.value import Value
+from durable.validation.durations import Duration
+from durable.validation.text import PlainText
+from durable.validation.value import Value
 
 MAX_COMMAND_PARTS = 256
 AUTO = "auto"

@@ -5,10 +5,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from durable.model.findings import Finding, refuse
 from durable.model.ids import RegionId, TenantId
 from durable.model.resources import ZERO, Resources
-from durable.model.value import Value
+from durable.validation.findings import Finding, refuse
+from durable.validation.value import Value
 
 
 class TenantSpec(Value):

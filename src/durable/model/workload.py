@@ -7,13 +7,13 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from durable.model.durations import Duration
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.intents import Requirements
 from durable.model.labels import LabelKey, Labels, LabelValue, TaintEffect
 from durable.model.resources import Resources
 from durable.model.running import Run
-from durable.model.value import Value
+from durable.validation.durations import Duration
+from durable.validation.value import Value
 
 # A placement's memory has to fit into one message of Temporal's, which is 2 MB at most.
 MAX_REPLICAS = 4_000

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from durable.scheduling.columns import Mask
 from durable.scheduling.filters import CANDIDATE, ELIGIBLE, FILTERS, LASTING, SPREAD
 from durable.scheduling.filters.filter import Filter
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.question import EVERY_ROW, Question
-from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.rows import Rows
 
 # A fleet where every node has a taint of its own must not fill a record with them.
 _WORDS_PER_FILTER = 8

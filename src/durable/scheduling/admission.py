@@ -10,7 +10,7 @@ from durable.model.workload import WorkloadSpec
 from durable.scheduling.account import ask_lasting
 from durable.scheduling.filters import LASTING
 from durable.scheduling.question import Question
-from durable.scheduling.snapshot import Snapshot
+from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.waiting import told, why_closest_refused
 from durable.scheduling.wish import Wish
 

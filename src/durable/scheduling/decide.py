@@ -11,14 +11,14 @@ from durable.model.ids import NodeId, PolicyRevision
 from durable.model.pending import Pending
 from durable.model.policy import Policy
 from durable.scheduling.account import ask_again, ask_all
-from durable.scheduling.columns import Mask
 from durable.scheduling.evidence import after_placing, best_candidates, first_evidence
 from durable.scheduling.gates import Limit, tightest
 from durable.scheduling.placing import Pool, place
 from durable.scheduling.proposal import Assignment, Evidence, Proposal
 from durable.scheduling.question import Question
 from durable.scheduling.seed import numbers_for
-from durable.scheduling.snapshot import Snapshot
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.waiting import why_gang_waits, why_unplaced
 from durable.scheduling.wish import Wish
 

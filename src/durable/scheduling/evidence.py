@@ -5,12 +5,12 @@ import numpy as np
 from durable.model.ids import NodeId, PolicyRevision
 from durable.model.policy import Policy
 from durable.scheduling.account import Account
-from durable.scheduling.columns import NEVER
 from durable.scheduling.filters import health
 from durable.scheduling.gates import minus
 from durable.scheduling.placing import Pool
 from durable.scheduling.proposal import Candidate, Evidence
 from durable.scheduling.question import Question
+from durable.scheduling.snapshot.columns import NEVER
 
 _STALE_AT_MOST = 10_000
 # What is below this decides only between equals, and would only be noise to a reader.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from durable.model.pending import Pending, PendingCode
 from durable.model.resources import Resources
 from durable.scheduling.question import Question
-from durable.scheduling.snapshot import Triple
+from durable.scheduling.snapshot.region import Triple
 
 
 @dataclass(frozen=True, slots=True)

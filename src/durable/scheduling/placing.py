@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.policy import Policy
-from durable.scheduling.columns import NEVER
 from durable.scheduling.filters import MOVING
 from durable.scheduling.filters.company import NODE_SPREAD, closed_zones
 from durable.scheduling.question import Question
-from durable.scheduling.rows import Rows
 from durable.scheduling.scores import SCORES, Points
+from durable.scheduling.snapshot.columns import NEVER
+from durable.scheduling.snapshot.rows import Rows
 
 # Decides between equals and nothing else: far below what any weighted score differs by.
 _TIE = 1e-9

@@ -8,8 +8,8 @@ import yaml
 from pydantic import ValidationError
 
 from durable.model.policy import Policy
-from durable.model.problems import problems_in, sentences
 from durable.scheduling.scores import SCORES
+from durable.validation.problems import problems_in, sentences
 
 _FIRST = "policy-1.yaml"
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from durable.model.ids import NodeId, PolicyRevision, Slot
 from durable.model.pending import Pending
-from durable.model.value import Value
+from durable.validation.value import Value
 
 
 class Assignment(Value):

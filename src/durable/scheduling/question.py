@@ -6,9 +6,9 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.scheduling.columns import Amounts, Columns, Mask
-from durable.scheduling.rows import Rows
-from durable.scheduling.snapshot import Snapshot
+from durable.scheduling.snapshot.columns import Amounts, Columns, Mask
+from durable.scheduling.snapshot.region import Snapshot
+from durable.scheduling.snapshot.rows import Rows
 from durable.scheduling.wish import Wish
 
 # Filters and scores are asked about every row or about some; the same code answers both.

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.labels import LabelKey, TaintEffect
-from durable.model.quantities import MAX_QUANTITY
 from durable.scheduling.filters.marks import not_tolerated
 from durable.scheduling.question import Question
-from durable.scheduling.rows import Rows
-from durable.scheduling.snapshot import LabelSet
+from durable.scheduling.snapshot.region import LabelSet
+from durable.scheduling.snapshot.rows import Rows
+from durable.validation.quantities import MAX_QUANTITY
 
 Points = NDArray[np.float64]
 

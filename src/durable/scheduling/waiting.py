@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from durable.model.pending import Pending, PendingCode
 from durable.model.resources import Resources
 from durable.scheduling.account import Account
-from durable.scheduling.columns import Amounts
 from durable.scheduling.filters import size
 from durable.scheduling.gates import Limit
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.question import Question
+from durable.scheduling.snapshot.columns import Amounts
 
 # A sentence holds 500 characters; what stands around the account needs less than the rest.
 _ACCOUNT_LENGTH = 240

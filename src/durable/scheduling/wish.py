@@ -6,8 +6,8 @@ from pydantic import AwareDatetime, Field
 
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName, ZoneId
 from durable.model.intents import Draw
-from durable.model.value import Value
 from durable.model.workload import WorkloadSpec
+from durable.validation.value import Value
 
 
 class Standing(Value):

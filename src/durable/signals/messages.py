@@ -11,9 +11,9 @@ from pydantic import AwareDatetime, Field
 
 from durable.model.ids import ActorId, Generation, NodeId, RegionId, Slot, Token
 from durable.model.states import BindingState, RequestState
-from durable.model.text import PlainText
-from durable.model.value import Value
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest, WorkloadSpec
+from durable.validation.text import PlainText
+from durable.validation.value import Value
 
 RequestId = Annotated[str, Field(min_length=1, max_length=128, pattern="^[A-Za-z0-9._:@/-]+$")]
 

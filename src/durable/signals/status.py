@@ -8,8 +8,8 @@ from pydantic import AwareDatetime, Field
 
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
 from durable.model.pending import Pending
-from durable.model.value import Value
 from durable.model.workload import Condition, WorkloadSpec
+from durable.validation.value import Value
 
 
 class Phase(StrEnum):

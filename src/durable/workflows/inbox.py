@@ -16,9 +16,9 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.problems import in_one_line, problems_in
     from durable.signals.messages import Asked, Message
     from durable.signals.status import RejectedMessage
+    from durable.validation.problems import in_one_line, problems_in
 
 REJECTED_KEPT = 20
 REQUESTS_KEPT = 500

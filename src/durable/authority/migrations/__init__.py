@@ -8,9 +8,9 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
-from durable.authority.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, driver_url
-from durable.authority.errors import explained
-from durable.authority.roles import grant_statements
+from durable.authority.db.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, driver_url
+from durable.authority.db.errors import explained
+from durable.authority.db.roles import grant_statements
 
 LOCK_KEY = 0x6475_7261  # "dura": two upgrades of one database take turns
 LOCK_TIMEOUT_SECONDS = 60  # how long one waits for the other

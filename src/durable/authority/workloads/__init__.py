@@ -1,5 +1,6 @@
 """Workloads as the global side keeps them: admitted once per request, divided, deleted, told of."""
 
+from durable.authority.audit.messages import audit_message
 from durable.authority.workloads.admission import (
     AdmissionQueue,
     Answered,
@@ -8,7 +9,6 @@ from durable.authority.workloads.admission import (
 )
 from durable.authority.workloads.deciding import Ask
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
-from durable.authority.workloads.messages import audit_message
 from durable.authority.workloads.rows import (
     Admission,
     WorkloadRow,

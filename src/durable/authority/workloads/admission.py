@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority import audit
-from durable.authority.batching import Batcher
-from durable.authority.connection import Databases, transact
-from durable.authority.portions import portions
-from durable.authority.workloads import many_rows
+from durable.authority.audit import chain as audit
+from durable.authority.db.batching import Batcher
+from durable.authority.db.chunks import portions
+from durable.authority.db.connection import Databases, transact
+from durable.authority.workloads import bulk as many_rows
 from durable.authority.workloads.answers import Answers
+from durable.authority.workloads.bulk import WorkloadKey
 from durable.authority.workloads.deciding import Ask, ShareOf, Turns, template_of
-from durable.authority.workloads.many_rows import WorkloadKey
 from durable.authority.workloads.rows import ROLE, Admission
 from durable.model.ids import ActorId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError

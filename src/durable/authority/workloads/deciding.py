@@ -6,9 +6,9 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from durable.authority.audit import Event
+from durable.authority.audit.chain import Event
 from durable.authority.workloads.answers import Answers, Asked
-from durable.authority.workloads.many_rows import WorkloadKey
+from durable.authority.workloads.bulk import WorkloadKey
 from durable.authority.workloads.rows import Admission
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority import audit
-from durable.authority.connection import Databases, transact
+from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases, transact
 from durable.authority.workloads.answers import Asked
 from durable.authority.workloads.rows import ROLE, Admission, admission_of, lock_workload
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName

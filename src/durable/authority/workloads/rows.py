@@ -7,10 +7,10 @@ from pydantic import AwareDatetime, Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.connection import Databases, transact
+from durable.authority.db.connection import Databases, transact
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.value import Value
 from durable.model.workload import Condition, WorkloadSpec
+from durable.validation.value import Value
 
 ROLE = "durable_workload"
 MOST = 10_000

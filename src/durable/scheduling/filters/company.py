@@ -3,10 +3,10 @@
 from collections import Counter
 
 from durable.model.pending import PendingCode
-from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, by_number
 from durable.scheduling.question import Question, Some
-from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.rows import Rows
 
 
 def _holds_enough(question: Question, rows: Some) -> Mask | None:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.pending import PendingCode
-from durable.scheduling.columns import Mask
 from durable.scheduling.question import Question, Some
-from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.rows import Rows
 
 # Where a node is refused; None when the reason does not concern this wish at all.
 Refuses = Callable[[Question, Some], Mask | None]

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 
 from durable.model.pending import PendingCode
-from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, says
 from durable.scheduling.question import Question, Some
-from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.rows import Rows
 
 
 def _not_ready(question: Question, rows: Some) -> Mask:

@@ -8,11 +8,11 @@ import numpy as np
 from durable.model.labels import TaintEffect
 from durable.model.pending import PendingCode
 from durable.model.workload import Toleration
-from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, by_number
 from durable.scheduling.question import Question, Some
-from durable.scheduling.rows import Rows
-from durable.scheduling.snapshot import LabelSet, TaintSet
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.region import LabelSet, TaintSet
+from durable.scheduling.snapshot.rows import Rows
 
 
 def _lacks_labels(question: Question, rows: Some) -> Mask | None:

@@ -5,11 +5,11 @@ from collections import Counter
 import numpy as np
 
 from durable.model.pending import PendingCode
-from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, by_number, says
-from durable.scheduling.interning import NOTHING
 from durable.scheduling.question import Question, Some
-from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.interning import NOTHING
+from durable.scheduling.snapshot.rows import Rows
 
 
 def _every_node(question: Question, rows: Some) -> Mask:

@@ -5,11 +5,11 @@ from collections import Counter
 import numpy as np
 
 from durable.model.pending import PendingCode
-from durable.model.quantities import show_cpu, show_memory
-from durable.scheduling.columns import Mask
 from durable.scheduling.filters.filter import Filter, says
 from durable.scheduling.question import Question, Some
-from durable.scheduling.rows import Rows
+from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.rows import Rows
+from durable.validation.quantities import show_cpu, show_memory
 
 # In the order of the model's DIMENSIONS, as people write them.
 WORDS = ("cpu", "memory", "gpu")

@@ -1,0 +1,203 @@
+"""The audit: append to a chain together with the change, and verify it link by link."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.connection import Databases, transact
+
+GLOBAL_CHAIN = "global"
+
+_APPEND = text("""
+    SELECT audit.append(:chain, :at, :actor, :action, :object,
+                        CAST(:before AS jsonb), CAST(:after AS jsonb))
+""")
+
+# The inner order is the order of the calls, and so of the links.
+_APPEND_ALL = text("""
+    SELECT audit.append(:chain, NULL, actor, action, object, before, after)
+      FROM (SELECT * FROM jsonb_to_recordset(CAST(:events AS jsonb)) AS event(
+                   place integer, actor text, action text, object text, before jsonb, after jsonb)
+             ORDER BY place) AS ordered
+""")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that somebody did."""
+
+    actor: str
+    action: str
+    target: str
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+
+
+async def append(
+    connection: AsyncConnection,
+    chain: str,
+    *,
+    actor: str,
+    action: str,
+    target: str,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    at: datetime | None = None,
+) -> None:
+    """Adds one event; it commits or vanishes together with what it tells of."""
+    await connection.execute(
+        _APPEND,
+        {
+            "chain": chain,
+            "at": at,
+            "actor": str(actor),
+            "action": action,
+            "object": target,
+            "before": None if before is None else json.dumps(before),
+            "after": None if after is None else json.dumps(after),
+        },
+    )
+
+
+async def append_all(connection: AsyncConnection, chain: str, events: Sequence[Event]) -> None:
+    """Adds events in their order, by one statement; the chain is locked once for all of them."""
+    rows = [
+        {
+            "place": place,
+            "actor": str(event.actor),
+            "action": event.action,
+            "object": event.target,
+            "before": event.before,
+            "after": event.after,
+        }
+        for place, event in enumerate(events)
+    ]
+    await connection.execute(_APPEND_ALL, {"chain": chain, "events": json.dumps(rows)})
+
+
+# The formula of audit.append, written again on purpose: a changed function must not verify itself.
+_FIRST_BROKEN = text("""
+    SELECT DISTINCT ON (chain) chain, sequence, place, actor, action, object
+      FROM (SELECT *, row_number() OVER turn AS place, sha256(
+                   lag(hash, 1, ''::bytea) OVER turn || convert_to(jsonb_build_array(
+                   chain, sequence, (extract(epoch FROM at) * 1000000)::bigint, actor,
+                   database_role, action, object, before, after)::text, 'UTF8')) AS expected
+              FROM audit.events WINDOW turn AS (PARTITION BY chain ORDER BY sequence)) AS linked
+     WHERE sequence <> place OR hash <> expected
+     ORDER BY chain, sequence
+""")
+
+_CHAINS = text("""
+    SELECT chain, coalesce(h.sequence, 0) AS head_sequence, coalesce(h.hash, '') AS head_hash,
+           coalesce(e.sequence, 0) AS sequence, coalesce(e.hash, '') AS hash
+      FROM audit.heads AS h
+      FULL JOIN (SELECT DISTINCT ON (chain) chain, sequence, hash FROM audit.events
+                  ORDER BY chain, sequence DESC) AS e USING (chain)
+     ORDER BY chain
+""")
+
+_HASH_AT = text("SELECT hash FROM audit.events WHERE chain = :chain AND sequence = :sequence")
+
+
+@dataclass(frozen=True)
+class ChainHead:
+    """The last link of a chain; kept outside, it proves later that nothing before it changed."""
+
+    chain: str
+    sequence: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.chain}:{self.sequence}:{self.hash}"
+
+
+@dataclass(frozen=True)
+class ChainReport:
+    """What verifying one chain found; `broken_at` is the first row that cannot be trusted."""
+
+    head: ChainHead
+    broken_at: int | None = None
+    sentence: str = "every link holds"
+
+
+async def verify(
+    connection: AsyncConnection, anchors: Mapping[str, ChainHead] | None = None
+) -> list[ChainReport]:
+    """Checks every chain of this database, and against heads that were kept outside."""
+    broken = {row.chain: row for row in await connection.execute(_FIRST_BROKEN)}
+    reports: list[ChainReport] = []
+    for row in (await connection.execute(_CHAINS)).all():
+        head = ChainHead(row.chain, row.head_sequence, bytes(row.head_hash).hex())
+        fault = _broken_link(broken.get(row.chain)) or _broken_end(head, row)
+        fault = fault or await _against_anchor(connection, head, (anchors or {}).get(row.chain))
+        reports.append(ChainReport(head) if fault is None else ChainReport(head, *fault))
+    return reports
+
+
+async def verify_all(
+    databases: Databases, anchors: Mapping[str, ChainHead] | None = None
+) -> list[ChainReport]:
+    """Checks every chain of every database, and that no anchored chain has vanished."""
+
+    async def work(connection: AsyncConnection) -> list[ChainReport]:
+        return await verify(connection, anchors)
+
+    reports = [
+        report
+        for url in databases.urls
+        for report in await transact(
+            databases.at(url, "durable_reader"), work, doing="verify the audit"
+        )
+    ]
+    found = {report.head.chain for report in reports}
+    vanished = sorted((anchors or {}).keys() - found)
+    return [
+        *reports,
+        *(
+            ChainReport(ChainHead(chain, 0, ""), 1, f"every event of {chain} is missing")
+            for chain in vanished
+        ),
+    ]
+
+
+def _broken_link(row: Any) -> tuple[int, str] | None:
+    if row is None:
+        return None
+    if row.sequence != row.place:
+        return row.place, f"event {row.place} of {row.chain} is missing"
+    who = f"{row.action} of {row.object} by {row.actor}"
+    return row.sequence, f"event {row.sequence} of {row.chain} ({who}) was changed"
+
+
+def _broken_end(head: ChainHead, last: Any) -> tuple[int, str] | None:
+    if last.sequence < head.sequence:
+        return last.sequence + 1, f"event {last.sequence + 1} of {head.chain} is missing at the end"
+    if last.sequence > head.sequence:
+        added = head.sequence + 1
+        return added, f"event {added} of {head.chain} was never appended: its head does not know it"
+    if bytes(last.hash).hex() != head.hash:
+        return last.sequence, f"the head of {head.chain} was changed"
+    return None
+
+
+async def _against_anchor(
+    connection: AsyncConnection, head: ChainHead, anchor: ChainHead | None
+) -> tuple[int, str] | None:
+    if anchor is None or await _hash_at(connection, head.chain, anchor.sequence) == anchor.hash:
+        return None
+    return (
+        anchor.sequence,
+        f"event {anchor.sequence} of {head.chain} is not the one that was anchored: "
+        "the chain was rewritten or cut",
+    )
+
+
+async def _hash_at(connection: AsyncConnection, chain: str, sequence: int) -> str | None:
+    at = {"chain": chain, "sequence": sequence}
+    found = (await connection.execute(_HASH_AT, at)).scalar_one_or_none()
+    return None if found is None else bytes(found).hex()

@@ -1,0 +1,1 @@
+"""A region in memory, kept up to date by version."""

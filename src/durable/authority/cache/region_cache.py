@@ -1,0 +1,223 @@
+"""A region's cache: it listens, reads what changed, and knows how old its knowledge is."""
+
+import asyncio
+import logging
+import time
+from contextlib import aclosing
+from typing import Self
+
+from durable.authority.cache.cached_region import CachedRegion
+from durable.authority.cache.lease_poll import read_pulse
+from durable.authority.cache.policy_cache import CachedPolicies
+from durable.authority.cache.resync import read_whole
+from durable.authority.cache.snapshot import read_changes
+from durable.authority.cache.watch import watch
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
+from durable.model.ids import RegionId
+from durable.model.policy import Policy
+from durable.model.refusal import RefusedError
+from durable.scheduling.snapshot.region import Snapshot
+
+RESYNC_SECONDS = 60.0
+PULSE_SECONDS = 3.0
+SOON_SECONDS = 0.5
+# A burst of commits is read once: so long after the first word of it. A decision that this makes
+# wrong is refused, and made again on a cache that was read for it.
+GATHER_SECONDS = 0.05
+FIRST_BACKOFF_SECONDS = 0.1
+LONGEST_BACKOFF_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class RegionCache:
+    """`async with` keeps it up to date; it answers from memory, and tells how old that is."""
+
+    def __init__(
+        self,
+        databases: Databases,
+        region: RegionId,
+        *,
+        resync_seconds: float = RESYNC_SECONDS,
+        pulse_seconds: float = PULSE_SECONDS,
+    ) -> None:
+        self._databases, self._region = databases, region
+        self._resync_seconds, self._pulse_seconds = resync_seconds, pulse_seconds
+        self._held = CachedRegion(region)
+        self._policies = CachedPolicies(databases, region)
+        self._reading = asyncio.Lock()
+        self._next_read: asyncio.Task[None] | None = None
+        self._reads: set[asyncio.Task[None]] = set()
+        self._was_read = False
+        self._ready = asyncio.Event()
+        self._trouble = "nothing was read yet"
+        self._wakeups = 0
+        self._woken = asyncio.Event()
+        self._duties: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        for duty, name in ((self._follow, "follow"), (self._keep_leases, "leases of")):
+            self._duties.append(asyncio.create_task(duty(), name=f"{name} {self._region}"))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        running = [*self._duties, *self._reads]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    # ── what it knows ───────────────────────────────────────────────────────────────────────────
+
+    @property
+    def version(self) -> int:
+        return self._known().version
+
+    @property
+    def epoch(self) -> int:
+        return self._known().epoch
+
+    @property
+    def wakeups(self) -> int:
+        """How often something appeared that whoever waits may have waited for."""
+        return self._wakeups
+
+    def snapshot(self) -> Snapshot:
+        """The region as it is known now; it changes in place, so it is not kept over an await."""
+        return self._known().snapshot()
+
+    def policy(self) -> tuple[int, Policy]:
+        """The revision that is active in the region, and what it says."""
+        return self._policies.of(self._known().policy_revision)
+
+    async def wait_ready(self, timeout_seconds: float) -> None:
+        """Until the region was read for the first time."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._ready.wait()
+        except TimeoutError:
+            raise AuthorityUnreachableError(
+                f"The cache of {self._region} was not read in {timeout_seconds} s: {self._trouble}"
+            ) from None
+
+    async def room_appeared(self, since: int | None = None) -> int:
+        """Waits for more `wakeups` than `since`, or than now; answers how many there are.
+
+        Free capacity, a new or uncordoned node, a node that is fresh again, more grant or room,
+        another policy, or a region that was opened.
+        """
+        seen = self._wakeups if since is None else since
+        while self._wakeups <= seen:
+            await self._woken.wait()
+        return self._wakeups
+
+    async def refresh(self) -> None:
+        """Reads what changed until now; callers that come before the read begins share it."""
+        if self._next_read is None:
+            self._next_read = asyncio.create_task(self._read_next(), name=f"read {self._region}")
+            self._reads.add(self._next_read)
+            self._next_read.add_done_callback(self._ended)
+        await asyncio.shield(self._next_read)
+
+    def _known(self) -> CachedRegion:
+        if not self._ready.is_set():
+            raise AuthorityUnreachableError(
+                f"The cache of {self._region} is not ready: {self._trouble}"
+            )
+        return self._held
+
+    # ── how it comes to know ────────────────────────────────────────────────────────────────────
+
+    async def _read_next(self) -> None:
+        async with self._reading:
+            self._next_read = None  # from here on another caller needs another read
+            await self._read_changes()
+        await self._learn_policy()
+
+    async def _read_changes(self) -> None:
+        if not self._was_read:
+            return await self._read_whole()
+        asked_at = time.monotonic()
+        read = await read_changes(self._databases, self._region, self._held.version)
+        if read.version < self._held.version:
+            # The database was restored to an earlier time: nothing that is known holds.
+            return await self._read_whole()
+        if self._held.lay_over(read, asked_at=asked_at, is_whole=False):
+            self._wake()
+        return None
+
+    async def _read_whole(self) -> None:
+        asked_at = time.monotonic()
+        read = await read_whole(self._databases, self._region)
+        self._was_read = True
+        if self._held.lay_over(read, asked_at=asked_at, is_whole=True):
+            self._wake()
+
+    async def _learn_policy(self) -> None:
+        """Not while the region is being read: it may be the global side alone that is silent."""
+        try:
+            if await self._policies.learn(self._held.policy_revision):
+                self._wake()
+        except (AuthorityError, RefusedError) as error:
+            self._note(error)
+        self._ready.set()
+
+    def _ended(self, read: asyncio.Task[None]) -> None:
+        self._reads.discard(read)
+        if not read.cancelled():
+            read.exception()  # whoever asked may be gone by now; that is no reason for a warning
+
+    async def _follow(self) -> None:
+        url = self._databases.url_of(self._region)
+        backoff = FIRST_BACKOFF_SECONDS
+        while True:
+            try:
+                heard = watch(url, frozenset({self._region}), resync_seconds=self._resync_seconds)
+                async with aclosing(heard) as changes:
+                    async for change in changes:
+                        if change.is_resync:
+                            async with self._reading:
+                                await self._read_whole()
+                            await self._learn_policy()
+                        elif change.version > self._held.version:
+                            await asyncio.sleep(GATHER_SECONDS)
+                            await self.refresh()
+                        backoff = FIRST_BACKOFF_SECONDS
+            except (AuthorityError, RefusedError) as error:
+                self._note(error)
+            await asyncio.sleep(backoff)
+            backoff = min(LONGEST_BACKOFF_SECONDS, 2 * backoff)
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._until_next_pulse())
+            try:
+                await self._take_pulse()
+            except (AuthorityError, RefusedError) as error:
+                self._note(error)
+
+    def _until_next_pulse(self) -> float:
+        """Sooner while no node is fresh: whoever waits there waits for the first of them."""
+        anybody = self._was_read and bool(self._held.snapshot().fresh().any())
+        return self._pulse_seconds if anybody else min(SOON_SECONDS, self._pulse_seconds)
+
+    async def _take_pulse(self) -> None:
+        async with self._reading:
+            asked_at = time.monotonic()
+            pulse = await read_pulse(self._databases, self._region)
+            if self._was_read and self._held.renew(pulse, asked_at=asked_at):
+                self._wake()
+        # A word that was lost, or a policy that could not be read: the next pulse makes up for it.
+        if not self._was_read or pulse.version != self._held.version:
+            await self.refresh()
+        else:
+            await self._learn_policy()
+
+    def _wake(self) -> None:
+        self._wakeups += 1
+        self._woken.set()
+        self._woken = asyncio.Event()
+
+    def _note(self, error: Exception) -> None:
+        self._trouble = str(error)
+        _log.warning("The cache of %s goes on with what it knows: %s", self._region, error)

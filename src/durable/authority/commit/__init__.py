@@ -1,0 +1,1 @@
+"""The regional commit: a batch of intents becomes truth in one transaction."""

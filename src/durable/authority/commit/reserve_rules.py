@@ -1,0 +1,262 @@
+"""What a reservation needs: each reason to refuse one in a function of its own, with its sentence.
+
+Re-checked at commit on the locked rows: a stale cache costs a retry, never harm.
+"""
+
+from datetime import timedelta
+
+from durable.authority.commit.ledger import (
+    ClaimEntry,
+    Ledger,
+    NodeEntry,
+    at_most,
+    minus,
+    plus,
+    shown,
+)
+from durable.model.ids import DeviceId
+from durable.model.intents import Granted, Refused, Reserve
+from durable.model.refusal import Refusal, RefusalCode
+from durable.model.states import PolicyState, RegionState
+
+# A rolled back revision may not place anything new; what is bound continues (and is marked).
+RESERVES_UNDER = frozenset({PolicyState.CANARY, PolicyState.ACTIVE})
+
+
+def refused(code: RefusalCode, sentence: str) -> Refused:
+    return Refused(refusal=Refusal(code=code, sentence=sentence))
+
+
+def reserve(ledger: Ledger, intent: Reserve) -> Granted | Refused:
+    """Grants what was asked of the node, if nothing speaks against it any more."""
+    node = ledger.nodes.get(intent.node)
+    if node is None:
+        return refused(
+            RefusalCode.UNKNOWN_NODE,
+            f"{ledger.region} has no node {intent.node}; refresh the cache and decide again.",
+        )
+    no = (
+        region_refuses(ledger)
+        or _policy_refuses(ledger, intent)
+        or _slot_refuses(ledger, intent)
+        or _place_refuses(ledger, intent, node)
+        or _health_refuses(ledger, node)
+        or _capacity_refuses(intent, node)
+        or _grant_refuses(ledger, intent)
+        or _headroom_refuses(ledger, intent)
+    )
+    return no or _grant_reservation(ledger, intent, node)
+
+
+def region_refuses(ledger: Ledger) -> Refused | None:
+    if ledger.state is RegionState.OPEN:
+        return None
+    return refused(
+        RefusalCode.REGION_FENCED,
+        f"{ledger.region} is {ledger.state} and takes no new work; "
+        "place it elsewhere or wait for the failback.",
+    )
+
+
+def _policy_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
+    state = ledger.policies.get(intent.policy_revision)
+    if state is None:
+        return refused(
+            RefusalCode.UNKNOWN_POLICY,
+            f"Policy revision {intent.policy_revision} was never published in {ledger.region}; "
+            "decide again under one that was.",
+        )
+    if state in RESERVES_UNDER:
+        return None
+    return refused(
+        RefusalCode.POLICY_WITHDRAWN,
+        f"Policy revision {intent.policy_revision} is {state} in {ledger.region}; "
+        "decide again under the active revision.",
+    )
+
+
+def _slot_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
+    key = (str(intent.tenant), str(intent.workload), intent.slot)
+    if key not in ledger.owned_slots:
+        return refused(
+            RefusalCode.SLOT_NOT_OWNED,
+            f"{ledger.region} does not own slot {intent.slot} of {intent.tenant}/"
+            f"{intent.workload}; assign or transfer the slot first.",
+        )
+    holder = ledger.slot_claims.get(key)
+    if holder is None:
+        return None
+    return refused(
+        RefusalCode.SLOT_TAKEN,
+        f"Slot {intent.slot} of {intent.tenant}/{intent.workload} is claimed by token {holder}; "
+        "release that first.",
+    )
+
+
+def _place_refuses(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Refused | None:
+    wants = intent.requirements
+    if (wants.regions and ledger.region not in wants.regions) or (
+        wants.zones and node.zone not in wants.zones
+    ):
+        return refused(
+            RefusalCode.RESIDENCY,
+            f"Residency keeps {intent.tenant}/{intent.workload} out of {node.zone} in "
+            f"{ledger.region}; choose a node where it is allowed.",
+        )
+    if node.dedicated_to not in (None, intent.tenant) or (
+        wants.dedicated and node.dedicated_to != intent.tenant
+    ):
+        kept = f"is kept for {node.dedicated_to}" if node.dedicated_to else "is shared"
+        return refused(
+            RefusalCode.TENANCY,
+            f"Node {node.node} {kept}, so {intent.tenant}/{intent.workload} may not run there; "
+            "choose another node.",
+        )
+    lacking = [key for key, value in wants.labels.items() if node.labels.get(key) != value]
+    if lacking:
+        return refused(
+            RefusalCode.REQUIRED_LABELS,
+            f"Node {node.node} lacks the required label {lacking[0]}={wants.labels[lacking[0]]}; "
+            "choose another node.",
+        )
+    return None
+
+
+def _health_refuses(ledger: Ledger, node: NodeEntry) -> Refused | None:
+    if node.cordon_reason is not None:
+        return refused(
+            RefusalCode.NODE_CORDONED,
+            f"Node {node.node} is cordoned: {node.cordon_reason[:200]}; choose another node.",
+        )
+    if node.state != "ready":
+        return refused(
+            RefusalCode.NODE_NOT_READY,
+            f"Node {node.node} is {node.state}; choose another node or wait for its agent.",
+        )
+    if node.lease_expires_at is None or node.lease_expires_at <= ledger.now:
+        return refused(
+            RefusalCode.NODE_STALE,
+            f"Node {node.node} has not renewed its lease; choose another node.",
+        )
+    if node.lease_epoch != ledger.epoch:
+        return refused(
+            RefusalCode.NODE_STALE,
+            f"Node {node.node} has not come back since {ledger.region} was fenced; "
+            "choose another node or wait for its agent.",
+        )
+    return None
+
+
+def _capacity_refuses(intent: Reserve, node: NodeEntry) -> Refused | None:
+    wants = intent.resources.amounts
+    if not at_most(plus(node.used, wants), node.capacity):
+        return refused(
+            RefusalCode.NODE_FULL,
+            f"Node {node.node} has {shown(minus(node.capacity, node.used))} free and "
+            f"{intent.resources} was asked; choose another node.",
+        )
+    if len(node.free_devices) < intent.resources.gpus:
+        return refused(
+            RefusalCode.DEVICES_TAKEN,
+            f"Node {node.node} has {len(node.free_devices)} healthy free gpus and "
+            f"{intent.resources.gpus} were asked; choose another node.",
+        )
+    return None
+
+
+def _grant_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
+    grant = ledger.grants.get(intent.tenant)
+    if grant is None:
+        return refused(
+            RefusalCode.UNKNOWN_TENANT,
+            f"Tenant {intent.tenant} has no grant in {ledger.region}; "
+            "ask the quota controller for one.",
+        )
+    if at_most(plus(grant.used, intent.resources.amounts), grant.granted):
+        return None
+    return refused(
+        RefusalCode.GRANT_EXHAUSTED,
+        f"Tenant {intent.tenant} has {shown(minus(grant.granted, grant.used))} of its grant left "
+        f"in {ledger.region} and {intent.resources} was asked; ask for a transfer or wait.",
+    )
+
+
+def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
+    wants = intent.resources.amounts
+    if intent.draw is None:
+        room = ledger.ordinary_room()
+        if at_most(wants, room):
+            return None
+        return refused(
+            RefusalCode.HEADROOM_RESERVED,
+            f"{ledger.region} has {shown(room)} left beside what is kept for recovery and "
+            f"{intent.resources} was asked; place it elsewhere or wait.",
+        )
+    budget = ledger.budgets.get(intent.draw.budget)
+    if budget is None:
+        return refused(
+            RefusalCode.UNKNOWN_BUDGET,
+            f"{ledger.region} has no recovery budget {intent.draw.budget}; "
+            "name one of the region's budgets.",
+        )
+    if budget.incident != intent.draw.incident or budget.expires_at <= ledger.now:
+        return refused(
+            RefusalCode.BUDGET_CLOSED,
+            f"Recovery budget {intent.draw.budget} of {ledger.region} is not open for incident "
+            f"{intent.draw.incident}; open or extend it first.",
+        )
+    if not at_most(plus(budget.used, wants), budget.amount):
+        return refused(
+            RefusalCode.BUDGET_EXHAUSTED,
+            f"Recovery budget {intent.draw.budget} of {ledger.region} has "
+            f"{shown(minus(budget.amount, budget.used))} left and {intent.resources} was asked; "
+            "raise it or place the work elsewhere.",
+        )
+    return None
+
+
+def _grant_reservation(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Granted:
+    ledger.tokens_issued += 1
+    gpus = intent.resources.gpus
+    devices, node.free_devices = node.free_devices[:gpus], node.free_devices[gpus:]
+    expires_at = ledger.now + timedelta(seconds=intent.lease_ttl_seconds)
+    entry = ClaimEntry(
+        token=ledger.tokens_issued,
+        tenant=str(intent.tenant),
+        workload=str(intent.workload),
+        generation=intent.generation,
+        slot=intent.slot,
+        attempt=intent.attempt,
+        node=node.node,
+        amounts=intent.resources.amounts,
+        budget=str(intent.draw.budget) if intent.draw else None,
+        policy_revision=intent.policy_revision,
+        state="held",
+        expires_at=expires_at,
+        binding_state=None,
+        stop_requested=False,
+        observed=None,
+        lease_epoch=node.lease_epoch,
+        lease_expires_at=node.lease_expires_at,
+    )
+    ledger.claim(entry)
+    cpu_millis, memory_mib, gpus = entry.amounts
+    ledger.write(
+        "reserve",
+        {
+            "token": entry.token, "tenant": entry.tenant, "workload": entry.workload,
+            "generation": entry.generation, "slot": entry.slot, "attempt": entry.attempt,
+            "node": entry.node, "cpu_millis": cpu_millis, "memory_mib": memory_mib, "gpus": gpus,
+            "devices": devices, "budget": entry.budget, "priority": intent.priority,
+            "requirements": intent.requirements.model_dump(mode="json"),
+            "policy_revision": entry.policy_revision, "expires_at": expires_at.isoformat(),
+            "actor": str(intent.actor), "evidence": intent.evidence,
+        },
+    )  # fmt: skip
+    return Granted(
+        token=entry.token,
+        node=intent.node,
+        version=ledger.next_version,
+        devices=tuple(DeviceId(device) for device in devices),
+        expires_at=expires_at,
+    )

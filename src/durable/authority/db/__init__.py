@@ -1,0 +1,1 @@
+"""Connections, transactions, roles and what database errors mean."""

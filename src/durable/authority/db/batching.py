@@ -1,0 +1,120 @@
+"""Items that arrive within milliseconds share one transaction and one fsync."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
+
+from durable.authority.db.errors import AuthorityUnreachableError, BrokenConstraintError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+GATHER_SECONDS = 0.003
+MAX_WAITING = 20_000
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[T, R]):
+    item: T
+    answer: "asyncio.Future[R]"
+
+
+class Batcher(Generic[T, R]):
+    """One queue in front of one writer; `async with` runs it, leaving waits for the last batch.
+
+    `work` answers its items in their order and is idempotent: an answer that does not come (the
+    caller was cancelled, the process died) loses nothing, because the same item may be sent again.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        item: str,
+        work: Callable[[list[T]], Awaitable[list[R]]],
+        *,
+        max_batch: int,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._queue, self._item = queue, item
+        self._work = work
+        self._max_batch, self._max_waiting = max_batch, max_waiting
+        self._waiting: deque[_Waiting[T, R]] = deque()
+        self._arrived = asyncio.Event()
+        self._closing = False
+        self._runner: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._runner = asyncio.create_task(self._run(), name=self._queue)
+        self._runner.add_done_callback(self._ended)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        self._arrived.set()
+        assert self._runner is not None
+        await self._runner
+
+    async def submit(self, item: T) -> R:
+        """The item's own answer, once its batch has committed."""
+        if self._closing or len(self._waiting) >= self._max_waiting:
+            raise AuthorityUnreachableError(
+                f"The {self._queue} is {'closing' if self._closing else 'full'}; "
+                f"send the same {self._item} again shortly."
+            )
+        waiting = _Waiting[T, R](item, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._arrived.set()
+        return await waiting.answer
+
+    def _ended(self, _: "asyncio.Task[None]") -> None:
+        """Also when it was cancelled: nobody may wait for an answer that will not come."""
+        self._closing = True
+        stopped = f"The {self._queue} was stopped; send the same {self._item} again."
+        self._fail(self._waiting, AuthorityUnreachableError(stopped))
+
+    async def _run(self) -> None:
+        while not (self._closing and not self._waiting):
+            await self._arrived.wait()
+            if len(self._waiting) < self._max_batch and not self._closing:
+                await asyncio.sleep(GATHER_SECONDS)
+            size = min(self._max_batch, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(size)]
+            if not self._waiting and not self._closing:
+                self._arrived.clear()
+            if batch:
+                await self._commit(batch)
+
+    async def _commit(self, batch: list[_Waiting[T, R]]) -> None:
+        try:
+            answers = await self._work([waiting.item for waiting in batch])
+        except asyncio.CancelledError:
+            self._waiting.extendleft(reversed(batch))
+            raise
+        except BrokenConstraintError as error:
+            if len(batch) == 1:
+                self._fail(batch, error)
+            else:
+                await self._commit_one_by_one(batch)
+            return
+        except Exception as error:
+            self._fail(batch, error)
+            return
+        for waiting, answer in zip(batch, answers, strict=True):
+            if not waiting.answer.done():
+                waiting.answer.set_result(answer)
+
+    async def _commit_one_by_one(self, batch: list[_Waiting[T, R]]) -> None:
+        """A broken constraint is one row's fault, and its neighbours do not pay for it."""
+        for place, waiting in enumerate(batch):
+            try:
+                await self._commit([waiting])
+            except asyncio.CancelledError:
+                self._waiting.extend(batch[place + 1 :])
+                raise
+
+    def _fail(self, waiting: Iterable[_Waiting[T, R]], error: Exception) -> None:
+        for one in waiting:
+            if not one.answer.done():
+                one.answer.set_exception(error)

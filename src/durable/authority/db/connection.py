@@ -1,0 +1,179 @@
+"""Connections to Postgres under a controller's role, and transactions that survive its faults."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Self, TypeVar
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from durable.authority.db.errors import (
+    LOGIN_REFUSED,
+    AuthorityError,
+    AuthorityUnreachableError,
+    BrokenConstraintError,
+    Fault,
+    classify,
+    explained,
+    is_refused_login,
+)
+from durable.authority.db.roles import ROLES
+
+T = TypeVar("T")
+
+# The server's limits, and ours for a server that cannot tell us: a partition swallows both.
+STATEMENT_TIMEOUT_SECONDS = 10
+LOCK_TIMEOUT_SECONDS = 5
+CONNECT_TIMEOUT_SECONDS = 5
+TRANSACTION_TIMEOUT_SECONDS = 20.0
+KEEPALIVE = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+ATTEMPTS = 8
+FIRST_BACKOFF_SECONDS = 0.02
+LONGEST_BACKOFF_SECONDS = 1.0
+
+UNREADABLE_URL = (
+    "The database URL cannot be read; write postgresql://user:password@host:port/database."
+)
+
+_ROLE_NAMES = frozenset(role.name for role in ROLES)
+
+
+def driver_url(url: str) -> URL:
+    """A `postgresql://` URL for the driver in use; anything else is refused by name."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise AuthorityError(UNREADABLE_URL) from error
+    if parsed.drivername not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise AuthorityError(
+            f"The database URL names {parsed.drivername}; durable needs postgresql://…"
+        )
+    if parsed.port is not None and not 0 < parsed.port < 65_536:
+        raise AuthorityError(UNREADABLE_URL)
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def engine_for(url: str, role: str, *, pool_size: int = 4) -> AsyncEngine:
+    """A small pool whose every connection acts as one controller's role, at READ COMMITTED."""
+    if role not in _ROLE_NAMES:
+        raise AuthorityError(
+            f"There is no role {role!r}; known are {', '.join(sorted(_ROLE_NAMES))}."
+        )
+    options = {
+        "role": role,
+        "default_transaction_isolation": "read\\ committed",
+        "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+        "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
+        "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+    }
+    return create_async_engine(
+        driver_url(url),
+        pool_size=pool_size,
+        max_overflow=0,
+        execution_options={"durable_role": role},
+        connect_args={
+            "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
+            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+            "application_name": role,
+            **KEEPALIVE,
+        },
+    )
+
+
+class Databases:
+    """Where the global side and each region live: one database, or several, by settings.
+
+    Engines are made at first use, one small pool per place and role, and closed together.
+    """
+
+    def __init__(self, url: str, regional_urls: Mapping[str, str] | None = None) -> None:
+        self._url = url
+        self._regional_urls = dict(regional_urls or {})
+        self._engines: dict[tuple[str, str], AsyncEngine] = {}
+
+    def at_global(self, role: str) -> AsyncEngine:
+        return self.at(self._url, role)
+
+    def at_region(self, region: str, role: str) -> AsyncEngine:
+        return self.at(self.url_of(region), role)
+
+    def url_of(self, region: str) -> str:
+        return self._regional_urls.get(region, self._url)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every database, the global one first."""
+        return tuple(dict.fromkeys([self._url, *self._regional_urls.values()]))
+
+    def at(self, url: str, role: str) -> AsyncEngine:
+        if (url, role) not in self._engines:
+            self._engines[(url, role)] = engine_for(url, role)
+        return self._engines[(url, role)]
+
+    async def close(self) -> None:
+        while self._engines:
+            _, engine = self._engines.popitem()
+            await engine.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def transact(
+    engine: AsyncEngine,
+    work: Callable[[AsyncConnection], Awaitable[T]],
+    *,
+    doing: str,
+    timeout_seconds: float | None = None,
+) -> T:
+    """Runs `work` in one transaction, again after faults that pass, a bounded number of times.
+
+    `work` must be idempotent: when COMMIT's answer is lost nobody knows whether it happened, and
+    the next run finds out by its keys. It waits for the region's lock, so it cannot run while the
+    lost transaction is still on its way.
+    """
+    limit = TRANSACTION_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+    for attempt in range(ATTEMPTS):
+        try:
+            async with asyncio.timeout(limit), engine.begin() as connection:
+                return await work(connection)
+        except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
+            fault = classify(error)
+            if fault is Fault.CONSTRAINT:
+                raise BrokenConstraintError(
+                    f"Could not {doing}: a constraint of the authority refused it and nothing "
+                    "changed; check the values, and report it if they are right."
+                ) from error
+            if fault is Fault.FINAL:
+                with explained(doing):
+                    raise
+            if attempt + 1 == ATTEMPTS:
+                raise await _unreachable(engine, doing, error) from error
+        backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
+        await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
+    raise AssertionError("the loop returns or raises")
+
+
+async def _unreachable(
+    engine: AsyncEngine, doing: str, error: BaseException
+) -> AuthorityUnreachableError:
+    refused = await asyncio.to_thread(is_refused_login, error)
+    place = f"{engine.url.host}:{engine.url.port or 5432}"
+    silent = f"PostgreSQL at {place} did not answer in {ATTEMPTS} tries; check that it runs there"
+    only_read = engine.get_execution_options().get("durable_role") == "durable_reader"
+    unknown = "; what was sent may have happened, so send the same request again"
+    return AuthorityUnreachableError(
+        f"Could not {doing}: {LOGIN_REFUSED if refused else silent}"
+        f"{'' if only_read or refused else unknown}."
+    )

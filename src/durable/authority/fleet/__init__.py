@@ -1,0 +1,1 @@
+"""Regions, nodes and policies, as operators and agents write them."""

@@ -1,0 +1,180 @@
+"""Brings the authority to a declared fleet, step by step and as often as one likes."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.connection import Databases, transact
+from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes
+from durable.authority.fleet.regions import add_region
+from durable.authority.fleet.shipped_policy import use_shipped_policy
+from durable.authority.quota.budgets import read_budget, set_budget
+from durable.authority.quota.grants import GrantTransfer, protect, transfer_grant, unused_grant
+from durable.authority.quota.quotas import amounts_of, read_quota, set_quota
+from durable.authority.quota.rebalancing import above, least, resume_transfers
+from durable.authority.reads.census import take_census
+from durable.model.fleet import Fleet
+from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.regions import NodeSpec, Region
+from durable.model.resources import DIMENSIONS, ZERO, Resources
+from durable.model.tenants import TenantSpec
+
+_GRANTED = text("""
+    SELECT granted_cpu_millis, granted_memory_mib, granted_gpus
+      FROM global.grants WHERE tenant = :tenant AND region = :region
+""")
+
+_NOW = text("SELECT clock_timestamp()")
+
+
+async def apply_fleet(
+    databases: Databases,
+    fleet: Fleet,
+    *,
+    actor: ActorId,
+    request: str,
+    report: Callable[[str], None],
+) -> None:
+    """Adds what is missing and moves what differs; what the manifest does not name stays.
+
+    Every part is idempotent, so a load that was cut off is finished by loading again.
+    """
+    for region in fleet.regions:
+        report(f"Region {region.id}: {sum(pool.count for pool in region.pools)} nodes")
+        await _apply_region(databases, region, actor)
+    await use_shipped_policy(databases, [region.id for region in fleet.regions], actor)
+    for tenant in fleet.tenants:
+        report(f"Tenant {tenant.id}: {tenant.hard}")
+        for line in await _apply_tenant(databases, tenant, actor, request):
+            report(line)
+    for line in await _left_alone(databases, fleet):
+        report(line)
+
+
+async def _apply_region(databases: Databases, region: Region, actor: ActorId) -> None:
+    await add_region(databases, region.id, actor)
+    nodes: Sequence[NodeSpec] = tuple(region.nodes())
+    for first in range(0, len(nodes), MAX_NODES_PER_CALL):
+        part = nodes[first : first + MAX_NODES_PER_CALL]
+        await declare_nodes(databases, region.id, part, actor=actor)
+    headroom = region.recovery_headroom
+    if headroom is None:
+        return
+    now = await _clock(databases, region.id)
+    kept = await read_budget(databases, region.id, headroom.id)
+    # Loading again does not put its end off, and never under an incident that draws on it: that is
+    # for somebody to decide when it has come.
+    if kept is None or (kept[2] is None and (kept[0] != headroom.resources or kept[1] <= now)):
+        await set_budget(
+            databases,
+            region.id,
+            headroom.id,
+            headroom.resources,
+            expires_at=now + headroom.expires_in,
+            actor=actor,
+        )
+
+
+async def _left_alone(databases: Databases, fleet: Fleet) -> list[str]:
+    """What is there and not in the manifest: it may be in use, so it is told, not removed."""
+    census = await take_census(databases)
+    declared = {region.id: sum(pool.count for pool in region.pools) for region in fleet.regions}
+    lines: list[str] = []
+    for region in census.regions:
+        extra = sum(pool.nodes for pool in region.pools) - declared.get(region.region.region, 0)
+        if extra > 0:
+            name = region.region.region
+            lines.append(f"Left as it is: {extra} nodes of {name} that the manifest does not name")
+    named = {tenant.id for tenant in fleet.tenants}
+    strangers = [c.quota.tenant for c in census.tenants if c.quota.tenant not in named]
+    if strangers:
+        lines.append(f"Left as it is: tenants that it does not name: {', '.join(strangers)}")
+    return lines
+
+
+async def _clock(databases: Databases, region: RegionId) -> datetime:
+    async def work(connection: AsyncConnection) -> datetime:
+        return (await connection.execute(_NOW)).scalar_one()
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"read the clock of {region}")
+
+
+async def _apply_tenant(
+    databases: Databases, tenant: TenantSpec, actor: ActorId, request: str
+) -> list[str]:
+    """Brings grants to what the manifest says, as far as they are unused; tells of the rest.
+
+    The quota controller moves grants to where they are waited for, and what is in use stays there.
+    """
+    id = tenant.id
+    await set_quota(databases, id, hard=tenant.hard, protected=tenant.protected, actor=actor)
+    await resume_transfers(databases, id)
+    # What is granted too much comes back first, so that it can be granted elsewhere.
+    for region, wanted in tenant.grants.items():
+        excess = above(await _granted(databases, id, region), wanted)
+        back = least(excess, await unused_grant(databases, id, region))
+        await _transfer(databases, id, back, region, None, actor, f"{request}/back")
+    lines: list[str] = []
+    for region, wanted in tenant.grants.items():
+        quota = await read_quota(databases, id)
+        missing = above(wanted, await _granted(databases, id, region))
+        out = least(missing, above(quota.target, quota.granted))
+        await _transfer(databases, id, out, None, region, actor, f"{request}/out")
+        granted = await _granted(databases, id, region)
+        await protect(databases, id, region, least(_share(tenant, wanted), granted))
+        if granted != wanted:
+            lines.append(
+                f"Left as it is: {id} has {granted} of grant in {region} where the manifest says "
+                f"{wanted}, because of what is in use"
+            )
+    return lines
+
+
+def _share(tenant: TenantSpec, grant: Resources) -> Resources:
+    """A region's part of what is protected, in proportion to its grant."""
+    whole = tenant.granted
+    return Resources(
+        **{
+            name: getattr(tenant.protected, name) * getattr(grant, name) // getattr(whole, name)
+            if getattr(whole, name)
+            else 0
+            for name in DIMENSIONS
+        }
+    )
+
+
+async def _granted(databases: Databases, tenant: TenantId, region: RegionId) -> Resources:
+    async def work(connection: AsyncConnection) -> Resources:
+        found = await connection.execute(_GRANTED, {"tenant": tenant, "region": region})
+        row = found.mappings().one_or_none()
+        return ZERO if row is None else amounts_of(row, "granted_")
+
+    engine = databases.at_global("durable_reader")
+    return await transact(engine, work, doing=f"read the grants of {tenant}")
+
+
+async def _transfer(
+    databases: Databases,
+    tenant: TenantId,
+    amount: Resources,
+    from_region: RegionId | None,
+    to_region: RegionId | None,
+    actor: ActorId,
+    request: str,
+) -> None:
+    if amount.is_zero:
+        return
+    await transfer_grant(
+        databases,
+        GrantTransfer(
+            id=f"{request}/{tenant}/{from_region or to_region}",
+            tenant=tenant,
+            amount=amount,
+            from_region=from_region,
+            to_region=to_region,
+            actor=actor,
+        ),
+    )

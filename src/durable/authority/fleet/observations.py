@@ -1,0 +1,119 @@
+"""What agents saw: merged so that late, repeated and reordered reports end in the same row.
+
+A report is a point in a lattice: the end of a process beats everything, then the later session,
+then the higher sequence. Keeping the greatest needs no lock but the row's own.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.connection import Databases, transact
+from durable.model.ids import ActorId, NodeId, RegionId, Token
+from durable.model.intents import Evidence
+from durable.model.refusal import Refusal, RefusalCode
+from durable.model.states import ObservedState
+from durable.validation.value import Value
+
+MAX_REPORTS_PER_CALL = 5_000
+
+
+Counter = Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)]
+
+
+class Observation(Value):
+    """One agent's word on one binding."""
+
+    token: Token
+    node: NodeId
+    session: Counter
+    sequence: Counter
+    state: ObservedState
+    evidence: Evidence
+
+
+# A report counts only from the session that holds the binding's node, at the region's epoch: an
+# agent that was replaced, or has not come back since a fence, changes nothing.
+_KNOWN = text("""
+    SELECT row.token, row.node, row.session,
+           l.session = row.session AND l.epoch = g.epoch AS current
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(token bigint, node text, session bigint)
+      JOIN regional.bindings AS b ON b.region = :region AND b.token = row.token
+      JOIN regional.reservations AS r
+        ON r.region = :region AND r.token = row.token AND r.node = row.node
+      JOIN regional.regions AS g ON g.region = :region
+      LEFT JOIN regional.node_leases AS l ON l.region = :region AND l.node = row.node
+""")
+
+_MERGE = text("""
+    INSERT INTO regional.observations AS o
+           (region, token, session, sequence, state, evidence, observer, received_at)
+    SELECT DISTINCT ON (row.token)
+           :region, row.token, row.session, row.sequence, row.state, row.evidence, :observer,
+           coalesce(CAST(:now AS timestamptz), clock_timestamp())
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+           token bigint, session bigint, sequence bigint, state text, evidence text)
+     ORDER BY row.token, row.state IN ('failed', 'stopped') DESC,
+              row.session DESC, row.sequence DESC
+        ON CONFLICT (region, token) DO UPDATE
+       SET session = excluded.session, sequence = excluded.sequence, state = excluded.state,
+           evidence = excluded.evidence, observer = excluded.observer,
+           received_at = excluded.received_at
+     WHERE (excluded.state IN ('failed', 'stopped'), excluded.session, excluded.sequence)
+         > (o.state IN ('failed', 'stopped'), o.session, o.sequence)
+""")
+
+
+async def observe(
+    databases: Databases,
+    region: RegionId,
+    reports: Sequence[Observation],
+    *,
+    observer: ActorId,
+    now: datetime | None = None,
+) -> list[Refusal | None]:
+    """Merges reports; answers a refusal for each that does not count, in their order."""
+    assert len(reports) <= MAX_REPORTS_PER_CALL, f"at most {MAX_REPORTS_PER_CALL} reports per call"
+
+    async def work(connection: AsyncConnection) -> list[Refusal | None]:
+        asked = json.dumps(
+            [report.model_dump(include={"token", "node", "session"}) for report in reports]
+        )
+        known = {
+            (row.token, row.node, row.session): bool(row.current)
+            for row in await connection.execute(_KNOWN, {"region": region, "rows": asked})
+        }
+        answers = [_judge(region, report, known) for report in reports]
+        counted = [r for r, no in zip(reports, answers, strict=True) if no is None]
+        if counted:
+            rows = json.dumps([report.model_dump(mode="json") for report in counted])
+            await connection.execute(
+                _MERGE, {"region": region, "rows": rows, "observer": observer, "now": now}
+            )
+        return answers
+
+    engine = databases.at_region(region, "durable_agent")
+    return await transact(engine, work, doing=f"report observations in {region}")
+
+
+def _judge(
+    region: RegionId, report: Observation, known: dict[tuple[int, str, int], bool]
+) -> Refusal | None:
+    current = known.get((report.token, str(report.node), report.session))
+    if current is None:
+        return Refusal(
+            code=RefusalCode.UNKNOWN_TOKEN,
+            sentence=f"{region} has no binding {report.token} on {report.node}; stop it there.",
+        )
+    if not current:
+        return Refusal(
+            code=RefusalCode.FENCED_AGENT,
+            sentence=f"Session {report.session} of {report.node} was replaced or fenced; "
+            "register again.",
+        )
+    return None

@@ -1,0 +1,169 @@
+"""Regions: add one, read one, fence it, open it again."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases, transact
+from durable.model.capacity import RegionStatus
+from durable.model.ids import ActorId, RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.states import REGION_MOVES, RegionState
+
+_ADD = text("INSERT INTO regional.regions (region) VALUES (:region) ON CONFLICT DO NOTHING")
+_LIST = text("SELECT region FROM regional.regions ORDER BY region")
+_READ = text("SELECT epoch, version, state FROM regional.regions WHERE region = :region")
+_LOCK = text(
+    "SELECT epoch, version, state FROM regional.regions WHERE region = :region FOR NO KEY UPDATE"
+)
+_MOVE = text("""
+    UPDATE regional.regions SET epoch = :epoch, state = :state, version = version + 1
+     WHERE region = :region
+""")
+_ADVANCE = text("""
+    UPDATE regional.regions SET version = version + 1 WHERE region = :region RETURNING version
+""")
+
+
+async def add_region(databases: Databases, region: RegionId, actor: ActorId) -> None:
+    """Adds a region; adding it again changes nothing."""
+    if region == audit.GLOBAL_CHAIN:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_REGION,
+            f"A region cannot be called {region}, which is the global side's name; choose another.",
+        )
+
+    async def work(connection: AsyncConnection) -> None:
+        if (await connection.execute(_ADD, {"region": region})).rowcount:
+            await audit.append(
+                connection, region, actor=actor, action="add region", target=f"region/{region}"
+            )
+
+    await transact(
+        databases.at_region(region, "durable_operator"), work, doing=f"add region {region}"
+    )
+
+
+async def list_regions(databases: Databases) -> list[RegionId]:
+    """The regions of every database of the authority."""
+    found: set[RegionId] = set()
+    for url in databases.urls:
+        found.update(await regions_at(databases, url))
+    return sorted(found)
+
+
+async def regions_at(databases: Databases, url: str) -> list[RegionId]:
+    """The regions of one database."""
+
+    async def work(connection: AsyncConnection) -> list[RegionId]:
+        return [RegionId(name) for name in (await connection.execute(_LIST)).scalars()]
+
+    return await transact(databases.at(url, "durable_reader"), work, doing="read the regions")
+
+
+async def read_region(databases: Databases, region: RegionId) -> RegionStatus:
+    async def work(connection: AsyncConnection) -> RegionStatus:
+        row = (await connection.execute(_READ, {"region": region})).one_or_none()
+        if row is None:
+            raise unknown_region(region)
+        return _status(region, row)
+
+    engine = databases.at_region(region, "durable_reader")
+    return await transact(engine, work, doing=f"read region {region}")
+
+
+async def lock_region(connection: AsyncConnection, region: RegionId) -> RegionStatus:
+    """The first statement of every regional transaction; see regional_commit for why."""
+    row = (await connection.execute(_LOCK, {"region": region})).one_or_none()
+    if row is None:
+        raise unknown_region(region)
+    return _status(region, row)
+
+
+async def advance_region(connection: AsyncConnection, region: RegionId) -> int:
+    """The next version of a locked region, announced to its watchers at COMMIT."""
+    return (await connection.execute(_ADVANCE, {"region": region})).scalar_one()
+
+
+async def fence_region(
+    databases: Databases,
+    region: RegionId,
+    *,
+    expected_epoch: int,
+    actor: ActorId,
+    reason: str,
+    now: datetime | None = None,
+) -> RegionStatus:
+    """Raises the epoch: from here on, no writer or node of the old epoch changes anything.
+
+    Fencing the same epoch again returns the fenced region, so a retry is harmless.
+    """
+    return await _move(databases, region, expected_epoch, RegionState.FENCED, actor, reason, now)
+
+
+async def open_region(
+    databases: Databases,
+    region: RegionId,
+    *,
+    expected_epoch: int,
+    actor: ActorId,
+    reason: str,
+    now: datetime | None = None,
+) -> RegionStatus:
+    """Takes new work again; nodes take part as their agents register at this epoch."""
+    return await _move(databases, region, expected_epoch, RegionState.OPEN, actor, reason, now)
+
+
+async def _move(
+    databases: Databases,
+    region: RegionId,
+    expected_epoch: int,
+    state: RegionState,
+    actor: ActorId,
+    reason: str,
+    now: datetime | None,
+) -> RegionStatus:
+    raises = 1 if state is RegionState.FENCED else 0
+
+    async def work(connection: AsyncConnection) -> RegionStatus:
+        was = await lock_region(connection, region)
+        epoch = expected_epoch + raises
+        if (was.epoch, was.state) == (epoch, state):
+            return was
+        if was.epoch != expected_epoch:
+            raise RefusedError(
+                RefusalCode.FENCED_WRITER,
+                f"{region} is at epoch {was.epoch}, not {expected_epoch}; read it again first.",
+            )
+        if not REGION_MOVES.allows(was.state, state):
+            code = RefusalCode.REGION_FENCED if raises else RefusalCode.REGION_OPEN
+            raise RefusedError(code, f"{region} is {was.state} already at epoch {was.epoch}.")
+        await connection.execute(_MOVE, {"region": region, "epoch": epoch, "state": state.value})
+        await audit.append(
+            connection,
+            region,
+            actor=actor,
+            action=f"{'fence' if raises else 'open'} region",
+            target=f"region/{region}",
+            before={"epoch": was.epoch, "state": was.state},
+            after={"epoch": epoch, "state": state, "reason": reason},
+            at=now,
+        )
+        return RegionStatus(region=region, epoch=epoch, version=was.version + 1, state=state)
+
+    engine = databases.at_region(region, "durable_recovery")
+    return await transact(engine, work, doing=f"move {region} to {state}")
+
+
+def _status(region: RegionId, row: Any) -> RegionStatus:
+    state = RegionState(row.state)
+    return RegionStatus(region=region, epoch=row.epoch, version=row.version, state=state)
+
+
+def unknown_region(region: RegionId) -> RefusedError:
+    return RefusedError(
+        RefusalCode.UNKNOWN_REGION, f"There is no region {region}; see `durable fleet show`."
+    )

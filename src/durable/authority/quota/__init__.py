@@ -1,0 +1,1 @@
+"""Quota as escrow: hard quotas, grants, transfers between regions, recovery budgets."""

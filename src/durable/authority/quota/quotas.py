@@ -1,0 +1,113 @@
+"""A tenant's hard quota, on the global side; `grants` hands it out to the regions."""
+
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases, transact
+from durable.model.capacity import Quota
+from durable.model.ids import ActorId, TenantId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.resources import ZERO, Resources
+
+ROLE = "durable_quota"
+
+
+def amounts_of(row: Any, prefix: str = "") -> Resources:
+    """The three columns of a row as one amount."""
+    names = (f"{prefix}cpu_millis", f"{prefix}memory_mib", f"{prefix}gpus")
+    return Resources.of(*(row[name] for name in names))
+
+
+def named(amount: Resources, prefix: str = "") -> dict[str, int]:
+    """An amount as a statement's three parameters."""
+    return {f"{prefix}{name}": value for name, value in amount.model_dump().items()}
+
+
+_ADD_TENANT = text("""
+    INSERT INTO global.tenants (tenant, created_at) VALUES (:tenant, clock_timestamp())
+        ON CONFLICT DO NOTHING
+""")
+
+_ADD_QUOTA = text("INSERT INTO global.quotas (tenant) VALUES (:tenant) ON CONFLICT DO NOTHING")
+
+LOCK_QUOTA = text("SELECT * FROM global.quotas WHERE tenant = :tenant FOR UPDATE")
+
+# The limit in force follows the target down only as far as grants allow.
+_SET_QUOTA = text("""
+    UPDATE global.quotas
+       SET target_cpu_millis = :cpu_millis, target_memory_mib = :memory_mib, target_gpus = :gpus,
+           hard_cpu_millis = greatest(:cpu_millis, granted_cpu_millis),
+           hard_memory_mib = greatest(:memory_mib, granted_memory_mib),
+           hard_gpus = greatest(:gpus, granted_gpus),
+           protected_cpu_millis = :protected_cpu_millis,
+           protected_memory_mib = :protected_memory_mib, protected_gpus = :protected_gpus
+     WHERE tenant = :tenant
+    RETURNING *
+""")
+
+
+async def set_quota(
+    databases: Databases,
+    tenant: TenantId,
+    *,
+    hard: Resources,
+    protected: Resources = ZERO,
+    actor: ActorId,
+) -> Quota:
+    """Sets a tenant's hard quota; below what is granted it takes effect as grants come back."""
+    if not protected.fits_in(hard):
+        raise RefusedError(
+            RefusalCode.OVER_HARD_QUOTA,
+            f"Protected {protected} of {tenant} is more than its hard quota {hard}; lower it.",
+        )
+
+    async def work(connection: AsyncConnection) -> Quota:
+        await connection.execute(_ADD_TENANT, {"tenant": tenant})
+        await connection.execute(_ADD_QUOTA, {"tenant": tenant})
+        before = (await connection.execute(LOCK_QUOTA, {"tenant": tenant})).mappings().one()
+        values = {"tenant": tenant, **named(hard), **named(protected, "protected_")}
+        after = (await connection.execute(_SET_QUOTA, values)).mappings().one()
+        if dict(before) != dict(after):
+            await audit.append(
+                connection,
+                audit.GLOBAL_CHAIN,
+                actor=actor,
+                action="set quota",
+                target=f"tenant/{tenant}",
+                before={"hard": str(amounts_of(before, "target_"))},
+                after={"hard": str(hard), "protected": str(protected)},
+            )
+        return quota_of(after)
+
+    return await transact(databases.at_global(ROLE), work, doing=f"set the quota of {tenant}")
+
+
+def quota_of(row: Any) -> Quota:
+    return Quota(
+        tenant=TenantId(row["tenant"]),
+        hard=amounts_of(row, "hard_"),
+        target=amounts_of(row, "target_"),
+        protected=amounts_of(row, "protected_"),
+        granted=amounts_of(row, "granted_"),
+    )
+
+
+async def read_quota(databases: Databases, tenant: TenantId) -> Quota:
+    async def work(connection: AsyncConnection) -> Quota:
+        query = text("SELECT * FROM global.quotas WHERE tenant = :tenant")
+        row = (await connection.execute(query, {"tenant": tenant})).mappings().one_or_none()
+        if row is None:
+            raise unknown_tenant(tenant)
+        return quota_of(row)
+
+    engine = databases.at_global("durable_reader")
+    return await transact(engine, work, doing=f"read the quota of {tenant}")
+
+
+def unknown_tenant(tenant: TenantId) -> RefusedError:
+    return RefusedError(
+        RefusalCode.UNKNOWN_TENANT, f"There is no tenant {tenant}; see `durable fleet show`."
+    )

@@ -1,0 +1,1 @@
+"""Read-only views for workflows, controllers and people."""

@@ -1,0 +1,152 @@
+"""What there is, for people: regions with their nodes, tenants with their quotas and grants."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.connection import Databases, transact
+from durable.authority.quota.quotas import amounts_of, quota_of
+from durable.model.capacity import Grant, Quota, RecoveryBudget, RegionStatus
+from durable.model.ids import BudgetId, IncidentId, PoolId, RegionId, TenantId, ZoneId
+from durable.model.resources import ZERO, Resources
+from durable.model.states import RegionState
+from durable.validation.value import Value
+
+
+class PoolCensus(Value):
+    pool: PoolId
+    zone: ZoneId
+    nodes: int
+    live: int
+    cordoned: int
+    capacity: Resources
+    used: Resources
+
+
+class RegionCensus(Value):
+    region: RegionStatus
+    capacity: Resources
+    used: Resources
+    pools: tuple[PoolCensus, ...]
+    budgets: tuple[RecoveryBudget, ...]
+
+
+class TenantCensus(Value):
+    quota: Quota
+    grants: tuple[Grant, ...]
+
+    @property
+    def used(self) -> Resources:
+        return sum((grant.used for grant in self.grants), start=ZERO)
+
+
+class Census(Value):
+    regions: tuple[RegionCensus, ...]
+    tenants: tuple[TenantCensus, ...]
+
+
+_REGIONS = text("SELECT * FROM regional.regions ORDER BY region")
+
+_POOLS = text("""
+    SELECT n.region, n.pool, n.zone, count(*) AS nodes,
+           count(*) FILTER (WHERE l.expires_at > clock_timestamp()) AS live,
+           count(*) FILTER (WHERE n.cordon_reason IS NOT NULL) AS cordoned,
+           sum(n.capacity_cpu_millis)::bigint AS capacity_cpu_millis,
+           sum(n.capacity_memory_mib)::bigint AS capacity_memory_mib,
+           sum(n.capacity_gpus)::bigint AS capacity_gpus,
+           sum(n.used_cpu_millis)::bigint AS used_cpu_millis,
+           sum(n.used_memory_mib)::bigint AS used_memory_mib,
+           sum(n.used_gpus)::bigint AS used_gpus
+      FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
+     WHERE n.state <> 'removed'
+     GROUP BY n.region, n.pool, n.zone ORDER BY n.region, n.pool, n.zone
+""")
+
+_BUDGETS = text("SELECT * FROM regional.recovery_budgets ORDER BY region, budget")
+_GRANTS = text("SELECT * FROM regional.grants ORDER BY tenant, region")
+_QUOTAS = text("SELECT * FROM global.quotas ORDER BY tenant")
+
+
+async def take_census(databases: Databases) -> Census:
+    """Reads every database once; each is consistent in itself, not with the others."""
+    regions: list[RegionCensus] = []
+    grants: list[Grant] = []
+    for url in databases.urls:
+        engine = databases.at(url, "durable_reader")
+        regions += await transact(engine, _read_regions, doing="read the regions")
+        grants += await transact(engine, _read_grants, doing="read the grants")
+    engine = databases.at_global("durable_reader")
+    quotas = await transact(engine, _read_quotas, doing="read the quotas")
+    tenants = (
+        TenantCensus(
+            quota=quota, grants=tuple(grant for grant in grants if grant.tenant == quota.tenant)
+        )
+        for quota in quotas
+    )
+    return Census(regions=tuple(regions), tenants=tuple(tenants))
+
+
+async def _read_quotas(connection: AsyncConnection) -> list[Quota]:
+    return [quota_of(row) for row in (await connection.execute(_QUOTAS)).mappings()]
+
+
+async def _read_grants(connection: AsyncConnection) -> list[Grant]:
+    return [
+        Grant(
+            region=RegionId(row["region"]),
+            tenant=TenantId(row["tenant"]),
+            granted=amounts_of(row, "granted_"),
+            used=amounts_of(row, "used_"),
+            protected=amounts_of(row, "protected_"),
+        )
+        for row in (await connection.execute(_GRANTS)).mappings()
+    ]
+
+
+async def _read_regions(connection: AsyncConnection) -> list[RegionCensus]:
+    pools = (await connection.execute(_POOLS)).mappings().all()
+    budgets = (await connection.execute(_BUDGETS)).mappings().all()
+    return [
+        RegionCensus(
+            region=RegionStatus(
+                region=RegionId(row["region"]),
+                epoch=row["epoch"],
+                version=row["version"],
+                state=RegionState(row["state"]),
+            ),
+            capacity=amounts_of(row, "capacity_"),
+            used=amounts_of(row, "used_"),
+            pools=tuple(_pool(pool) for pool in _of(row["region"], pools)),
+            budgets=tuple(_budget(budget) for budget in _of(row["region"], budgets)),
+        )
+        for row in (await connection.execute(_REGIONS)).mappings()
+    ]
+
+
+def _of(region: str, rows: Iterable[Any]) -> Iterable[Any]:
+    return (row for row in rows if row["region"] == region)
+
+
+def _pool(row: Any) -> PoolCensus:
+    return PoolCensus(
+        pool=PoolId(row["pool"]),
+        zone=ZoneId(row["zone"]),
+        nodes=row["nodes"],
+        live=row["live"],
+        cordoned=row["cordoned"],
+        capacity=amounts_of(row, "capacity_"),
+        used=amounts_of(row, "used_"),
+    )
+
+
+def _budget(row: Any) -> RecoveryBudget:
+    return RecoveryBudget(
+        region=RegionId(row["region"]),
+        budget=BudgetId(row["budget"]),
+        amount=amounts_of(row),
+        used=amounts_of(row, "used_"),
+        expires_at=row["expires_at"],
+        incident=row["incident"] and IncidentId(row["incident"]),
+    )

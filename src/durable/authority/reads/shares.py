@@ -1,0 +1,235 @@
+"""One region's share of one generation, as the authority and the agents know it now."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import AwareDatetime
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.connection import Databases, transact
+from durable.authority.fleet.regions import unknown_region
+from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
+from durable.model.states import TROUBLED, BindingState, RequestState
+from durable.signals.messages import Seen, ShareReport, SlotSeen
+from durable.validation.value import Value
+
+SHARES_PER_READ = 200
+
+# Words are told only where somebody will ask for them: thousands of slots share one message.
+EVIDENCE_KEPT = 200
+ShareKey = tuple[str, str, int]
+
+
+class SlotStatus(Value):
+    """A slot that has a binding which was not released; unknown while its node's lease lapsed."""
+
+    slot: Slot
+    token: Token
+    attempt: int
+    node: NodeId
+    state: BindingState
+    evidence: str
+    since: AwareDatetime
+    stop_requested: bool
+
+
+class RequestStatus(Value):
+    """What its placement last wrote into the queue."""
+
+    state: RequestState
+    pending_reason: str | None
+    waiting: int
+    # Replicas of a job that are done; their bindings are released.
+    completed: int
+
+
+class ShareStatus(Value):
+    """A whole share: every slot with a binding, and what the rest waits for."""
+
+    region: RegionId
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slots: tuple[SlotStatus, ...]
+    request: RequestStatus | None
+    # Of no earlier version of the region than this.
+    as_of: int
+    read_at: AwareDatetime
+
+    @property
+    def key(self) -> ShareKey:
+        return (str(self.tenant), str(self.workload), self.generation)
+
+    def seen(self) -> Seen:
+        """What stands of it, for its placement."""
+        slots = tuple(
+            SlotSeen(
+                slot=one.slot,
+                token=one.token,
+                attempt=one.attempt,
+                node=one.node,
+                state=one.state,
+                evidence=one.evidence[:EVIDENCE_KEPT] if one.state in TROUBLED else "",
+                stop_requested=one.stop_requested,
+            )
+            for one in self.slots
+        )
+        return Seen(version=self.as_of, at=self.read_at, slots=slots)
+
+    def report(self) -> ShareReport:
+        """How far it has come, for its workload."""
+        request = self.request
+        return ShareReport(
+            region=self.region,
+            generation=self.generation,
+            version=self.as_of,
+            at=self.read_at,
+            by_state=Counter(one.state for one in self.slots),
+            completed=0 if request is None else request.completed,
+            waiting=0 if request is None else request.waiting,
+            request=None if request is None else request.state,
+            pending_reason=None if request is None else request.pending_reason,
+        )
+
+    def says_the_same_as(self, other: "ShareStatus | None") -> bool:
+        """Whether nothing differs but when it was read."""
+        return other is not None and (
+            (self.key, self.slots, self.request) == (other.key, other.slots, other.request)
+        )
+
+
+_REGION = text("""
+    SELECT version, coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS read_at
+      FROM regional.regions WHERE region = :region
+""")
+
+# Shares that somebody may still care for: what is asked for, and what stands whoever asked.
+_KEYS = text("""
+    SELECT tenant, workload, generation
+      FROM (SELECT tenant, workload, generation FROM regional.requests
+             WHERE region = :region AND state <> 'withdrawn'
+             UNION
+            SELECT tenant, workload, generation FROM regional.reservations
+             WHERE region = :region AND freed_version IS NULL AND state = 'bound') AS shares
+     WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
+       AND (CAST(:workload AS text) IS NULL OR workload = :workload)
+     ORDER BY tenant, workload, generation
+""")
+
+_WANTED = """
+    unnest(CAST(:tenants AS text[]), CAST(:workloads AS text[]), CAST(:generations AS bigint[]))
+        AS wanted(tenant, workload, generation)
+"""
+
+_SLOTS = text(f"""
+    SELECT r.tenant, r.workload, r.generation, r.slot, r.token, r.attempt, r.node, s.state,
+           s.evidence, s.since, b.stop_requested_at IS NOT NULL AS stop_requested
+      FROM {_WANTED}
+      JOIN regional.reservations AS r USING (tenant, workload, generation)
+      JOIN regional.bindings AS b USING (region, token)
+      JOIN regional.binding_status(:now) AS s USING (region, token)
+     WHERE r.region = :region AND r.freed_version IS NULL AND r.state = 'bound'
+     ORDER BY r.slot
+""")
+
+_REQUESTS = text(f"""
+    SELECT r.tenant, r.workload, r.generation, r.state, r.pending_reason, r.waiting,
+           r.completed
+      FROM {_WANTED} JOIN regional.requests AS r USING (tenant, workload, generation)
+     WHERE r.region = :region
+""")
+
+
+async def read_shares(
+    databases: Databases,
+    region: RegionId,
+    tenant: TenantId | None = None,
+    workload: WorkloadName | None = None,
+    *,
+    also: Sequence[ShareKey] = (),
+    now: datetime | None = None,
+) -> list[ShareStatus]:
+    """Every share of a region, or those of one tenant or workload, in the order of their names.
+
+    What is over, with nothing left of it, is read only if it is named.
+    """
+    of = {"region": region, "tenant": tenant, "workload": workload}
+
+    async def work(connection: AsyncConnection) -> list[ShareKey]:
+        return [(r.tenant, r.workload, r.generation) for r in await connection.execute(_KEYS, of)]
+
+    engine = databases.at_region(region, "durable_reader")
+    keys = await transact(engine, work, doing=f"read the shares of {region}")
+    return await read_those_shares(databases, region, sorted({*keys, *also}), now=now)
+
+
+async def read_those_shares(
+    databases: Databases,
+    region: RegionId,
+    keys: Sequence[ShareKey],
+    *,
+    now: datetime | None = None,
+) -> list[ShareStatus]:
+    """These shares as they are now, also when nothing is left of them; many are read in parts."""
+    engine = databases.at_region(region, "durable_reader")
+    shares: list[ShareStatus] = []
+    for first in range(0, max(1, len(keys)), SHARES_PER_READ):
+        part = keys[first : first + SHARES_PER_READ]
+
+        async def work(
+            connection: AsyncConnection, part: Sequence[ShareKey] = part
+        ) -> list[ShareStatus]:
+            return await _read(connection, region, part, now)
+
+        shares += await transact(engine, work, doing=f"read the shares of {region}")
+    return shares
+
+
+async def _read(
+    connection: AsyncConnection, region: RegionId, keys: Sequence[ShareKey], now: datetime | None
+) -> list[ShareStatus]:
+    # The version comes first: what is read after it is of that version or a later one.
+    at = (await connection.execute(_REGION, {"region": region, "now": now})).one_or_none()
+    if at is None:
+        raise unknown_region(region)
+    if not keys:
+        return []
+    tenants, workloads, generations = (list(part) for part in zip(*keys, strict=True))
+    wanted = {"tenants": tenants, "workloads": workloads, "generations": generations}
+    of = {"region": region, "now": at.read_at, **wanted}
+    slots: dict[ShareKey, list[SlotStatus]] = {}
+    for row in (await connection.execute(_SLOTS, of)).mappings():
+        slots.setdefault(_key(row), []).append(_slot(row))
+    requests = {
+        _key(row): RequestStatus(
+            state=RequestState(row["state"]),
+            pending_reason=row["pending_reason"],
+            waiting=row["waiting"],
+            completed=row["completed"],
+        )
+        for row in (await connection.execute(_REQUESTS, of)).mappings()
+    }
+    return [
+        ShareStatus(
+            region=region,
+            tenant=TenantId(key[0]),
+            workload=WorkloadName(key[1]),
+            generation=key[2],
+            slots=tuple(slots.get(key, ())),
+            request=requests.get(key),
+            as_of=at.version,
+            read_at=at.read_at,
+        )
+        for key in keys
+    ]
+
+
+def _key(row: Any) -> ShareKey:
+    return (row["tenant"], row["workload"], row["generation"])
+
+
+def _slot(row: Any) -> SlotStatus:
+    return SlotStatus(**{name: row[name] for name in SlotStatus.model_fields})

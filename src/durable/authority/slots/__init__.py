@@ -1,0 +1,1 @@
+"""Which region may bind which slot."""

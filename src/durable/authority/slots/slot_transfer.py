@@ -1,0 +1,71 @@
+"""Brings the ownership of a workload's slots to the wanted share, as far as claims allow it."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from durable.authority.slots.assignment import Wish
+from durable.authority.slots.ownership import SlotRegistry
+from durable.authority.slots.slot_queue import SlotQueue
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
+from durable.model.refusal import RefusalCode, RefusedError
+
+
+async def settle_slots(
+    slots: SlotQueue,
+    tenant: TenantId,
+    workload: WorkloadName,
+    share: Mapping[RegionId, tuple[int, ...]],
+    *,
+    transfer: str,
+    actor: ActorId,
+) -> list[str]:
+    """Assigns, transfers and gives up slots; answers why some of it has to wait.
+
+    Every part is idempotent, and one that is refused (a claim still stands where the slot was)
+    leaves the others done: sent again, it goes on where it could not.
+    """
+    # First of all, and of all slots that it shall have: a crash may have come between the two
+    # halves of an earlier assignment.
+    owners = await slots.assign(Wish(tenant, workload, share, transfer))
+    wanted = {slot: region for region, owned in share.items() for slot in owned}
+    moving: list[tuple[int, RegionId]] = []
+    leaving: dict[RegionId, list[int]] = defaultdict(list)
+    for slot, owner in owners.items():
+        if slot not in wanted:
+            leaving[owner.region].append(slot)
+        elif wanted[slot] != owner.region:
+            moving.append((slot, owner.region))
+    registry = SlotRegistry(slots.databases, tenant, workload)
+    waits: list[str] = []
+    for slot, source in moving:
+        try:
+            await registry.transfer([slot], source, wanted[slot], transfer=transfer, actor=actor)
+        except RefusedError as error:
+            waits.append(_why(error, slot, source))
+    for region, ended in leaving.items():
+        waits += await _give_up(registry, ended, region, transfer)
+    return waits
+
+
+async def _give_up(
+    registry: SlotRegistry, slots: list[int], region: RegionId, transfer: str
+) -> list[str]:
+    """All at once when nothing stands any more, else one by one and those that wait are told."""
+    try:
+        await registry.give_up(slots, region, transfer=transfer)
+    except RefusedError as error:
+        if len(slots) == 1:
+            return [_why(error, slots[0], region)]
+    else:
+        return []
+    waits: list[str] = []
+    for slot in slots:
+        waits += await _give_up(registry, [slot], region, transfer)
+    return waits
+
+
+def _why(refused: RefusedError, slot: int, region: RegionId) -> str:
+    """What a slot waits for, to the workload: whose placement is stopping it already."""
+    if refused.refusal.code is RefusalCode.SLOT_TAKEN:
+        return f"Slot {slot} is still claimed in {region}; it is being stopped."
+    return refused.refusal.sentence

@@ -1,0 +1,171 @@
+"""`durable agent`: hosts nodes, really or as a simulation, until it is told to end."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from durable.agent.agent import Agent
+from durable.agent.faults import Faults, FaultsError, read_faults
+from durable.agent.hosting import DeclaredNodes, OwnNode, host_every_region, host_region
+from durable.agent.log import EventLog
+from durable.agent.node_directory import NodeDirectory, RememberedLeases
+from durable.agent.pace import Pace
+from durable.agent.process import ProcessDriver
+from durable.agent.simulated import Delays, SimulatedDriver
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityUnreachableError
+from durable.authority.fleet.regions import read_region
+from durable.cli.connections import with_authority
+from durable.cli.input.node_description import describe_node
+from durable.cli.input.options import StateDir, load_settings
+from durable.cli.input.parsing import parsed
+from durable.model.ids import ActorId, RegionId
+from durable.model.regions import MAX_GPUS_PER_NODE, NodeSpec
+
+ALL = "all"
+# How long the authority may take to say that there is no such region.
+FIRST_ANSWER_SECONDS = 5.0
+_DELAYS, _PACE = Delays(), Pace()
+
+
+def agent(
+    region: Annotated[str, typer.Option(help="The region of the nodes, or all (simulated).")],
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Pretend to be all nodes that are declared.")
+    ] = False,
+    start_delay: Annotated[
+        float, typer.Option(min=0, max=86_400, help="Seconds until a simulated replica runs.")
+    ] = _DELAYS.start_seconds,
+    ready_delay: Annotated[
+        float, typer.Option(min=0, max=86_400, help="Seconds from running until ready.")
+    ] = _DELAYS.ready_seconds,
+    job_duration: Annotated[
+        float, typer.Option(min=0, max=86_400, help="Seconds that a simulated job takes.")
+    ] = _DELAYS.job_seconds,
+    seed: Annotated[int, typer.Option(help="Of the spread of simulated delays.")] = 0,
+    faults: Annotated[
+        Path | None, typer.Option(help="Faults of simulated replicas; read again when changed.")
+    ] = None,
+    node: Annotated[str | None, typer.Option(help="This machine's name as a node.")] = None,
+    zone: Annotated[str | None, typer.Option(help="Its zone.")] = None,
+    pool: Annotated[str, typer.Option(help="Its pool.")] = "process",
+    cpu: Annotated[str | None, typer.Option(help="What it offers, such as 4 or 500m.")] = None,
+    memory: Annotated[str | None, typer.Option(help="What it offers, such as 8Gi.")] = None,
+    gpu: Annotated[int, typer.Option(min=0, max=MAX_GPUS_PER_NODE, help="Its GPUs.")] = 0,
+    label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
+    taint: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE:EFFECT; may be repeated.")
+    ] = None,
+    lease: Annotated[
+        int, typer.Option(min=1, max=86_400, help="Seconds that a node's lease lasts.")
+    ] = _PACE.lease_ttl_seconds,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines.")] = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Host nodes: start and stop what is bound to them, and report what is seen."""
+    if simulated == (node is not None):
+        raise typer.BadParameter("give one of --simulated and --node NAME")
+    log, pace = EventLog(as_json=as_json), Pace(lease_ttl_seconds=lease)
+    where = parsed("--region", RegionId, region)
+    if simulated:
+        delays = Delays(
+            start_seconds=start_delay, ready_seconds=ready_delay, job_seconds=job_duration
+        )
+        _simulate(state_dir, where, delays, seed, _checked_faults(faults), pace, log)
+        return
+    if region == ALL:
+        raise typer.BadParameter("a node is in one region; name it", param_hint="--region")
+    spec = describe_node(
+        node or "", where, zone, pool, cpu=cpu, memory=memory, gpu=gpu, labels=label, taints=taint
+    )
+    _run_processes(state_dir, spec, pace, log)
+
+
+def _simulate(
+    state_dir: Path | None,
+    region: RegionId,
+    delays: Delays,
+    seed: int,
+    faults: Path | None,
+    pace: Pace,
+    log: EventLog,
+) -> None:
+    async def work(databases: Databases) -> None:
+        def agent_of(region: RegionId) -> Agent:
+            return Agent(
+                databases,
+                region,
+                DeclaredNodes(databases, region),
+                SimulatedDriver(delays, faults=Faults(faults, log), seed=seed),
+                name=ActorId(f"agent:simulated/{region}"),
+                log=log,
+                pace=pace,
+                tells_each=False,
+            )
+
+        if region == ALL:
+            await _until_told(host_every_region(databases, agent_of, log), log)
+        else:
+            await _refuse_unknown(databases, region)
+            await _until_told(host_region(databases, region, agent_of, log), log)
+
+    with_authority(state_dir, work)
+
+
+def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: EventLog) -> None:
+    settings = load_settings(state_dir)
+
+    async def work(databases: Databases) -> None:
+        place = NodeDirectory(settings.state_dir, spec.id)
+        # What an agent before this one left running does not wait for anybody's answer.
+        if not place.path.exists():
+            await _refuse_unknown(databases, spec.region)
+        with place as directory:
+            running = Agent(
+                databases,
+                spec.region,
+                OwnNode(spec),
+                ProcessDriver(directory.path, spec.region, log),
+                name=ActorId(f"agent:{spec.id}"),
+                log=log,
+                pace=pace,
+                leases=RememberedLeases(pace.trusted_seconds, directory, spec.region, spec.id),
+            )
+            await _until_told(running.run(), log)
+
+    with_authority(state_dir, work)
+
+
+def _checked_faults(path: Path | None) -> Path | None:
+    try:
+        if path is not None:
+            read_faults(path)
+    except FaultsError as error:
+        raise typer.BadParameter(str(error), param_hint="--faults") from None
+    return path
+
+
+# ── running ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _refuse_unknown(databases: Databases, region: RegionId) -> None:
+    """A misspelt region ends the command; an authority that is away does not."""
+    with suppress(AuthorityUnreachableError, TimeoutError):
+        async with asyncio.timeout(FIRST_ANSWER_SECONDS):
+            await read_region(databases, region)
+
+
+async def _until_told(running: Coroutine[Any, Any, None], log: EventLog) -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(running)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log("ended")

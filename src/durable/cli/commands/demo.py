@@ -1,0 +1,139 @@
+"""`durable demo`: a stack of its own, the five workloads driven to serving, why, and the end."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from durable.authority.db.connection import Databases
+from durable.authority.reads.census import take_census
+from durable.authority.reads.invariants import violations_everywhere
+from durable.cli.commands.fleet import load_fleets, print_census
+from durable.cli.commands.stack import show_event
+from durable.cli.commands.workloads import apply_all
+from durable.cli.connections import with_authority
+from durable.cli.input.manifest import load_manifest
+from durable.cli.input.options import AsJson, load_settings, state_dir_option
+from durable.cli.input.workload_files import load_workloads
+from durable.cli.render.applied import Applied, failure_of, print_applied
+from durable.cli.render.explain import print_explanation
+from durable.cli.render.output import Steps, error_object, fail, print_json, progress, results
+from durable.explain.explain import explain
+from durable.model.fleet import Fleet
+from durable.model.workload import WorkloadManifest
+from durable.stack.detached import start_detached
+from durable.stack.shutdown import stop_stack
+from durable.state_dir.record import StackError, read_record
+
+OWN_STATE_DIR = Path(".durable/demo")
+WAIT_SECONDS = 120.0
+LOOKS = 150
+LOOK_SECONDS = 0.2
+
+File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to show.")]
+Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run on it.")]
+OwnStateDir = Annotated[Path | None, state_dir_option(str(OWN_STATE_DIR))]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the stack running at the end.")]
+
+
+def demo(
+    file: File = Path("examples/fleet.yaml"),
+    workloads: Workloads = Path("examples/workloads"),
+    keep: Keep = False,
+    state_dir: OwnStateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a stack, load a fleet, run five workloads on it, explain one, check every invariant."""
+    fleets = load_manifest(file, Fleet)
+    manifests = load_workloads([workloads])
+    settings = load_settings(state_dir)
+    if settings.database_url or settings.temporal_address:
+        raise StackError(
+            "The demo loads a fleet of its own and must not do so into yours: unset "
+            "DURABLE_DATABASE_URL and DURABLE_TEMPORAL_ADDRESS first."
+        )
+    named = state_dir is not None or os.environ.get("DURABLE_STATE_DIR", "").strip()
+    place = settings.state_dir if named else OWN_STATE_DIR
+    with Steps() as steps:
+        start_detached(place, lambda event: show_event(steps, event))
+        kept = False
+        try:
+            _show(fleets, manifests, place, keep, as_json)
+            kept = keep
+        finally:
+            if kept:
+                progress.print(f"Stop it with: .venv/bin/durable down --state-dir {place}")
+            else:
+                stopped = stop_stack(place)
+                progress.print(f"[green]✓[/] Stopped {', '.join(stopped)}")
+
+
+def _show(
+    fleets: list[Fleet],
+    manifests: list[WorkloadManifest],
+    place: Path,
+    keep: bool,
+    as_json: bool,
+) -> None:
+    load_fleets(fleets, place)
+    with_authority(place, _await_agent)
+    applied = apply_all(manifests, False, WAIT_SECONDS, None, "durable demo", place)
+    census = with_authority(place, take_census)
+    broken = with_authority(place, violations_everywhere)
+    # The most important one, as what people ask about first.
+    first = max(manifests, key=lambda one: one.spec.priority)
+    why = with_authority(place, lambda databases: explain(databases, first.tenant, first.name))
+    failure = "Not every invariant holds: see durable doctor." if broken else failure_of(applied)
+    if as_json:
+        print_json(
+            {
+                "fleet": census.model_dump(mode="json"),
+                "workloads": [row.model_dump(mode="json") for row in applied],
+                "explanation": why.model_dump(mode="json"),
+                "promises_hold": not broken,
+                **error_object("failed", failure),
+            }
+        )
+    else:
+        print_census(census)
+        print_applied(applied)
+        results.print(f"Why {first.tenant}/{first.name} is where it is, in its first region:\n")
+        print_explanation(why.model_copy(update={"regions": why.regions[:1]}))
+        results.print(
+            "\nEvery invariant of the authority holds." if not broken else f"\n[red]{failure}[/]"
+        )
+        _print_next(place, applied, keep)
+    if failure is not None:
+        fail(failure)
+
+
+async def _await_agent(databases: Databases) -> None:
+    """Nodes without an agent take nothing; it finds them within seconds of their declaration."""
+    nodes = live = 0
+    for _ in range(LOOKS):
+        pools = [pool for one in (await take_census(databases)).regions for pool in one.pools]
+        nodes, live = sum(pool.nodes for pool in pools), sum(pool.live for pool in pools)
+        if live >= nodes:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    progress.print(f"[green]✓[/] Simulated agents: {live} of {nodes} nodes alive")
+
+
+def _print_next(place: Path, applied: list[Applied], keep: bool) -> None:
+    record = read_record(place)
+    ui_url = None if record is None else record.temporal_ui_url
+    name = applied[0].workload if applied else "TENANT/NAME"
+    if keep:
+        results.print(f"The stack runs. Temporal UI: {ui_url}. To look around:\n")
+    else:
+        results.print(f"Temporal UI: {ui_url}, while the stack runs. To keep it and look around:\n")
+        results.print("  .venv/bin/durable demo --keep")
+    for line in (
+        f"get workloads --state-dir {place}",
+        f"plan -f examples/workloads --state-dir {place}",
+        f"scale {name} 3 --state-dir {place}",
+        f"explain {name} --state-dir {place}",
+    ):
+        results.print(f"  .venv/bin/durable {line}")

@@ -1,0 +1,99 @@
+"""`durable fleet load` and `durable fleet show`: the regions, nodes and tenants there are."""
+
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from durable.authority.fleet.manifest import apply_fleet
+from durable.authority.reads.census import Census, take_census
+from durable.cli.connections import person, with_authority
+from durable.cli.input.manifest import load_manifest
+from durable.cli.input.options import AsJson, StateDir
+from durable.cli.render.output import print_json, progress, results
+from durable.cli.render.tables import print_table
+from durable.model.fleet import Fleet
+from durable.model.resources import ZERO, Resources
+
+app = typer.Typer(no_args_is_help=True, help="The regions, nodes and tenants there are.")
+
+File = Annotated[Path, typer.Option("--file", "-f", help="A fleet manifest (YAML).")]
+
+
+@app.command()
+def load(file: File, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Add and change what a manifest declares; what it does not name is left and told."""
+    fleets = load_manifest(file, Fleet)
+    load_fleets(fleets, state_dir)
+    _show(state_dir, as_json)
+
+
+@app.command()
+def show(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Show the regions with their pools and recovery budgets, and the tenants."""
+    _show(state_dir, as_json)
+
+
+def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> None:
+    for fleet in fleets:
+        with_authority(
+            state_dir,
+            lambda databases, fleet=fleet: apply_fleet(
+                databases,
+                fleet,
+                actor=person(),
+                request=f"fleet/{uuid.uuid4()}",
+                report=lambda line: progress.print(f"[green]✓[/] {line}"),
+            ),
+        )
+
+
+def _show(state_dir: Path | None, as_json: bool) -> None:
+    census = with_authority(state_dir, take_census)
+    if as_json:
+        print_json(census)
+    else:
+        print_census(census)
+
+
+def print_census(census: Census) -> None:
+    if not census.regions:
+        results.print("There is no region yet: load a manifest with durable fleet load -f FILE.")
+        return
+    _print_regions(census)
+    _print_tenants(census)
+
+
+def _print_regions(census: Census) -> None:
+    heads = ("Region", "State", "Nodes", "Agents", "Capacity", "In use", "For recovery")
+    rows = [
+        (
+            region.region.region,
+            region.region.state,
+            str(sum(pool.nodes for pool in region.pools)),
+            str(sum(pool.live for pool in region.pools)),
+            str(region.capacity),
+            _amount(region.used),
+            _amount(sum((budget.amount for budget in region.budgets), start=ZERO)),
+        )
+        for region in census.regions
+    ]
+    print_table(heads, rows, "Regions")
+
+
+def _print_tenants(census: Census) -> None:
+    regions = [region.region.region for region in census.regions]
+    title = "Tenants: hard quota, its protected part, and the cpu granted to each region"
+    heads = ("Tenant", "Hard quota", "Protected", *regions, "In use")
+    rows: list[list[str]] = []
+    for tenant in census.tenants:
+        granted = {grant.region: grant.granted for grant in tenant.grants}
+        cpu = [_amount(Resources.of(granted.get(name, ZERO).cpu_millis)) for name in regions]
+        hard, protected = str(tenant.quota.hard), _amount(tenant.quota.protected)
+        rows.append([tenant.quota.tenant, hard, protected, *cpu, _amount(tenant.used)])
+    print_table(heads, rows, title)
+
+
+def _amount(amount: Resources) -> str:
+    return "none" if amount.is_zero else str(amount)

@@ -1,0 +1,116 @@
+"""`durable up`, `durable down` and `durable status`: the embedded stack at work."""
+
+import signal
+from typing import Annotated, assert_never
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from durable.cli.input.options import AsJson, StateDir, load_settings
+from durable.cli.render.output import Steps, error_object, print_json, progress, results
+from durable.settings import Settings
+from durable.stack.detached import start_detached
+from durable.stack.events import Event
+from durable.stack.health import PartStatus, StackStatus, stack_status
+from durable.stack.shutdown import stop_stack
+from durable.stack.stack import start_stack
+from durable.stack.stopping import StopRequest
+from durable.stack.supervisor import Supervisor
+
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Return once the stack is healthy and leave it running.")
+]
+
+
+def up(detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Start the servers, the workers and simulated nodes, and keep them running."""
+    settings = load_settings(state_dir)
+    with Steps() as steps:
+        if detach:
+            start_detached(settings.state_dir, lambda event: show_event(steps, event))
+            _print_running(settings, as_json)
+        else:
+            _run_here(settings, steps, as_json)
+
+
+def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Stop the stack and wait until everything is gone."""
+    settings = load_settings(state_dir)
+    stopped = stop_stack(settings.state_dir)
+    if as_json:
+        print_json({"state_dir": str(settings.state_dir.absolute()), "stopped": list(stopped)})
+    elif stopped:
+        results.print(f"Stopped {', '.join(stopped)}.")
+    else:
+        results.print(f"Nothing runs in {escape(str(settings.state_dir))}.")
+
+
+def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Show each part and whether it answers; exit code 1 unless all do."""
+    found = stack_status(load_settings(state_dir))
+    if as_json:
+        wrong = None if found.healthy else found.detail
+        print_json({**found.model_dump(mode="json"), **error_object("unhealthy", wrong)})
+    else:
+        _print_status(found)
+    if not found.healthy:
+        raise typer.Exit(1)
+
+
+def _run_here(settings: Settings, steps: Steps, as_json: bool) -> None:
+    stop = StopRequest()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop.make)
+
+    def report(event: Event) -> None:
+        show_event(steps, event)
+        if event.kind == "running":
+            _print_running(settings, as_json)
+            progress.print("Press Ctrl-C to stop.")
+
+    Supervisor(settings.state_dir, report, stop).run(
+        lambda supervisor: start_stack(supervisor, settings)
+    )
+    progress.print("Stopped.")
+
+
+def show_event(steps: Steps, event: Event) -> None:
+    """One step of a start, as people see it."""
+    match event.kind:
+        case "begin":
+            steps.begin(event.text)
+        case "done":
+            steps.done(event.text, event.seconds)
+        case "note":
+            steps.note(event.text)
+        case "running" | "failed":
+            pass
+        case _:
+            assert_never(event.kind)
+
+
+def _print_running(settings: Settings, as_json: bool) -> None:
+    found = stack_status(settings)
+    if as_json:
+        print_json(found)
+    else:
+        _print_status(found)
+
+
+def _owner(part: PartStatus) -> str:
+    if not part.ours:
+        return "not ours"
+    return "none" if part.pid is None else str(part.pid)
+
+
+def _print_status(found: StackStatus) -> None:
+    results.print(escape(found.detail))
+    if found.parts:
+        table = Table("Part", "Pid", "Address", "Health")
+        for part in found.parts:
+            health = "[green]healthy[/]" if part.healthy else f"[red]{escape(part.detail)}[/]"
+            table.add_row(part.name, _owner(part), part.address, health)
+        results.print(table)
+    if found.temporal_ui_url:
+        results.print(f"Temporal UI: {found.temporal_ui_url}")

@@ -1,0 +1,157 @@
+"""`durable worker`: serves workloads, or the placements of regions, until it is told to end."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.regions import list_regions
+from durable.cli.input.options import AsJson, StateDir, load_settings
+from durable.cli.input.parsing import parsed
+from durable.cli.render.output import error_object, fail, print_json, progress
+from durable.model.ids import RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.settings import Settings
+from durable.signals.names import GLOBAL_QUEUE, regional_queue
+from durable.temporal.connection import connect
+from durable.temporal.pollers import workers_of
+from durable.temporal.worker import (
+    collect_rarely,
+    global_worker,
+    regional_worker,
+    serve_every_region,
+)
+
+ALL = "all"
+
+
+def worker(
+    serve_global: Annotated[
+        bool, typer.Option("--global", help="Serve workloads: admission, shares, their end.")
+    ] = False,
+    region: Annotated[
+        list[str] | None,
+        typer.Option(help="Serve the placements of a region, or of all; may be repeated."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only ask Temporal whether this machine serves them.")
+    ] = False,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve workflows and their activities; SIGTERM and SIGINT let what has begun end first."""
+    if not serve_global and not region:
+        raise typer.BadParameter("give --global, --region NAME, --region all, or both")
+    regions = [parsed("--region", RegionId, name) for name in dict.fromkeys(region or ())]
+    settings = load_settings(state_dir)
+    if check:
+        _check(asyncio.run(_served(settings, serve_global, regions)), as_json)
+        return
+    _log_to_stderr()
+    collect_rarely()
+    asyncio.run(_serve(settings, serve_global, regions))
+    _say("ended")
+
+
+async def _serve(settings: Settings, serve_global: bool, regions: Sequence[RegionId]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _drain, stop)
+    urls = settings.require_database_url(), settings.regional_database_urls
+    async with Databases(*urls) as databases:
+        named: Sequence[RegionId] = () if ALL in regions else regions
+        if named:
+            await _refuse_unknown(databases, named)
+        client = await connect(settings, settings.require_temporal_address())
+        work: list[Coroutine[Any, Any, None]] = []
+        if serve_global:
+            work.append(_until(stop, global_worker(client, databases), "serving workloads"))
+        if ALL in regions:
+            work.append(serve_every_region(client, databases, stop, _say))
+        work += [
+            _until(stop, regional_worker(client, databases, one), f"serving placements of {one}")
+            for one in named
+        ]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for each in work:
+                    tasks.create_task(each)
+        except ExceptionGroup as group:
+            # One sentence for people: what failed first stopped the others.
+            raise group.exceptions[0] from group
+
+
+async def _until(stop: asyncio.Event, serving: Any, words: str) -> None:
+    async with serving:
+        _say(words)
+        await stop.wait()
+
+
+async def _refuse_unknown(databases: Databases, named: Sequence[RegionId]) -> None:
+    known = await list_regions(databases)
+    for region in named:
+        if region not in known:
+            there = f"the regions are {', '.join(known)}" if known else "there is none yet"
+            raise RefusedError(
+                RefusalCode.UNKNOWN_REGION,
+                f"There is no region {region}; {there}. Name one of them, or serve all with "
+                "--region all, which takes in those that come later.",
+            )
+
+
+def _drain(stop: asyncio.Event) -> None:
+    if not stop.is_set():
+        _say("draining: nothing new is taken, what has begun may end")
+    stop.set()
+
+
+# ── asking whether somebody serves ──────────────────────────────────────────────────────────────
+
+
+async def _served(
+    settings: Settings, serve_global: bool, regions: Sequence[RegionId]
+) -> dict[str, list[str]]:
+    named = [region for region in regions if region != ALL]
+    if ALL in regions:
+        urls = settings.require_database_url(), settings.regional_database_urls
+        async with Databases(*urls) as databases:
+            named = await list_regions(databases)
+    queues = [GLOBAL_QUEUE] if serve_global else []
+    queues += [regional_queue(region) for region in named]
+    return await workers_of(settings, settings.require_temporal_address(), queues)
+
+
+def _check(found: dict[str, list[str]], as_json: bool) -> None:
+    idle = [queue for queue, workers in found.items() if not workers]
+    sentence = (
+        f"Nobody on this machine serves {', '.join(idle)}: start durable worker, or read its log."
+        if idle
+        else None
+    )
+    if as_json:
+        print_json({"served": not idle, "queues": found, **error_object("stack", sentence)})
+    if sentence is not None:
+        fail(sentence)
+
+
+def _say(words: str) -> None:
+    """One line per event, on stderr."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    progress.print(f"{now} {words}", markup=False)
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        self.format(record)
+        words = f"{record.levelname.lower()}: {record.getMessage()}"
+        _say(f"{words}\n{record.exc_text}" if record.exc_text else words)
+
+
+def _log_to_stderr() -> None:
+    # What is only for information is said by this command itself.
+    logging.basicConfig(level=logging.WARNING, handlers=[_Lines()], force=True)

@@ -1,0 +1,76 @@
+"""How a command fails: a sentence on stderr, an exit code, and for programs an object on stdout."""
+
+import os
+
+from typer import TyperException
+
+from durable.cli.render.output import (
+    error_object,
+    print_error,
+    print_json,
+    print_traceback,
+    print_unknown_error,
+    progress,
+)
+
+REFUSED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+
+def end_exit(end: SystemExit, code: int, as_json: bool) -> int:
+    """Ends a command that was not understood, was interrupted, or said itself what is wrong."""
+    reason = end.__context__
+    if code == INTERRUPTED:
+        return end_interrupt(as_json)
+    # Its sentence is on stderr already; a command that ended itself has printed its object, too.
+    if as_json and isinstance(reason, TyperException):
+        print_json(error_object("usage", reason.format_message()))
+    return code
+
+
+def end_interrupt(as_json: bool) -> int:
+    progress.print("Interrupted.")
+    if as_json:
+        print_json(error_object("interrupted", "Interrupted."))
+    return INTERRUPTED
+
+
+def end_error(error: Exception, as_json: bool) -> int:
+    """Ends a command that failed; what nobody foresaw is told by its name."""
+    known = _known(error)
+    if known is None:
+        print_unknown_error(error)
+        code, failure, sentence = REFUSED, "unexpected", f"{type(error).__name__}: {error}"
+    else:
+        (code, failure), sentence = known, str(error)
+        print_error(sentence)
+    if as_json:
+        print_json(error_object(failure, sentence))
+    if os.environ.get("DURABLE_DEBUG", "").lower() in ("1", "true", "yes", "on"):
+        print_traceback()
+    return code
+
+
+def _known(error: Exception) -> tuple[int, str] | None:
+    """The exit code and the code for programs."""
+    # Inside: these know the database and the models, which most commands that end well do not.
+    from durable.authority.db.errors import AuthorityError
+    from durable.cli.input.manifest import ManifestError
+    from durable.model.refusal import RefusedError
+    from durable.settings import SettingsError
+    from durable.state_dir.record import StackError
+
+    match error:
+        case SettingsError():
+            return USAGE, "settings"
+        case ManifestError():
+            return USAGE, "manifest"
+        case RefusedError():
+            return REFUSED, error.refusal.code.value
+        case AuthorityError():
+            return REFUSED, "authority"
+        case StackError():
+            return REFUSED, "stack"
+        case _:
+            return None

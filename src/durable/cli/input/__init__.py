@@ -1,0 +1,1 @@
+"""Files, flags and names from the command line."""

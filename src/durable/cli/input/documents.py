@@ -1,0 +1,147 @@
+"""YAML text as plain data that remembers its lines, from a small and safe part of YAML."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from durable.validation.locations import Location, dotted
+from durable.validation.quoting import quote
+
+MAX_DEPTH = 32
+MAX_DOCUMENTS = 1_000
+MAX_ENTRIES = 100_000
+
+_TAG = "tag:yaml.org,2002:"
+_CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
+# Not YAML 1.1's guesses: `010`, `1_000`, `1:30`, `yes` and dates stay the text that they are.
+_RESOLVERS = {
+    None: [
+        (f"{_TAG}constant", re.compile("(?:true|false|null|~|)\\Z")),
+        (f"{_TAG}int", re.compile("-?(?:0|[1-9][0-9]{0,29})\\Z")),
+        (f"{_TAG}float", re.compile("-?(?:0|[1-9][0-9]{0,29})\\.[0-9]{1,30}\\Z")),
+    ]
+}
+
+
+class Unreadable(ValueError):  # noqa: N818 - the word is the sentence
+    """Text that is not the YAML that we read, and the line where it stops being so."""
+
+    def __init__(self, line: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.line = line
+        self.sentence = sentence
+
+
+@dataclass(slots=True)
+class Document:
+    """One document's data, with the line of every entry in it."""
+
+    data: Any = None
+    lines: dict[Location, int] = field(default_factory=dict[Location, int])
+
+    def line_of(self, location: Location) -> int:
+        """The line of the entry, or of the nearest thing around it that was written."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return self.lines[location]
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes only, without what can make a small file large or deep."""
+
+    yaml_implicit_resolvers = _RESOLVERS
+    depth = 0
+    entries = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        parser: Any = self
+        event = parser.peek_event()
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise Unreadable(line, "anchors (&name) and aliases (*name) are not read; write it out")
+        if event.tag is not None:
+            raise Unreadable(line, f"tags such as {quote(event.tag)} are not read; leave it out")
+        if self.depth == MAX_DEPTH:
+            raise Unreadable(line, f"nested deeper than {MAX_DEPTH} levels")
+        if self.entries == MAX_ENTRIES:
+            raise Unreadable(line, f"more than {MAX_ENTRIES} entries")
+        self.entries += 1
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def read_documents(text: str) -> Iterator[Document]:
+    """The documents of some YAML, read lazily, so that a bad one does not hide earlier ones."""
+    try:
+        loader = _Loader(text)
+        for count, node in enumerate(_nodes(loader)):
+            if count == MAX_DOCUMENTS:
+                raise Unreadable(_line(node), f"more than {MAX_DOCUMENTS} documents")
+            document = Document()
+            document.data = _plain(node, (), document.lines)
+            yield document
+    except yaml.MarkedYAMLError as error:
+        raise _unreadable(error) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        character = quote(text[error.position : error.position + 1])
+        raise Unreadable(line, f"the character {character} is not allowed in YAML") from error
+
+
+def _nodes(loader: _Loader) -> Iterator[Node]:
+    while loader.check_node():
+        yield cast(Node, loader.get_node())
+
+
+def _plain(node: Node, location: Location, lines: dict[Location, int]) -> Any:
+    lines[location] = _line(node)
+    if isinstance(node, MappingNode):
+        return _mapping(node, location, lines)
+    if isinstance(node, SequenceNode):
+        items: list[Node] = node.value
+        return [_plain(item, (*location, index), lines) for index, item in enumerate(items)]
+    return _scalar(node)
+
+
+def _mapping(node: MappingNode, location: Location, lines: dict[Location, int]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    entries: list[tuple[Node, Node]] = node.value
+    for key_node, value_node in entries:
+        key = key_node.value if isinstance(key_node, ScalarNode) else None
+        if not isinstance(key, str):
+            raise Unreadable(_line(key_node), "a key must be plain text, not a list or a mapping")
+        place = (*location, key)
+        if key in data:
+            sentence = f"field {dotted(place)} is given twice, first on line {lines[place]}"
+            raise Unreadable(_line(key_node), sentence)
+        data[key] = _plain(value_node, place, lines)
+        lines[place] = _line(key_node)
+    return data
+
+
+def _scalar(node: Node) -> Any:
+    text: str = node.value
+    kind = node.tag.removeprefix(_TAG)
+    if kind == "constant":
+        return _CONSTANTS[text]
+    if kind == "int":
+        return int(text)
+    return float(text) if kind == "float" else text
+
+
+def _unreadable(error: yaml.MarkedYAMLError) -> Unreadable:
+    mark = error.problem_mark or error.context_mark
+    problem = error.problem or "this is not YAML"
+    if "'\\t'" in problem:
+        problem = "found a tab; indent with spaces"
+    return Unreadable(mark.line + 1 if mark else 1, problem)
+
+
+def _line(node: Node) -> int:
+    return node.start_mark.line + 1

@@ -1,0 +1,68 @@
+"""A node as its operator describes it on the command line."""
+
+from collections.abc import Sequence
+
+import typer
+from pydantic import TypeAdapter
+
+from durable.agent.hosting import DRIVER, PROCESS
+from durable.cli.input.parsing import parsed
+from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, ZoneId
+from durable.model.labels import LabelKey, Labels, LabelValue, Taint, TaintEffect
+from durable.model.regions import NodeSpec
+from durable.model.resources import Capacity
+
+_LABELS: TypeAdapter[Labels] = TypeAdapter(Labels)
+
+
+def describe_node(
+    name: str,
+    region: RegionId,
+    zone: str | None,
+    pool: str,
+    *,
+    cpu: str | None,
+    memory: str | None,
+    gpu: int,
+    labels: Sequence[str] | None,
+    taints: Sequence[str] | None,
+) -> NodeSpec:
+    """The node that runs processes here; what is missing or wrong is told by its option."""
+    given = {"--zone": zone, "--cpu": cpu, "--memory": memory}
+    missing = [option for option, value in given.items() if value is None]
+    if missing:
+        raise typer.BadParameter(f"a node that runs processes also needs {', '.join(missing)}")
+    capacity = {"cpu": cpu, "memory": memory, "gpu": gpu}
+    return NodeSpec(
+        id=parsed("--node", NodeId, name),
+        region=region,
+        zone=parsed("--zone", ZoneId, zone or ""),
+        pool=parsed("--pool", PoolId, pool),
+        capacity=parsed("--cpu, --memory, --gpu", Capacity.model_validate, capacity),
+        devices=tuple(DeviceId(f"gpu-{number}") for number in range(gpu)),
+        labels=parsed("--label", _labels, labels or ()),
+        taints=tuple(parsed("--taint", _taint, text) for text in taints or ()),
+        dedicated_to=None,
+    )
+
+
+def _labels(texts: Sequence[str]) -> Labels:
+    pairs = dict(_pair(text, "KEY=VALUE") for text in texts)
+    # What runs here is no matter of opinion: simulated agents leave such a node alone.
+    return _LABELS.validate_python(pairs | {DRIVER: PROCESS})
+
+
+def _taint(text: str) -> Taint:
+    marked, colon, effect = text.rpartition(":")
+    if not colon or effect not in list(TaintEffect):
+        allowed = f"KEY=VALUE:EFFECT with EFFECT one of {', '.join(TaintEffect)}"
+        raise ValueError(f"got {text!r}; allowed: {allowed}")
+    key, value = _pair(marked, "KEY=VALUE:EFFECT")
+    return Taint(key=key, value=value, effect=TaintEffect(effect))
+
+
+def _pair(text: str, form: str) -> tuple[LabelKey, LabelValue]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"got {text!r}; allowed: {form}")
+    return LabelKey(key), LabelValue(value)

@@ -1,0 +1,1 @@
+"""Tables, progress and sentences on the terminal."""

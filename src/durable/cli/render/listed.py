@@ -1,0 +1,141 @@
+"""One row for each thing of workloads that `durable get` lists; programs get the same fields."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import AwareDatetime
+
+from durable.authority.reads.shares import ShareKey, ShareStatus, SlotStatus
+from durable.authority.workloads import WorkloadRow
+from durable.cli.render.holds import Hold
+from durable.model.ids import RegionId
+from durable.model.records import Decision
+from durable.model.states import BindingState
+from durable.model.workload import WorkloadKind
+from durable.scheduling.proposal import Proposal
+from durable.signals.names import placement_id
+from durable.validation.value import Value
+
+_READY = (BindingState.READY, BindingState.SERVING)
+
+
+class WorkloadListRow(Value):
+    workload: str
+    kind: WorkloadKind
+    generation: int
+    wanted: int
+    bound: int
+    ready: int
+    serving: int
+    waiting: int
+    # Known of a job.
+    completed: int | None
+    priority: int
+    phase: str
+    ended_at: AwareDatetime | None
+
+
+class PlacementRow(Value):
+    placement: str
+    region: RegionId
+    state: str
+    placed: int
+    serving: int
+    waiting: int
+    waits_for: str | None
+    # None: the placement could not be asked.
+    held: bool | None
+    held_by: str | None
+    slots: tuple[SlotStatus, ...]
+
+
+class DecisionRow(Value):
+    region: RegionId
+    generation: int
+    attempt: int
+    decided_at: AwareDatetime
+    policy_revision: int
+    cache_version: int
+    placed: int
+    unplaced: int
+    waits_for: str | None
+
+    @classmethod
+    def of(cls, decision: Decision) -> Self:
+        proposal = Proposal.model_validate(decision.evidence["proposal"])
+        return cls(
+            region=decision.region,
+            generation=decision.generation,
+            attempt=decision.attempt,
+            decided_at=decision.decided_at,
+            policy_revision=decision.policy_revision,
+            cache_version=decision.cache_version,
+            placed=len(proposal.assignments),
+            unplaced=len(proposal.unplaced),
+            waits_for=None if proposal.pending is None else str(proposal.pending),
+        )
+
+
+def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadListRow:
+    """Counts the present generation alone, by the authority's word."""
+    mine = [share for share in shares if share.key == key_of(one)]
+    states = Counter(slot.state for share in mine for slot in share.slots)
+    waiting = sum(share.request.waiting for share in mine if share.request is not None)
+    serving = states[BindingState.SERVING]
+    return WorkloadListRow(
+        workload=f"{one.tenant}/{one.workload}",
+        kind=one.spec.kind,
+        generation=one.generation,
+        wanted=one.spec.replicas,
+        bound=states.total() - states[BindingState.FAILED] - states[BindingState.STOPPED],
+        ready=sum(states[state] for state in _READY),
+        serving=serving,
+        waiting=waiting,
+        completed=_completed(one, mine),
+        priority=one.spec.priority,
+        phase=_phase(one, serving, waiting),
+        ended_at=one.deleted_at,
+    )
+
+
+def _completed(one: WorkloadRow, shares: Sequence[ShareStatus]) -> int | None:
+    if one.deleted:
+        return one.replicas_by_state.get("completed")
+    if one.spec.kind is WorkloadKind.SERVICE:
+        return None
+    return sum(share.request.completed for share in shares if share.request is not None)
+
+
+def key_of(one: WorkloadRow) -> ShareKey:
+    return (str(one.tenant), str(one.workload), one.generation)
+
+
+def _phase(one: WorkloadRow, serving: int, waiting: int) -> str:
+    if one.deleted:
+        return one.end
+    if one.deleting:
+        return "deleting"
+    if one.spec.kind is WorkloadKind.SERVICE and serving >= one.spec.replicas:
+        return "serving"
+    return "waiting" if waiting else "progressing"
+
+
+def placement_row(share: ShareStatus, hold: Hold) -> PlacementRow:
+    request = share.request
+    return PlacementRow(
+        placement=placement_of(share),
+        region=share.region,
+        state="ending" if request is None else request.state.value,
+        placed=len(share.slots),
+        serving=sum(slot.state is BindingState.SERVING for slot in share.slots),
+        waiting=0 if request is None else request.waiting,
+        waits_for=None if request is None else request.pending_reason,
+        held=hold.held,
+        held_by=hold.held_by,
+        slots=share.slots,
+    )
+
+
+def placement_of(share: ShareStatus) -> str:
+    return placement_id(share.tenant, share.workload, share.generation, share.region)

@@ -1,0 +1,92 @@
+"""One row for each node, tenant and region that `durable get` lists.
+
+Amounts are values: programs get whole numbers with their units, cpu_millis, memory_mib and gpus.
+"""
+
+from collections.abc import Mapping
+
+from durable.authority.cache.snapshot import NodeView, RegionSnapshot
+from durable.authority.reads.census import RegionCensus, TenantCensus
+from durable.model.capacity import Grant
+from durable.model.ids import NodeId, PoolId, RegionId, TenantId, ZoneId
+from durable.model.resources import Resources
+from durable.validation.value import Value
+
+
+class NodeRow(Value):
+    node: NodeId
+    region: RegionId
+    zone: ZoneId
+    pool: PoolId
+    capacity: Resources
+    used: Resources
+    state: str
+    live: bool
+    cordoned: str | None
+    dedicated_to: str | None
+    labels: Mapping[str, str]
+    taints: tuple[str, ...]
+
+
+class TenantRow(Value):
+    tenant: TenantId
+    hard: Resources
+    protected: Resources
+    granted: Resources
+    used: Resources
+    grants: tuple[Grant, ...]
+
+
+class RegionRow(Value):
+    region: RegionId
+    state: str
+    epoch: int
+    version: int
+    nodes: int
+    live: int
+    capacity: Resources
+    used: Resources
+
+
+def node_row(snapshot: RegionSnapshot, node: NodeView) -> NodeRow:
+    expires = node.lease_expires_at
+    return NodeRow(
+        node=NodeId(node.node),
+        region=snapshot.region,
+        zone=ZoneId(node.zone),
+        pool=PoolId(node.pool),
+        capacity=Resources.of(*node.capacity),
+        used=Resources.of(*node.used),
+        state=node.state,
+        live=node.lease_epoch == snapshot.epoch
+        and expires is not None
+        and expires > snapshot.read_at,
+        cordoned=node.cordon_reason,
+        dedicated_to=node.dedicated_to,
+        labels=node.labels,
+        taints=tuple(f"{t['key']}={t['value']}:{t['effect']}" for t in node.taints),
+    )
+
+
+def tenant_row(one: TenantCensus) -> TenantRow:
+    return TenantRow(
+        tenant=one.quota.tenant,
+        hard=one.quota.hard,
+        protected=one.quota.protected,
+        granted=one.quota.granted,
+        used=one.used,
+        grants=one.grants,
+    )
+
+
+def region_row(one: RegionCensus) -> RegionRow:
+    return RegionRow(
+        region=one.region.region,
+        state=one.region.state.value,
+        epoch=one.region.epoch,
+        version=one.region.version,
+        nodes=sum(pool.nodes for pool in one.pools),
+        live=sum(pool.live for pool in one.pools),
+        capacity=one.capacity,
+        used=one.used,
+    )

@@ -1,0 +1,1 @@
+"""What a worker does beside its workflows; one background controller per file."""

@@ -1,1 +1,0 @@
-"""THE ERRANDS: what a regional worker does beside its workflows; one background duty per file."""

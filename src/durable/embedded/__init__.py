@@ -1,1 +1,0 @@
-"""Temporal and PostgreSQL from wheels, supervised in one state directory."""

@@ -1,0 +1,1 @@
+"""Why a workload is where it is."""

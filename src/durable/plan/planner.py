@@ -1,0 +1,192 @@
+"""What applying a manifest would do now: decided on what the authority knows, changing nothing."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from durable.authority.db.connection import Databases
+from durable.authority.reads.live_claims import StandingClaim, read_standing
+from durable.authority.workloads import Admission, read_workload
+from durable.authority.workloads.admission import template_of
+from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.pending import Pending
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.resources import Resources
+from durable.model.states import BindingState
+from durable.model.workload import WorkloadManifest
+from durable.plan.admission import Gate
+from durable.plan.region import PlannedRegion
+from durable.scheduling.proposal import Assignment, Evidence, Proposal
+from durable.scheduling.split import split
+from durable.scheduling.waiting import told
+from durable.scheduling.wish import Standing, Wish
+from durable.validation.value import Value
+
+_GONE = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
+
+
+class Action(StrEnum):
+    """What the desired state becomes."""
+
+    CREATE = "create"
+    ROLL_OUT = "roll out a new generation"
+    SCALE = "change the size or the shares"
+    NOTHING = "no change"
+
+
+class RegionPlan(Value):
+    """One region's share: what stays, what would be placed where, what would wait or stop."""
+
+    region: RegionId
+    keeps: tuple[Assignment, ...] = ()
+    places: tuple[Assignment, ...] = ()
+    waits: tuple[Slot, ...] = ()
+    pending: Pending | None = None
+    stops: tuple[Assignment, ...] = ()
+    # Only where something had to be decided: why these nodes and not others.
+    evidence: Evidence | None = None
+    filtered: str = ""
+
+
+class Plan(Value):
+    """What an apply would do if nothing else changed in between."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    action: Action
+    regions: tuple[RegionPlan, ...]
+
+    @property
+    def waits(self) -> int:
+        return sum(len(region.waits) for region in self.regions)
+
+
+class Planner:
+    """Plans manifests one after the other, each on what those before it would leave."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._gate = Gate(databases)
+        self._regions: dict[RegionId, PlannedRegion] = {}
+
+    async def plan(self, manifest: WorkloadManifest) -> Plan:
+        """The plan, or the refusal that an apply would get."""
+        before = await read_workload(self._databases, manifest.tenant, manifest.name)
+        if before is not None and before.deleting:
+            raise RefusedError(
+                RefusalCode.BEING_DELETED,
+                f"Workload {manifest.tenant}/{manifest.name} is being deleted; wait until it is "
+                "gone, then apply it again.",
+            )
+        standing = None if before is None or before.deleted else before
+        shares = await self._shares(manifest, standing)
+        action, generation = _step(manifest, before, standing, shares)
+        stays = standing is not None and generation == standing.generation
+        held: set[RegionId] = set() if standing is None else set(standing.share)
+        regions = sorted(held.union(shares))
+        claims = {region: await self._claims(standing, region) for region in regions}
+        if standing is not None and not stays:
+            # The old generation lets go of its places before the new one takes any.
+            for region in regions:
+                region_view = await self._region(region)
+                region_view.free(claims[region], manifest.tenant, standing.spec.resources)
+        plans = [
+            await self._region_plan(
+                manifest, generation, region, shares.get(region, ()), claims[region], stays
+            )
+            for region in regions
+        ]
+        return Plan(
+            tenant=manifest.tenant,
+            workload=manifest.name,
+            generation=generation,
+            action=action,
+            regions=tuple(plans),
+        )
+
+    async def _shares(
+        self, manifest: WorkloadManifest, standing: Admission | None
+    ) -> dict[RegionId, tuple[int, ...]]:
+        regions = await self._gate.regions_for(manifest)
+        current = {} if standing is None else {str(r): s for r, s in standing.share.items()}
+        return {
+            RegionId(region): slots
+            for region, slots in split(manifest.spec, regions, current).items()
+            if slots
+        }
+
+    async def _claims(self, standing: Admission | None, region: RegionId) -> list[StandingClaim]:
+        if standing is None:
+            return []
+        of = (standing.tenant, standing.workload, standing.generation)
+        found = await read_standing(self._databases, region, *of)
+        return [claim for claim in found if claim.state is None or claim.state not in _GONE]
+
+    async def _region(self, region: RegionId) -> PlannedRegion:
+        if region not in self._regions:
+            self._regions[region] = await PlannedRegion.read(self._databases, region)
+        return self._regions[region]
+
+    async def _region_plan(
+        self,
+        manifest: WorkloadManifest,
+        generation: Generation,
+        region: RegionId,
+        share: Sequence[int],
+        claims: Sequence[StandingClaim],
+        stays: bool,
+    ) -> RegionPlan:
+        kept = [claim for claim in claims if stays and claim.slot in share]
+        stops = [claim for claim in claims if claim not in kept]
+        missing = tuple(slot for slot in share if slot not in {claim.slot for claim in kept})
+        plan = RegionPlan(region=region, keeps=_placed(kept), stops=_placed(stops))
+        if not missing:
+            return plan
+        wish = Wish(
+            region=region,
+            tenant=manifest.tenant,
+            workload=manifest.name,
+            generation=generation,
+            attempt=1,
+            slots=missing,
+            spec=manifest.spec,
+            standing=tuple(Standing(slot=claim.slot, node=NodeId(claim.node)) for claim in kept),
+        )
+        proposal = await self._decided(wish, manifest.spec.resources)
+        evidence = proposal.evidence
+        return plan.model_copy(
+            update={
+                "places": proposal.assignments,
+                "waits": proposal.unplaced,
+                "pending": proposal.pending,
+                "evidence": evidence,
+                "filtered": told(evidence.rejections, evidence.nodes),
+            }
+        )
+
+    async def _decided(self, wish: Wish, resources: Resources) -> Proposal:
+        region = await self._region(wish.region)
+        proposal = region.decide(wish)
+        region.take(proposal.assignments, wish.tenant, resources)
+        return proposal
+
+
+def _placed(claims: Sequence[StandingClaim]) -> tuple[Assignment, ...]:
+    return tuple(Assignment(slot=claim.slot, node=NodeId(claim.node)) for claim in claims)
+
+
+def _step(
+    manifest: WorkloadManifest,
+    before: Admission | None,
+    standing: Admission | None,
+    shares: Mapping[RegionId, tuple[int, ...]],
+) -> tuple[Action, Generation]:
+    """What admission would make of it; the same rules, without writing."""
+    if before is None:
+        return Action.CREATE, 1
+    if standing is None:
+        return Action.CREATE, before.generation + 1
+    if template_of(standing.spec) != template_of(manifest.spec):
+        return Action.ROLL_OUT, before.generation + 1
+    same = standing.spec == manifest.spec and dict(standing.share) == dict(shares)
+    return (Action.NOTHING if same else Action.SCALE), before.generation

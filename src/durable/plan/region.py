@@ -1,0 +1,88 @@
+"""A region as it would be after the plans so far: read once, changed in memory alone."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Self
+
+from durable.authority.cache.cached_region import CachedRegion
+from durable.authority.cache.snapshot import RegionSnapshot, read_snapshot
+from durable.authority.commit.ledger import Amounts, minus, plus
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.fleet.policies import read_revision
+from durable.authority.reads.live_claims import StandingClaim
+from durable.model.ids import PolicyRevision, RegionId, TenantId
+from durable.model.policy import Policy
+from durable.model.resources import Resources
+from durable.scheduling.decide import decide
+from durable.scheduling.policies import PolicyError, read_policy
+from durable.scheduling.proposal import Assignment, Proposal
+from durable.scheduling.wish import Wish
+
+
+class PlannedRegion:
+    """One region's nodes and grants, and the policy that is active there."""
+
+    def __init__(
+        self, read: RegionSnapshot, asked_at: float, revision: PolicyRevision, policy: Policy
+    ) -> None:
+        self._read = read
+        self._asked_at = asked_at
+        self._revision = revision
+        self._policy = policy
+
+    @classmethod
+    async def read(cls, databases: Databases, region: RegionId) -> Self:
+        asked_at = time.monotonic()
+        read = await read_snapshot(databases, region)
+        revision = read.policy_revision
+        if revision is None:
+            raise AuthorityError(
+                f"{region} has no active policy; load the fleet, or activate a revision."
+            )
+        try:
+            policy = read_policy((await read_revision(databases, revision)).spec)
+        except PolicyError as error:
+            raise AuthorityError(
+                f"Policy revision {revision}, active in {region}, cannot be used: {error}"
+            ) from error
+        return cls(read, asked_at, revision, policy)
+
+    def decide(self, wish: Wish) -> Proposal:
+        """What the region's worker would propose for this wish."""
+        held = CachedRegion(self._read.region)
+        held.lay_over(self._read, asked_at=self._asked_at, is_whole=True)
+        return decide(held.snapshot(), wish, self._policy, self._revision)
+
+    def take(
+        self, assignments: Sequence[Assignment], tenant: TenantId, resources: Resources
+    ) -> None:
+        """Lets the next wish find what these would use."""
+        self._move([str(one.node) for one in assignments], tenant, resources.amounts)
+
+    def free(self, claims: Sequence[StandingClaim], tenant: TenantId, resources: Resources) -> None:
+        """Lets the next wish find what these would leave."""
+        cpu_millis, memory_mib, gpus = resources.amounts
+        self._move([claim.node for claim in claims], tenant, (-cpu_millis, -memory_mib, -gpus))
+
+    def _move(self, nodes: Iterable[str], tenant: TenantId, each: Amounts) -> None:
+        moved: dict[str, Amounts] = {}
+        total: Amounts = (0, 0, 0)
+        for node in nodes:
+            moved[node] = plus(moved.get(node, (0, 0, 0)), each)
+            total = plus(total, each)
+        self._read = replace(
+            self._read,
+            nodes=tuple(
+                replace(view, used=plus(view.used, moved[view.node]))
+                if view.node in moved
+                else view
+                for view in self._read.nodes
+            ),
+            grants=tuple(
+                replace(grant, used=plus(grant.used, total)) if grant.tenant == tenant else grant
+                for grant in self._read.grants
+            ),
+            room=minus(self._read.room, total),
+        )

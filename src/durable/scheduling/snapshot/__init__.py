@@ -1,0 +1,1 @@
+"""A region as a decision sees it: arrays, one row per node."""

@@ -1,0 +1,189 @@
+"""A region as a decision sees it: arrays that its cache keeps up to date in place.
+
+One thread owns a snapshot; a decision reads it without waiting, so nothing changes meanwhile.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durable.scheduling.snapshot.columns import NEVER, NO_LEASE, Columns, Mask
+from durable.scheduling.snapshot.interning import NOTHING, Interned, Numbers
+from durable.scheduling.snapshot.rows import Rows, RowsOfNodes
+
+Triple = tuple[int, int, int]
+LabelSet = frozenset[tuple[str, str]]
+TaintSet = tuple[tuple[str, str, str], ...]
+
+# Sets that no node has any more are dropped when they are this many more than twice the nodes.
+_SETS_TO_SPARE = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the cache knows of one node; moments are seconds since the epoch by the database."""
+
+    node: str
+    zone: str
+    capacity: Triple
+    used: Triple
+    labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, str]]
+    dedicated_to: str | None
+    ready: bool
+    cordoned: bool
+    lease_epoch: int | None
+    lease_expires_at: float | None
+
+
+class Snapshot:
+    """The nodes, grants and room of one region, as of one version and one moment."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+        self.epoch = 1
+        self.version = 0
+        self.is_open = True
+        self.now = 0.0
+        self.age_seconds = 0.0
+        # By tenant: what it was granted here, and what it uses of that.
+        self.grants: dict[str, tuple[Triple, Triple]] = {}
+        # What ordinary work may still take beside what is kept for recovery.
+        self.room: Triple = (0, 0, 0)
+        self.columns = Columns.of(0)
+        self.zones = Interned[str]()
+        self.tenants = Interned[str]()
+        self.label_sets = Interned[LabelSet]()
+        self.taint_sets = Interned[TaintSet]()
+        self._nodes = RowsOfNodes()
+
+    @classmethod
+    def empty(cls, region: str) -> "Snapshot":
+        return cls(region)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def name(self, row: int) -> str:
+        return self._nodes.name(row)
+
+    def row(self, node: str) -> int | None:
+        return self._nodes.find(node)
+
+    def rows_by_name(self) -> Rows:
+        return self._nodes.by_name()
+
+    def fresh(self) -> Mask:
+        """Where the node has renewed its lease at this epoch, so that a commit will take it."""
+        leases = self.columns
+        return (leases.lease_epoch == self.epoch) & (leases.lease_expires_at > self.now)
+
+    def put(self, nodes: Iterable[NodeFacts]) -> bool:
+        """Adds or replaces nodes; whether anything that waits may have better luck now."""
+        given = list(nodes)
+        self._make_room(sum(facts.node not in self._nodes for facts in given))
+        # Every one is written, whatever the first of them says.
+        better = [self._put(facts) for facts in given]
+        self._drop_unused_sets()
+        return any(better)
+
+    def remove(self, nodes: Iterable[str]) -> None:
+        """Forgets nodes; names that are not here are no error, because removals come twice."""
+        for node in nodes:
+            row = self._nodes.drop(node)
+            if row is not None:
+                self.columns.live[row] = False
+
+    def renew(self, leases: Mapping[str, tuple[int, float]]) -> bool:
+        """Takes over leases as `node -> (epoch, expires_at)`; see `renew_many`."""
+        epochs = np.fromiter((epoch for epoch, _ in leases.values()), np.int64, len(leases))
+        expiries = np.fromiter((expiry for _, expiry in leases.values()), np.float64, len(leases))
+        return self.renew_many(list(leases), epochs, expiries)
+
+    def renew_many(
+        self, nodes: Sequence[str], epochs: NDArray[np.int64], expires_at: NDArray[np.float64]
+    ) -> bool:
+        """Takes over leases of known nodes; whether any that was not fresh is so again."""
+        rows = self._nodes.find_all(nodes, len(nodes))
+        known = rows != NOTHING
+        rows = rows[known]
+        stale = ~self.fresh()[rows]
+        self.columns.lease_epoch[rows] = epochs[known]
+        self.columns.lease_expires_at[rows] = expires_at[known]
+        return bool((stale & self.fresh()[rows]).any())
+
+    def _put(self, facts: NodeFacts) -> bool:
+        row = self._nodes.find(facts.node)
+        if row is None:
+            self._write(self._nodes.add(facts.node), facts)
+            return True
+        before = self._standing_of(row)
+        self._write(row, facts)
+        after = self._standing_of(row)
+        more_free = bool((after.free > before.free).any())
+        # Other labels or taints may let others in; asking in vain costs less than a missed wakeup.
+        return more_free or after.usable > before.usable or after.looks != before.looks
+
+    def _standing_of(self, row: int) -> "_Standing":
+        its = self.columns
+        is_fresh = its.lease_epoch[row] == self.epoch and its.lease_expires_at[row] > self.now
+        return _Standing(
+            free=its.capacity[row] - its.used[row],
+            usable=bool(its.ready[row] and not its.cordoned[row] and is_fresh),
+            looks=(its.zone[row], its.dedicated_to[row], its.label_set[row], its.taint_set[row]),
+        )
+
+    def _write(self, row: int, facts: NodeFacts) -> None:
+        its = self.columns
+        its.live[row] = True
+        its.zone[row] = self.zones.number(facts.zone)
+        its.capacity[row] = facts.capacity
+        its.used[row] = facts.used
+        its.ready[row] = facts.ready
+        its.cordoned[row] = facts.cordoned
+        its.lease_epoch[row] = NO_LEASE if facts.lease_epoch is None else facts.lease_epoch
+        expiry = facts.lease_expires_at
+        its.lease_expires_at[row] = NEVER if expiry is None else expiry
+        owner = facts.dedicated_to
+        its.dedicated_to[row] = NOTHING if owner is None else self.tenants.number(owner)
+        its.label_set[row] = self.label_sets.number(frozenset(facts.labels.items()))
+        its.taint_set[row] = self.taint_sets.number(_taint_set(facts.taints))
+
+    def _make_room(self, new: int) -> None:
+        """Grows by a quarter at least, so that adding nodes one by one stays cheap."""
+        lacking, rows = new - self._nodes.spare, len(self.columns)
+        if lacking > 0:
+            grown = rows + max(lacking, rows // 4)
+            self.columns = self.columns.grown(grown)
+            self._nodes.extend(grown)
+
+    def _drop_unused_sets(self) -> None:
+        its = self.columns
+        _compact(self.label_sets, its.label_set, its.live, len(self))
+        _compact(self.taint_sets, its.taint_set, its.live, len(self))
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What decides whether a changed node is news for those who wait."""
+
+    free: NDArray[np.int64]
+    usable: bool
+    looks: tuple[int, ...]
+
+
+def _taint_set(taints: Sequence[Mapping[str, str]]) -> TaintSet:
+    return tuple(sorted({(taint["key"], taint["value"], taint["effect"]) for taint in taints}))
+
+
+def _compact(
+    table: Interned[LabelSet] | Interned[TaintSet], column: Numbers, live: Mask, nodes: int
+) -> None:
+    """Labels that change all the time must not fill the memory."""
+    if len(table) > 2 * nodes + _SETS_TO_SPARE:
+        # Rows without a node stay readable: they point at the first set, which is kept for them.
+        column[~live] = 0
+        renumbered = table.forget_all_but(np.unique(np.append(column, 0)))
+        column[:] = renumbered[column]

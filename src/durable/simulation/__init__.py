@@ -1,1 +1,0 @@
-"""Seeded worlds on the real authority, and the invariants they must keep."""

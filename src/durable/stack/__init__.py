@@ -1,0 +1,1 @@
+"""Temporal and PostgreSQL from pip, supervised in one state directory."""

@@ -1,0 +1,87 @@
+"""Keep one child running: start it again when it dies, but not for ever."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from durable.stack.child import READY_DEADLINE_SECONDS, Child, RunningChild, spawn
+from durable.stack.errors import StackError
+from durable.state_dir.record import Part
+
+RESTARTS = 5
+RESTART_WINDOW_SECONDS = 60.0
+FIRST_DELAY_SECONDS = 0.1
+DELAY_FACTOR = 3
+
+
+class Keeper:
+    """One child that has been started and shall stay up; `tick` is called again and again."""
+
+    def __init__(self, running: RunningChild, address: str, note: Callable[[str], None]) -> None:
+        self._address = address
+        self._child: Child = running.child
+        self._running: RunningChild | None = running
+        self._note = note
+        self._deaths: deque[float] = deque()
+        self._start_at = 0.0
+        self._started_at = 0.0
+        self._awaited = False
+
+    def part(self) -> Part:
+        """How the record names it."""
+        return Part(
+            name=self._child.name,
+            address=self._address,
+            process=None if self._running is None else self._running.process,
+            stop_signals=self._child.stop_signals,
+        )
+
+    def tick(self, now: float) -> bool:
+        """Do what is due; True when the process has changed."""
+        if self._running is None:
+            return self._start_when_due(now)
+        if self._running.exit_code() is not None:
+            return self._bury(self._running.failure(), now)
+        if self._awaited:
+            self._await_ready(self._running, now)
+        return False
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+    def _start_when_due(self, now: float) -> bool:
+        if now < self._start_at:
+            return False
+        try:
+            self._running = spawn(self._child)
+        except StackError as error:
+            # A backend of a killed server may be busy for long; that is one more death.
+            return self._bury(error, now)
+        self._started_at = now
+        self._awaited = True
+        return True
+
+    def _await_ready(self, running: RunningChild, now: float) -> None:
+        if running.is_ready():
+            self._awaited = False
+            self._note(f"{self._child.name} runs again (pid {running.process.pid}).")
+        elif now > self._started_at + READY_DEADLINE_SECONDS:
+            # It counts as dead at the next tick.
+            running.stop()
+
+    def _bury(self, reason: StackError, now: float) -> bool:
+        while self._deaths and self._deaths[0] < now - RESTART_WINDOW_SECONDS:
+            self._deaths.popleft()
+        self._deaths.append(now)
+        if len(self._deaths) > RESTARTS:
+            raise StackError(
+                f"{self._child.name} died {len(self._deaths)} times within "
+                f"{RESTART_WINDOW_SECONDS:.0f} s and is given up. Last time: {reason}"
+            ) from reason
+        self._running = None
+        self._start_at = now + FIRST_DELAY_SECONDS * DELAY_FACTOR ** (len(self._deaths) - 1)
+        self._note(f"{reason} It is started again.")
+        return True

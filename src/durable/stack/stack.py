@@ -1,0 +1,93 @@
+"""What the stack is made of: each part is started here, in this order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from durable.authority.db.errors import AuthorityError
+from durable.authority.migrations import upgrade_all
+from durable.settings import Settings
+from durable.stack.controllers import ADDRESSES, controllers
+from durable.stack.controllers_health import AGENT
+from durable.stack.errors import StackError
+from durable.stack.ports import HOST
+from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.supervisor import Supervisor
+from durable.stack.temporal import temporal_child
+from durable.temporal.namespace import register
+
+DATABASE = "durable"
+POSTGRES_PORTS = {"postgres": 5432}
+TEMPORAL_PORTS = {"temporal": 7233, "temporal-ui": 8233}
+
+
+def start_stack(supervisor: Supervisor, settings: Settings) -> None:
+    """Bring every part up, or use the one that the settings name."""
+    database_url = _postgres(supervisor, settings.database_url)
+    with supervisor.step("Migrate the database"):
+        _migrate(database_url, settings.regional_database_urls.values())
+    address = _temporal(supervisor, settings)
+    with supervisor.step(f"Register namespace {settings.temporal_namespace}"):
+        asyncio.run(register(settings, address))
+    _controllers(supervisor, settings, database_url, address)
+
+
+def _controllers(
+    supervisor: Supervisor, settings: Settings, database_url: str, temporal_address: str
+) -> None:
+    """Last to start, and so the first to be drained while the servers still answer."""
+    ours = controllers(
+        supervisor.directory / "controllers", settings, database_url, temporal_address
+    )
+    if settings.database_url is not None:
+        # Those nodes may be machines: whoever owns the database decides who stands for them.
+        ours = [child for child in ours if child.name != AGENT]
+        supervisor.note(
+            "Nodes are not simulated because DURABLE_DATABASE_URL is set: if they shall be, run "
+            "durable agent --simulated --region all."
+        )
+    with supervisor.step(f"Start {', '.join(child.name for child in ours)}"):
+        supervisor.launch_together([(child, ADDRESSES[child.name]) for child in ours])
+
+
+def _postgres(supervisor: Supervisor, theirs: str | None) -> str:
+    if theirs is not None:
+        # Only where it is: the rest of the URL may hold a password.
+        where = urlsplit(theirs)
+        address = f"{where.hostname}:{where.port or POSTGRES_PORTS['postgres']}"
+        supervisor.use("postgres", address, "DURABLE_DATABASE_URL")
+        return theirs
+    server = EmbeddedPostgres(supervisor.directory / "postgres")
+    with supervisor.step("Start PostgreSQL"):
+        supervisor.launch(POSTGRES_PORTS, lambda ports: server.child(ports["postgres"]))
+        url = server.ensure_database(DATABASE)
+    supervisor.save(database_url=url)
+    return url
+
+
+def _migrate(database_url: str, regional: Iterable[str]) -> None:
+    try:
+        upgrade_all(database_url, regional)
+    except AuthorityError as error:
+        raise StackError(str(error)) from error
+
+
+def _temporal(supervisor: Supervisor, settings: Settings) -> str:
+    if settings.temporal_address is not None:
+        supervisor.use("temporal", settings.temporal_address, "DURABLE_TEMPORAL_ADDRESS")
+        supervisor.save(temporal_ui_url=settings.temporal_ui_url)
+        return settings.temporal_address
+    directory = supervisor.directory / "temporal"
+    with supervisor.step("Start Temporal"):
+        ports = supervisor.launch(
+            TEMPORAL_PORTS,
+            lambda ports: temporal_child(directory, ports["temporal"], ports["temporal-ui"]),
+        )
+    address = f"{HOST}:{ports['temporal']}"
+    ui_url = (
+        f"http://{HOST}:{ports['temporal-ui']}/namespaces/{settings.temporal_namespace}/workflows"
+    )
+    supervisor.save(temporal_address=address, temporal_ui_url=ui_url)
+    return address

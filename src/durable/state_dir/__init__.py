@@ -1,0 +1,1 @@
+"""The state directory: what a running stack records there for other commands."""

@@ -1,0 +1,1 @@
+"""Connecting to Temporal, payload conversion, the sandbox, worker wiring."""

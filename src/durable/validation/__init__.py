@@ -1,0 +1,1 @@
+"""Bad input into sentences: quantities, durations, locations in files, problems."""

@@ -1,0 +1,83 @@
+"""How amounts are written by people: units read exactly, with whole numbers only."""
+
+import re
+
+from durable.validation.quoting import quote
+
+# JSON consumers that keep numbers as doubles never lose a digit of these.
+MAX_QUANTITY = 2**53 - 1
+
+_MIB = 1024**2
+_MEMORY_UNITS = {
+    "Ki": 1024,
+    "Mi": _MIB,
+    "Gi": 1024**3,
+    "Ti": 1024**4,
+    "M": 1000**2,
+    "G": 1000**3,
+    "T": 1000**4,
+}
+# Named digits, not \d, which would also take digits of other scripts.
+_NUMBER = "(0|[1-9][0-9]*)"
+_CPU = re.compile(f"{_NUMBER}(m?)")
+_MEMORY = re.compile(f"{_NUMBER}({'|'.join(_MEMORY_UNITS)})")
+_MAX_TEXT = 24
+
+_CPU_ALLOWED = "whole cores such as 2, or millis such as 500m (half a core is 500m, not 0.5)"
+_MEMORY_ALLOWED = "a whole number and a unit out of Ki, Mi, Gi, Ti, M, G, T, such as 512Mi or 1G"
+_COUNT_ALLOWED = "a whole number such as 1"
+
+
+def read_cpu_millis(value: object) -> int:
+    """Thousandths of a core from `2` or `500m`."""
+    if type(value) is int:
+        return _bounded(value * 1000, value, _CPU_ALLOWED)
+    match = _match(_CPU, value, _CPU_ALLOWED)
+    number = int(match[1])
+    return _bounded(number if match[2] else number * 1000, value, _CPU_ALLOWED)
+
+
+def read_memory_mib(value: object, *, round_up: bool) -> int:
+    """Whole MiB from `512Mi`, `1Gi` or `1G`; a part of a MiB is rounded as asked."""
+    if type(value) is int:
+        raise _refusal(value, f"{_MEMORY_ALLOWED}; give a unit")
+    match = _match(_MEMORY, value, _MEMORY_ALLOWED)
+    size = int(match[1]) * _MEMORY_UNITS[match[2]]
+    return _bounded((size + (_MIB - 1 if round_up else 0)) // _MIB, value, _MEMORY_ALLOWED)
+
+
+def read_count(value: object) -> int:
+    """A number of devices, written as it is."""
+    if type(value) is not int:
+        raise _refusal(value, _COUNT_ALLOWED)
+    return _bounded(value, value, _COUNT_ALLOWED)
+
+
+def show_cpu(millis: int) -> str:
+    return f"{millis}m cpu" if millis % 1000 else f"{millis // 1000} cpu"
+
+
+def show_memory(mib: int) -> str:
+    """In the largest unit that shows it exactly."""
+    for unit, size in (("Ti", 1024**2), ("Gi", 1024)):
+        if mib and mib % size == 0:
+            return f"{mib // size}{unit}"
+    return f"{mib}Mi"
+
+
+def _match(pattern: re.Pattern[str], value: object, allowed: str) -> re.Match[str]:
+    # The length comes first: neither the pattern nor int() runs over text of unbounded size.
+    match = pattern.fullmatch(value) if isinstance(value, str) and len(value) <= _MAX_TEXT else None
+    if match is None:
+        raise _refusal(value, allowed)
+    return match
+
+
+def _bounded(amount: int, value: object, allowed: str) -> int:
+    if not 0 <= amount <= MAX_QUANTITY:
+        raise _refusal(value, f"{allowed}, from 0 to {MAX_QUANTITY} in millis, MiB or devices")
+    return amount
+
+
+def _refusal(value: object, allowed: str) -> ValueError:
+    return ValueError(f"got {quote(value)}; allowed: {allowed}")

@@ -1,0 +1,1 @@
+"""The placement: one region's share of one workload generation."""

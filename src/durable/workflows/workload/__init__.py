@@ -1,0 +1,1 @@
+"""The workload: desired state, divided over regions."""

@@ -1,0 +1,239 @@
+"""One agent stands for the declared nodes of a region; its successor need not wait."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from durable.agent import hosting
+from durable.agent.agent import Agent
+from durable.agent.hosting import DeclaredNodes, host_every_region, host_region
+from durable.agent.simulated import SimulatedDriver
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
+from durable.authority.fleet.agent_lock import is_vacant, take_post
+from durable.model.ids import RegionId
+from tests.agent.conftest import INSTANTLY, Agents
+from tests.agent.region import LiveRegion, node
+from tests.agent.waiting import DEADLINE_SECONDS, eventually
+from tests.authority.world import EAST, TEST
+
+DURABLE = (sys.executable, "-c", "from durable.cli.main import run; run()")
+HOLDERS = """
+    SELECT pid{} FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+     WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database()
+"""
+TAKE = "SELECT pg_advisory_lock(hashtextextended('durable simulated us-east', 0))"
+
+
+async def command(region: LiveRegion, state_dir: Path) -> asyncio.subprocess.Process:
+    environment = {"DURABLE_DATABASE_URL": region.url, "DURABLE_STATE_DIR": str(state_dir)}
+    return await asyncio.create_subprocess_exec(
+        *(*DURABLE, "agent", "--region", "us-east", "--simulated"),
+        env={**os.environ, **environment},
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+def simulating(region: LiveRegion, agents: Agents) -> Callable[[RegionId], Agent]:
+    def agent_of(name: RegionId) -> Agent:
+        nodes, driver = DeclaredNodes(region.databases, name), SimulatedDriver(INSTANTLY)
+        return Agent(region.databases, name, nodes, driver, name=TEST, log=agents.log)
+
+    return agent_of
+
+
+def is_told(agents: Agents, words: str) -> bool:
+    told = [fields.get("error", "") for event, fields in agents.events if event == "trouble"]
+    return any(words in sentence for sentence in told)
+
+
+def times_hosted(agents: Agents) -> int:
+    return [event for event, _ in agents.events].count("hosting")
+
+
+async def another(region: LiveRegion) -> psycopg.AsyncConnection:
+    return await psycopg.AsyncConnection.connect(
+        region.url, autocommit=True, application_name="another"
+    )
+
+
+async def test_a_second_agent_is_refused_and_the_first_keeps_its_session(
+    region: LiveRegion, tmp_path: Path
+) -> None:
+    await region.declare(node("n1"))
+    first = await command(region, tmp_path)
+    session = await region.until_registered()
+
+    second = await command(region, tmp_path)
+    said = (await second.communicate())[1].decode()
+
+    assert second.returncode == 1
+    assert f"The declared nodes of us-east are kept by durable agent, pid {first.pid} on" in said
+    assert "end it first" in said
+    assert await region.session() == session
+    first.kill()
+    await first.communicate()
+
+
+async def test_the_successor_of_a_killed_agent_does_not_wait_for_its_lease(
+    region: LiveRegion, tmp_path: Path
+) -> None:
+    await region.declare(node("n1"))
+    first = await command(region, tmp_path)
+    session = await region.until_registered()
+    first.kill()
+    await first.communicate()
+
+    second = await command(region, tmp_path)
+    await region.until_registered(after=session)
+
+    # One after the other: the lease of the first had not been given up in between.
+    assert await region.session() == session + 1
+    second.terminate()
+    await second.communicate()
+    assert second.returncode == 0
+
+
+async def test_an_agent_of_all_regions_takes_over_when_the_other_one_ends(
+    region: LiveRegion, agents: Agents
+) -> None:
+    await region.declare(node("n1"))
+    of = (region.databases, EAST, simulating(region, agents), agents.log)
+    agents.run("first", host_region(*of))
+    session = await region.until_registered()
+    agents.run("all", host_every_region(region.databases, simulating(region, agents), agents.log))
+
+    kept = "are kept by durable agent"
+    await eventually("it was told who hosts the region", lambda: is_told(agents, kept))
+    assert await region.session() == session
+    await agents.end("first")
+    await region.until_registered(after=session)
+
+
+class Clock:
+    """Tells what it is set to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_a_post_that_was_held_for_long_is_taken_again_at_once(
+    region: LiveRegion, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(hosting, "time", clock)
+    monkeypatch.setattr(hosting, "POST_RETRY_SECONDS", 3600.0)
+
+    async def holders() -> set[int]:
+        return {pid for (pid,) in await region.ask(HOLDERS.format(""))}
+
+    async def is_held() -> bool:
+        return bool(await holders())
+
+    agents.run(
+        "first",
+        host_region(region.databases, EAST, simulating(region, agents), agents.log),
+    )
+    await eventually("it holds the post", is_held)
+    before = await holders()
+    clock.now = 3600.0
+    await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
+
+    async def is_held_anew() -> bool:
+        return bool(await holders() - before)
+
+    await eventually("another connection holds it", is_held_anew)
+    assert times_hosted(agents) == 1
+
+
+async def test_who_stands_by_leaves_the_post_to_one_that_only_lost_its_connection(
+    region: LiveRegion, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = await another(region)
+    await holder.execute(TAKE)
+    looks: list[bool] = []
+
+    async def look_while_the_holder_is_away(databases: Databases, name: RegionId) -> bool:
+        if len(looks) == 1:
+            await holder.execute("SELECT pg_advisory_unlock_all()")
+        if len(looks) == 2:
+            await holder.execute(TAKE)
+        looks.append(await is_vacant(databases, name))
+        return looks[-1]
+
+    monkeypatch.setattr(hosting, "REGIONS_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(hosting, "is_vacant", look_while_the_holder_is_away)
+    agents.run("all", host_every_region(region.databases, simulating(region, agents), agents.log))
+    await eventually("it looked again", lambda: len(looks) >= 4)
+    assert looks[:4] == [False, True, False, False]
+    assert times_hosted(agents) == 0
+
+    await holder.close()
+    await eventually("it took over", lambda: times_hosted(agents) == 1)
+
+
+async def test_one_that_lost_its_post_to_another_gives_way_and_stands_by(
+    region: LiveRegion, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "REGIONS_CHECK_SECONDS", 0.05)
+    await region.declare(node("n1"))
+    agents.run(
+        "first",
+        host_region(region.databases, EAST, simulating(region, agents), agents.log),
+    )
+    session = await region.until_registered()
+    holder = await another(region)
+    # Whoever waits for a lock has it before anybody who only tries.
+    waiting = asyncio.create_task(holder.execute(TAKE))
+    queued = HOLDERS.format("").replace("l.granted", "NOT l.granted")
+
+    async def is_queued() -> bool:
+        return bool(await region.ask(queued))
+
+    await eventually("the other waits", is_queued)
+    await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
+    await waiting
+    await eventually("it gave way", lambda: is_told(agents, "are kept by another"))
+    assert times_hosted(agents) == 1
+
+    await holder.close()
+    await region.until_registered(after=session)
+    assert times_hosted(agents) == 2
+
+
+async def test_a_lost_connection_that_the_server_still_counts_is_nobody_else(
+    region: LiveRegion,
+) -> None:
+    async with take_post(region.databases, EAST) as lost:
+        with pytest.raises(AuthorityUnreachableError, match="the connection that was lost"):
+            async with take_post(region.databases, EAST, again=lost):
+                pass
+
+
+@pytest.mark.parametrize("error", [OSError("the disk"), AuthorityError("the disk")], ids=repr)
+async def test_an_agent_that_fails_is_not_taken_for_a_lost_post(
+    region: LiveRegion, agents: Agents, error: Exception
+) -> None:
+    class Failing(Agent):
+        def __init__(self) -> None:
+            pass
+
+        async def run(self) -> None:
+            raise error
+
+    with pytest.raises(type(error), match=r"^the disk$"):
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await host_region(region.databases, EAST, lambda _: Failing(), agents.log)
+
+
+async def test_who_holds_a_post_hears_its_own_errors_as_they_are(region: LiveRegion) -> None:
+    with pytest.raises(OSError, match=r"^the disk$"):
+        async with take_post(region.databases, EAST):
+            raise OSError("the disk")

@@ -1,0 +1,201 @@
+"""The audit is append-only, and whoever got around that is found out."""
+
+import asyncio
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.audit.chain import ChainHead, ChainReport, verify, verify_all
+from durable.authority.db.connection import Databases, transact
+from durable.authority.db.roles import ROLES
+from tests.authority.world import World
+
+CHAIN = "us-east"
+
+
+async def tell(databases: Databases, action: str, *, fails: bool = False) -> None:
+    async def work(connection: AsyncConnection) -> None:
+        await audit.append(
+            connection, CHAIN, actor="alice", action=action, target="node/n1", after={"is": "ü"}
+        )
+        if fails:
+            raise ZeroDivisionError
+
+    await transact(databases.at_global("durable_operator"), work, doing="tell")
+
+
+async def told(world: World, count: int = 5) -> Databases:
+    for number in range(1, count + 1):
+        await tell(world.databases, f"act {number}")
+    return world.databases
+
+
+async def checked(databases: Databases, anchor: ChainHead | None = None) -> ChainReport:
+    async with databases.at_global("durable_reader").connect() as connection:
+        (report,) = await verify(connection, {CHAIN: anchor} if anchor else None)
+    return report
+
+
+def tamper(databases: Databases, *statements: str) -> None:
+    """As somebody with the superuser's rights, past every trigger."""
+    with psycopg.connect(databases.urls[0]) as owner:
+        owner.execute("SET session_replication_role = replica")
+        for statement in statements:
+            owner.execute(statement.encode())
+
+
+async def test_every_event_links_to_the_one_before(world: World) -> None:
+    databases = await told(world)
+    report = await checked(databases)
+    assert (report.broken_at, report.sentence) == (None, "every link holds")
+    async with databases.at_global("durable_reader").connect() as connection:
+        query = text("SELECT sequence, actor, action, database_role, hash FROM audit.events")
+        rows = (await connection.execute(query)).all()
+    assert [(row.sequence, row.action) for row in rows] == [(n, f"act {n}") for n in range(1, 6)]
+    assert {(row.actor, row.database_role) for row in rows} == {("alice", "durable_operator")}
+    assert len({bytes(row.hash) for row in rows}) == 5
+    assert str(report.head) == f"{CHAIN}:5:{bytes(rows[-1].hash).hex()}"
+
+
+async def test_an_event_vanishes_with_the_change_it_tells_of(world: World) -> None:
+    databases = await told(world, 2)
+    with pytest.raises(ZeroDivisionError):
+        await tell(databases, "act that failed", fails=True)
+    await tell(databases, "act 3")
+    report = await checked(databases)
+    assert (report.broken_at, report.head.sequence) == (None, 3)
+
+
+async def test_events_told_at_once_keep_the_chain(world: World, database_url: str) -> None:
+    async with Databases(database_url) as others:
+        await asyncio.gather(
+            *(tell(side, f"act {n}") for n in range(15) for side in (world.databases, others))
+        )
+    report = await checked(world.databases)
+    assert (report.broken_at, report.head.sequence) == (None, 30)
+
+
+REWRITE = [
+    "CREATE TEMP TABLE old AS SELECT * FROM audit.events",
+    "DELETE FROM audit.events",
+    "UPDATE audit.heads SET sequence = 0, hash = ''",
+    """SELECT audit.append(chain, at, 'bob', action, object, before, after)
+         FROM old ORDER BY sequence""",
+]
+
+
+@pytest.mark.parametrize(
+    ("statements", "broken_at", "sentence"),
+    [
+        (["UPDATE audit.events SET actor = 'bob' WHERE sequence = 3"], 3,
+         "event 3 of us-east (act 3 of node/n1 by bob) was changed"),
+        (["UPDATE audit.events SET after = '{}' WHERE sequence = 1"], 1, "was changed"),
+        (["UPDATE audit.events SET at = at + interval '1 us' WHERE sequence = 5"], 5,
+         "was changed"),
+        (["UPDATE audit.events SET hash = '\\x00' WHERE sequence = 2"], 2, "was changed"),
+        (["DELETE FROM audit.events WHERE sequence = 3"], 3, "event 3 of us-east is missing"),
+        (["DELETE FROM audit.events WHERE sequence = 1"], 1, "event 1 of us-east is missing"),
+        (["DELETE FROM audit.events WHERE sequence = 5"], 5, "missing at the end"),
+        (["DELETE FROM audit.events WHERE sequence >= 3"], 3, "missing at the end"),
+        (["DELETE FROM audit.events"], 1, "missing at the end"),
+        (["""UPDATE audit.events SET sequence = sequence + 100 WHERE sequence >= 3""",
+          """INSERT INTO audit.events SELECT chain, 3, at, actor, database_role, action, object,
+                    before, after, hash FROM audit.events WHERE sequence = 103""",
+          """UPDATE audit.events SET sequence = sequence - 99 WHERE sequence > 100"""], 4,
+         "was changed"),
+        (["""INSERT INTO audit.events SELECT chain, 6, at, actor, database_role, action, object,
+                    before, after, hash FROM audit.events WHERE sequence = 5"""], 6, "was changed"),
+        (["CREATE TEMP TABLE head AS SELECT * FROM audit.heads",
+          "SELECT audit.append('us-east', NULL, 'bob', 'forge', 'node/n1', NULL, NULL)",
+          """UPDATE audit.heads AS h SET sequence = head.sequence, hash = head.hash FROM head
+              WHERE h.chain = head.chain"""], 6, "event 6 of us-east was never appended"),
+        (["DELETE FROM audit.heads"], 1, "event 1 of us-east was never appended"),
+        (["UPDATE audit.heads SET hash = '\\x00'"], 5, "the head of us-east was changed"),
+    ],
+    ids=[
+        "actor", "content", "time", "hash", "deleted in the middle", "deleted at the start",
+        "deleted at the end", "cut", "emptied", "inserted in the middle", "inserted at the end",
+        "forged at the end", "headless", "another head",
+    ],
+)  # fmt: skip
+async def test_the_first_broken_row_is_named(
+    world: World, statements: list[str], broken_at: int, sentence: str
+) -> None:
+    databases = await told(world)
+    tamper(databases, *statements)
+    report = await checked(databases)
+    assert report.broken_at == broken_at
+    assert sentence in report.sentence
+
+
+async def test_only_an_anchor_kept_outside_sees_that_all_was_rewritten(world: World) -> None:
+    databases = await told(world)
+    anchor = (await checked(databases)).head
+    assert (await checked(databases, anchor)).broken_at is None
+    await tell(databases, "act 6")
+    assert (await checked(databases, anchor)).broken_at is None, "a chain may grow"
+
+    tamper(databases, *REWRITE)
+    assert (await checked(databases)).broken_at is None
+    report = await checked(databases, anchor)
+    assert report.broken_at == 5
+    assert "is not the one that was anchored" in report.sentence
+
+
+async def test_an_anchored_chain_that_vanished_altogether_is_missed(world: World) -> None:
+    databases = await told(world)
+    anchor = (await checked(databases)).head
+    tamper(databases, "DELETE FROM audit.events", "DELETE FROM audit.heads")
+    assert await verify_all(databases) == []
+    (report,) = await verify_all(databases, {CHAIN: anchor})
+    assert report.broken_at == 1
+    assert report.sentence == "every event of us-east is missing"
+
+
+async def test_chains_are_verified_each_by_itself(world: World) -> None:
+    databases = await told(world)
+    await world.with_region()  # adds to the chains of the region and of the global side
+    tamper(databases, "UPDATE audit.events SET actor = 'bob' WHERE chain = 'global'")
+    reports = {report.head.chain: report.broken_at for report in await verify_all(databases)}
+    assert reports == {"us-east": None, "global": 1}
+
+
+WRITES = [
+    "UPDATE audit.events SET actor = 'bob'",
+    "DELETE FROM audit.events",
+    "TRUNCATE audit.events",
+]
+
+
+async def test_no_role_changes_what_was_told_nor_tells_it_past_the_chain(world: World) -> None:
+    databases = await told(world, 1)
+    forge = "INSERT INTO audit.events SELECT chain, 2, at, actor, database_role, action, object"
+    forge += ", before, after, hash FROM audit.events"
+    rewind = "UPDATE audit.heads SET sequence = 0"
+    with psycopg.connect(databases.urls[0], autocommit=True) as connection:
+        for role in ROLES:
+            connection.execute(f"SET ROLE {role.name}".encode())
+            for statement in (*WRITES, forge, rewind):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(statement.encode())
+            connection.execute("RESET ROLE")
+
+
+@pytest.mark.parametrize("statement", WRITES)
+async def test_not_even_the_owner_changes_what_was_told(world: World, statement: str) -> None:
+    databases = await told(world, 1)
+    with (
+        psycopg.connect(databases.urls[0]) as owner,
+        pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="append-only"),
+    ):
+        owner.execute(statement.encode())
+
+
+async def test_a_reader_cannot_tell_anything(world: World) -> None:
+    with psycopg.connect(world.databases.urls[0]) as connection:
+        connection.execute("SET ROLE durable_reader")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT audit.append('us-east', NULL, 'bob', 'a', 'b', NULL, NULL)")

@@ -1,0 +1,126 @@
+"""Whoever follows a region hears of every version, and of every gap."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+
+from durable.authority.cache.watch import Change, watch
+from durable.authority.db.errors import AuthorityUnreachableError
+from durable.authority.fleet.nodes import cordon_node
+from durable.authority.fleet.regions import fence_region, read_region
+from durable.model.ids import NodeId, RegionId
+from tests.authority.world import EAST, TEST, WEST, World
+
+NEVER = 3600.0
+WATCHERS = """
+    SELECT state FROM pg_stat_activity
+     WHERE application_name = 'durable_watch' AND datname = current_database()
+"""
+
+
+@asynccontextmanager
+async def watching(
+    world: World, *regions: RegionId, resync_seconds: float = NEVER
+) -> AsyncGenerator[AsyncGenerator[Change]]:
+    url = world.databases.urls[0]
+    changes = watch(url, frozenset(regions or (EAST,)), resync_seconds=resync_seconds)
+    try:
+        yield changes
+    finally:
+        async with asyncio.timeout(5):
+            await changes.aclose()
+
+
+async def version_of(world: World, region: RegionId = EAST) -> int:
+    return (await read_region(world.databases, region)).version
+
+
+async def test_the_first_word_is_a_resync_of_every_region(neighbours: World) -> None:
+    async with watching(neighbours, EAST, WEST, RegionId("nowhere")) as changes:
+        heard = {await anext(changes), await anext(changes)}
+    assert heard == {
+        Change(EAST, 1, await version_of(neighbours, EAST), is_resync=True),
+        Change(WEST, 1, await version_of(neighbours, WEST), is_resync=True),
+    }
+
+
+async def test_every_commit_is_heard_in_order(ready_world: World) -> None:
+    async with watching(ready_world) as changes:
+        first = await anext(changes)
+        made = [(await ready_world.granted(ready_world.reserve(slot))).version for slot in range(5)]
+        await cordon_node(ready_world.databases, EAST, NodeId("n1"), actor=TEST, reason="a fan")
+        heard = [await anext(changes) for _ in range(6)]
+    assert [change.version for change in heard] == [*made, made[-1] + 1]
+    assert [change.version for change in heard] == list(range(first.version + 1, first.version + 7))
+    assert {(change.region, change.epoch, change.is_resync) for change in heard} == {
+        (EAST, 1, False)
+    }
+
+
+async def test_a_fence_is_heard_with_its_epoch(ready_world: World) -> None:
+    async with watching(ready_world) as changes:
+        await anext(changes)
+        status = await fence_region(
+            ready_world.databases, EAST, expected_epoch=1, actor=TEST, reason="a drill"
+        )
+        assert await anext(changes) == Change(EAST, 2, status.version)
+
+
+async def test_what_was_refused_or_rolled_back_is_not_heard(ready_world: World) -> None:
+    async with watching(ready_world) as changes:
+        await anext(changes)
+        await ready_world.refused(ready_world.reserve(node="nowhere"))
+        with psycopg.connect(ready_world.databases.urls[0]) as owner:
+            owner.execute("UPDATE regional.regions SET version = version + 1")
+            owner.rollback()
+        granted = await ready_world.granted(ready_world.reserve(1))
+        assert (await anext(changes)).version == granted.version
+
+
+async def test_other_regions_are_not_heard(neighbours: World) -> None:
+    async with watching(neighbours, WEST) as changes:
+        await anext(changes)
+        for region, name in ((EAST, "e1"), (WEST, "w1")):
+            await cordon_node(
+                neighbours.databases, region, NodeId(name), actor=TEST, reason="a fan"
+            )
+        assert (await anext(changes)).region == WEST
+
+
+async def test_a_period_without_news_ends_in_a_resync(ready_world: World) -> None:
+    async with watching(ready_world, resync_seconds=0.01) as changes:
+        heard = [await anext(changes) for _ in range(3)]
+    assert heard == [Change(EAST, 1, await version_of(ready_world), is_resync=True)] * 3
+
+
+async def test_a_follower_may_stop_in_the_middle_of_the_news(ready_world: World) -> None:
+    async with watching(ready_world) as changes:
+        await anext(changes)
+        for slot in range(3):
+            await ready_world.granted(ready_world.reserve(slot))
+        assert not (await anext(changes)).is_resync
+        async with asyncio.timeout(5):
+            await changes.aclose()
+
+
+async def test_a_lost_connection_ends_in_one_sentence(ready_world: World) -> None:
+    async with watching(ready_world) as changes:
+        await anext(changes)
+        with psycopg.connect(ready_world.databases.urls[0], autocommit=True) as owner:
+            ended = owner.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'durable_watch' AND datname = current_database()"
+            ).fetchall()
+        assert ended == [(True,)]
+        with pytest.raises(AuthorityUnreachableError, match="Could not watch the authority"):
+            await anext(changes)
+
+
+async def test_no_transaction_stays_open_while_nothing_is_heard(ready_world: World) -> None:
+    async with watching(ready_world) as changes:
+        await anext(changes)
+        with psycopg.connect(ready_world.databases.urls[0]) as owner:
+            assert owner.execute(WATCHERS).fetchall() == [("idle",)]

@@ -1,0 +1,129 @@
+"""Two writers on two real connections want the same thing at the same time: one gets it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.regions import fence_region
+from durable.authority.reads.invariants import violations
+from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause
+from durable.model.refusal import RefusalCode
+from durable.model.resources import Resources
+from tests.authority.waiting import until_waiting
+from tests.authority.world import BILLING, EAST, TEST, World, node, seconds
+
+
+@pytest.fixture
+def world(ready_world: World) -> World:
+    return ready_world
+
+
+@pytest.fixture
+async def other(world: World) -> AsyncIterator[World]:
+    """A second writer with connections of its own to the same authority."""
+    async with Databases(world.databases.urls[0]) as databases:
+        yield replace(world, databases=databases)
+
+
+async def raced(
+    first: tuple[World, AnyIntent], second: tuple[World, AnyIntent]
+) -> tuple[list[Granted], list[Refused]]:
+    """Sends both while a third connection holds the region, then lets go: neither has a start."""
+    async with await psycopg.AsyncConnection.connect(first[0].databases.urls[0]) as gate:
+        await gate.execute("SELECT FROM regional.regions WHERE region = 'us-east' FOR UPDATE")
+        tasks = [asyncio.create_task(world.send(intent)) for world, intent in (first, second)]
+        await until_waiting(gate, 2)
+        await gate.commit()
+    outcomes = [outcome for sent in await asyncio.gather(*tasks) for outcome in sent]
+    async with first[0].databases.at_global("durable_reader").connect() as connection:
+        assert await violations(connection) == []
+    granted = [outcome for outcome in outcomes if isinstance(outcome, Granted)]
+    return granted, [outcome for outcome in outcomes if isinstance(outcome, Refused)]
+
+
+async def test_the_last_gpu_goes_to_one(world: World, other: World) -> None:
+    await world.with_nodes(node(gpus=1))
+    gpu = Resources.of(100, 100, 1)
+    granted, refused = await raced(
+        (world, world.reserve(0, resources=gpu)),
+        (other, other.reserve(1, resources=gpu)),
+    )
+    assert len(granted) == 1
+    assert [no.refusal.code for no in refused] == [RefusalCode.NODE_FULL]
+
+
+async def test_the_last_unit_of_quota_goes_to_one(world: World, other: World) -> None:
+    await world.with_nodes(node("n2"))
+    await world.with_tenant(BILLING, grant=Resources.of(1000, 1024))
+    await world.with_slots(2, BILLING)
+    granted, refused = await raced(
+        (world, world.reserve(0, node="n1", tenant=BILLING)),
+        (other, other.reserve(1, node="n2", tenant=BILLING)),
+    )
+    assert len(granted) == 1
+    assert [no.refusal.code for no in refused] == [RefusalCode.GRANT_EXHAUSTED]
+
+
+async def test_one_slot_goes_to_one(world: World, other: World) -> None:
+    await world.with_nodes(node("n2"))
+    granted, refused = await raced(
+        (world, world.reserve(0, node="n1")),
+        (other, other.reserve(0, node="n2", attempt=2)),
+    )
+    assert len(granted) == 1
+    assert [no.refusal.code for no in refused] == [RefusalCode.SLOT_TAKEN]
+
+
+async def test_one_intent_sent_by_two_happens_once(world: World, other: World) -> None:
+    granted, refused = await raced((world, world.reserve()), (other, other.reserve()))
+    assert len(granted) == 2
+    assert granted[0] == granted[1]
+    assert refused == []
+
+
+async def test_expiry_against_bind_ends_in_one_of_them(world: World, other: World) -> None:
+    token = (await world.granted(world.reserve())).token
+    # The clocks of the two differ by the lease: one thinks it stands, the other that it is over.
+    world.now, other.now = seconds(29), seconds(31)
+    granted, refused = await raced((world, world.bind(token)), (other, other.expire(token)))
+    assert len(granted) == 1
+    assert [no.refusal.code for no in refused] == [RefusalCode.WRONG_STATE]
+
+
+async def test_released_twice_is_freed_once(world: World, other: World) -> None:
+    token = (await world.granted(world.reserve())).token
+    granted, refused = await raced(
+        (world, world.release(token)),
+        (other, other.release(token, ordinal=2)),
+    )
+    assert len(granted) == 1
+    assert [no.refusal.code for no in refused] == [RefusalCode.WRONG_STATE]
+
+
+async def test_start_against_evict_never_loses_the_stop(world: World, other: World) -> None:
+    token = (await world.granted(world.reserve())).token
+    await world.granted(world.bind(token))
+    granted, refused = await raced((world, world.start(token)), (other, other.evict(token)))
+    assert {no.refusal.code for no in refused} <= {RefusalCode.STOP_REQUESTED}
+    assert len(granted) + len(refused) == 2
+
+
+async def test_a_fence_that_wins_the_lock_stops_the_writer_behind_it(world: World) -> None:
+    token = await world.running()
+    async with await psycopg.AsyncConnection.connect(world.databases.urls[0]) as gate:
+        await gate.execute("SELECT FROM regional.regions WHERE region = 'us-east' FOR UPDATE")
+        fence = asyncio.create_task(
+            fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="race")
+        )
+        late = world.release(token, cause=ReleaseCause.NODE_LOST)
+        writer = asyncio.create_task(world.send(late))
+        await until_waiting(gate, 2)
+        await gate.commit()
+    await fence
+    (outcome,) = await writer
+    assert isinstance(outcome, Refused)
+    assert outcome.refusal.code in (RefusalCode.FENCED_WRITER, RefusalCode.STILL_RUNNING)

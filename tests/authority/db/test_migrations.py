@@ -1,0 +1,344 @@
+"""A migrated database is the schema, whichever way it came about, and faults are one sentence."""
+
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, make_url
+
+from durable.authority.audit.chain import verify_all
+from durable.authority.cache.watch import watch
+from durable.authority.db.connection import Databases, driver_url
+from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
+from durable.authority.fleet.regions import read_region
+from durable.authority.migrations import (
+    LOCK_KEY,
+    _config,  # pyright: ignore[reportPrivateUsage]
+    head_revision,
+    upgrade,
+)
+from durable.authority.schema import metadata
+from durable.stack.ports import free_port
+from durable.stack.postgres import EmbeddedPostgres
+from tests.authority.world import EAST
+from tests.conftest import Copies
+
+COLUMNS = """
+    SELECT n.nspname, c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod),
+           a.attnotnull, a.attidentity::text, a.attgenerated::text,
+           pg_get_expr(d.adbin, d.adrelid), co.collname
+      FROM pg_attribute AS a
+      JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind = 'r'
+      JOIN pg_namespace AS n ON n.oid = c.relnamespace
+      LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+      LEFT JOIN pg_collation AS co ON co.oid = a.attcollation
+     WHERE n.nspname IN ('global', 'regional', 'audit') AND a.attnum > 0 AND NOT a.attisdropped
+"""
+CONSTRAINTS = """
+    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid), condeferrable,
+           condeferred, convalidated
+      FROM pg_constraint
+     WHERE connamespace IN (SELECT oid FROM pg_namespace
+                             WHERE nspname IN ('global', 'regional', 'audit'))
+"""
+INDEXES = """
+    SELECT indrelid::regclass::text, pg_get_indexdef(indexrelid), indisunique, indisprimary
+      FROM pg_index WHERE indrelid IN (
+           SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+            WHERE n.nspname IN ('global', 'regional', 'audit'))
+"""
+TABLES = """
+    SELECT n.nspname, c.relname, c.relkind::text, c.reloptions, c.relpersistence::text
+      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE n.nspname IN ('global', 'regional', 'audit') AND c.relkind IN ('r', 'S', 'v', 'm')
+"""
+TRIGGERS = """
+    SELECT tgrelid::regclass::text, tgname, pg_get_triggerdef(oid) FROM pg_trigger
+     WHERE NOT tgisinternal
+"""
+
+
+@pytest.fixture
+def empty_url(copies: Copies) -> Iterator[str]:
+    with copies.lend("template1") as url:
+        yield url
+
+
+def seen(url: str, query: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url) as connection:
+        return sorted(connection.execute(query.encode()).fetchall(), key=repr)
+
+
+def everything(url: str) -> list[list[tuple[object, ...]]]:
+    return [seen(url, query) for query in (TABLES, COLUMNS, CONSTRAINTS, INDEXES, TRIGGERS)]
+
+
+# ── the way to the newest schema ────────────────────────────────────────────────────────────────
+
+
+def test_an_empty_database_is_brought_to_the_newest_revision(empty_url: str) -> None:
+    upgrade(empty_url)
+    assert seen(empty_url, "SELECT version_num FROM alembic_version") == [(head_revision(),)]
+    assert seen(empty_url, TABLES)
+
+
+def test_upgrading_again_changes_nothing(database_url: str) -> None:
+    before = everything(database_url)
+    upgrade(database_url)
+    assert everything(database_url) == before
+    assert seen(database_url, "SELECT version_num FROM alembic_version") == [(head_revision(),)]
+
+
+def test_upgrading_takes_back_what_was_granted_by_hand(database_url: str) -> None:
+    with psycopg.connect(database_url) as owner:
+        for grant in (
+            "DELETE ON global.policies",
+            "UPDATE (used_cpu_millis) ON regional.nodes",
+            "EXECUTE ON FUNCTION audit.append",
+            "CREATE ON SCHEMA regional",
+            "USAGE ON ALL SEQUENCES IN SCHEMA regional",
+        ):
+            owner.execute(f"GRANT {grant} TO durable_reader".encode())
+    upgrade(database_url)
+    assert seen(
+        database_url,
+        """
+        SELECT has_table_privilege('durable_reader', 'global.policies', 'DELETE')
+            OR has_column_privilege('durable_reader', 'regional.nodes', 'used_cpu_millis', 'UPDATE')
+            OR has_function_privilege('durable_reader', p.oid, 'EXECUTE')
+            OR has_schema_privilege('durable_reader', 'regional', 'CREATE')
+            OR (SELECT bool_or(has_sequence_privilege('durable_reader', c.oid, 'USAGE'))
+                  FROM pg_class AS c WHERE c.relkind = 'S'),
+               has_table_privilege('durable_reader', 'global.policies', 'SELECT')
+          FROM pg_proc AS p WHERE p.proname = 'append' AND p.pronamespace = 'audit'::regnamespace
+        """,
+    ) == [(False, True)]
+
+
+def test_two_upgrades_at_the_same_time_both_succeed(empty_url: str) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        for upgraded in [threads.submit(upgrade, empty_url) for _ in range(2)]:
+            upgraded.result(timeout=60)
+    assert seen(empty_url, "SELECT version_num FROM alembic_version") == [(head_revision(),)]
+
+
+def test_an_upgrade_waits_for_the_one_before_it(empty_url: str) -> None:
+    waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+    with (
+        psycopg.connect(empty_url, autocommit=True) as earlier,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        earlier.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+        later = threads.submit(upgrade, empty_url)
+        while not earlier.execute(waits, [LOCK_KEY]).fetchall():
+            assert not later.done()
+        assert seen(empty_url, TABLES) == []
+        earlier.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
+        later.result(timeout=60)
+    assert seen(empty_url, TABLES)
+
+
+def test_an_upgrade_that_fails_leaves_nothing_behind(empty_url: str) -> None:
+    with psycopg.connect(empty_url) as owner:
+        owner.execute("CREATE SCHEMA audit CREATE TABLE events (nothing text)")
+    before = seen(empty_url, TABLES)
+    with pytest.raises(AuthorityError, match="Could not migrate the database"):
+        upgrade(empty_url)
+    assert seen(empty_url, TABLES) == before
+    assert seen(empty_url, "SELECT to_regclass('alembic_version')") == [(None,)]
+
+
+# ── from the release before ─────────────────────────────────────────────────────────────────────
+
+ROWS_OF_0001 = """
+    INSERT INTO regional.regions (region) VALUES ('us-east');
+    INSERT INTO global.tenants VALUES ('risk', now());
+    INSERT INTO global.workloads (tenant, workload, generation, spec)
+    VALUES ('risk', 'api', 7, '{"replicas": 2}');
+    INSERT INTO regional.requests
+           (region, tenant, workload, generation, slots, priority, state, enqueued_at, deadline)
+    VALUES ('us-east', 'risk', 'api', 7, '{0,1}', 100, 'placed', now(), now() + interval '1 hour');
+    INSERT INTO regional.intents VALUES
+           ('us-east', 'risk/api/g7/s0/a1/reserve', '', '{"kind": "refused"}', 1, now());
+    INSERT INTO audit.heads VALUES ('global', 0, '');
+    SELECT audit.append('global', NULL, 'x', 'set quota', 'tenant/risk', NULL, '{"hard": "1 cpu"}')
+"""
+
+
+@pytest.fixture
+def old_url(empty_url: str) -> str:
+    """A database of the release before, with rows in it."""
+    engine = create_engine(driver_url(empty_url))
+    with engine.begin() as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for statement in ROWS_OF_0001.split(";\n"):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    return empty_url
+
+
+def test_an_old_database_becomes_what_a_new_one_is(old_url: str, database_url: str) -> None:
+    upgrade(old_url)
+    assert everything(old_url) == everything(database_url)
+
+
+def test_rows_of_the_release_before_live_on(old_url: str) -> None:
+    upgrade(old_url)
+    assert seen(old_url, "SELECT generation, share, deleted_at FROM global.workloads") == [
+        (7, {}, None)
+    ]
+    assert seen(old_url, "SELECT state, spec, waiting FROM regional.requests") == [
+        ("placed", {}, 0)
+    ]
+    assert seen(old_url, "SELECT key FROM regional.intents WHERE key LIKE 'risk/api/g7/%'") == [
+        ("risk/api/g7/s0/a1/reserve",)
+    ]
+
+
+def test_what_was_placed_before_may_wait_again(old_url: str) -> None:
+    upgrade(old_url)
+    with psycopg.connect(old_url) as owner:
+        owner.execute("SET ROLE durable_placement")
+        owner.execute("UPDATE regional.requests SET state = 'pending', pending_reason = 'a node'")
+    assert seen(old_url, "SELECT state FROM regional.requests") == [("pending",)]
+
+
+async def test_the_audit_of_the_release_before_still_verifies(old_url: str) -> None:
+    upgrade(old_url)
+    async with Databases(old_url) as databases:
+        (report,) = await verify_all(databases)
+    assert (report.head.sequence, report.broken_at) == (1, None)
+
+
+# ── what was migrated is what the code believes ─────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("query", [TABLES, COLUMNS, CONSTRAINTS, INDEXES],
+                         ids=["tables", "columns", "constraints", "indexes"])  # fmt: skip
+def test_the_migrated_catalog_is_the_one_that_the_metadata_creates(
+    database_url: str, created_url: str, query: str
+) -> None:
+    migrated, created = seen(database_url, query), seen(created_url, query)
+    assert migrated
+    assert migrated == created
+
+
+@pytest.fixture(scope="module")
+def created_url(copies: Copies) -> Iterator[str]:
+    """A database made from the metadata alone, without migrations."""
+    with copies.lend("template1") as url:
+        with psycopg.connect(url) as owner:
+            for schema in ("global", "regional", "audit"):
+                owner.execute(f"CREATE SCHEMA {schema}".encode())
+        engine = create_engine(driver_url(url))
+        metadata.create_all(engine)
+        engine.dispose()
+        yield url
+
+
+def test_alembic_finds_no_difference_either(database_url: str) -> None:
+    engine = create_engine(driver_url(database_url))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            # Defaults are compared above; alembic's own way cannot read generated columns.
+            opts={"include_schemas": True, "compare_type": True},
+        )
+        assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+# ── faults ──────────────────────────────────────────────────────────────────────────────────────
+
+SECRET = "hunter2-and-more"  # noqa: S105
+
+
+def sentence_of(url: str) -> str:
+    """What upgrading says; the password is nowhere, not even in the causes."""
+    with pytest.raises(AuthorityError) as error:
+        upgrade(url)
+    password = make_url(url).password
+    assert password
+    assert str(password) not in "".join(traceback.format_exception(error.value))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        f"postgresql://durable:{SECRET}@127.0.0.1:port/durable",
+        f"postgresql://durable:{SECRET}@127.0.0.1:99999/durable",
+        f"postgresql://durable:{SECRET}@[::1/durable",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_with_how_to_write_it(url: str) -> None:
+    with pytest.raises(AuthorityError) as error:
+        upgrade(url)
+    assert str(error.value) == (
+        "The database URL cannot be read; write postgresql://user:password@host:port/database."
+    )
+    assert SECRET not in "".join(traceback.format_exception(error.value))
+
+
+def test_another_databases_url_is_refused_by_name() -> None:
+    assert sentence_of(f"mysql://durable:{SECRET}@127.0.0.1/durable") == (
+        "The database URL names mysql; durable needs postgresql://…"
+    )
+
+
+REFUSED = (
+    "Could not migrate the database: PostgreSQL answers and refuses the login: check the user, "
+    "the password and the database in the database URL, and the server's limit of connections."
+)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"password": SECRET}, {"username": "nobody"}, {"database": "nowhere"}],
+    ids=["password", "user", "database"],
+)  # fmt: skip
+def test_a_refused_login_is_told_from_a_silent_server(
+    postgres: EmbeddedPostgres, wrong: dict[str, str]
+) -> None:
+    assert sentence_of(but(postgres, **wrong)) == REFUSED
+
+
+def but(postgres: EmbeddedPostgres, **wrong: str | int) -> str:
+    url = make_url(postgres.url()).set(**wrong)  # pyright: ignore[reportArgumentType]
+    return url.render_as_string(hide_password=False)
+
+
+def test_a_server_that_is_not_there_is_said_not_to_answer(postgres: EmbeddedPostgres) -> None:
+    assert sentence_of(but(postgres, port=free_port())) == (
+        "Could not migrate the database: PostgreSQL did not answer; check that it runs and answers."
+    )
+
+
+async def test_a_refused_login_is_told_by_every_other_command_too(
+    postgres: EmbeddedPostgres,
+) -> None:
+    url = but(postgres, password=SECRET)
+    async with Databases(url) as databases:
+        with pytest.raises(AuthorityUnreachableError, match="answers and refuses the login") as no:
+            await read_region(databases, EAST)
+    assert SECRET not in "".join(traceback.format_exception(no.value))
+    with pytest.raises(AuthorityError, match="answers and refuses the login"):
+        await anext(watch(url, frozenset({EAST}), resync_seconds=1))
+
+
+async def test_a_database_that_was_never_migrated_says_so_at_once(empty_url: str) -> None:
+    async with Databases(empty_url) as databases:
+        with pytest.raises(AuthorityError) as error:
+            await read_region(databases, EAST)
+    assert str(error.value) == (
+        "Could not read region us-east: a table is missing: "
+        "run `durable up`, or migrate the database."
+    )

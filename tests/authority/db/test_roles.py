@@ -1,0 +1,226 @@
+"""S5: only the owner of a state may change it, by the database's own account of its privileges."""
+
+from itertools import product
+
+import psycopg
+import pytest
+
+from durable.authority.db.roles import ROLES
+from durable.authority.migrations import upgrade
+from durable.authority.schema import metadata
+from tests.conftest import Copies
+
+# Who writes what, written down again from the state model so that two hands must agree.
+# role -> "schema.table" -> verb -> columns; "*" stands for every column. Reading is everyone's.
+RESOURCES = ("cpu_millis", "memory_mib", "gpus")
+
+
+def amounts(prefix: str = "") -> set[str]:
+    return {prefix + resource for resource in RESOURCES}
+
+
+OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
+    "durable_workload": {
+        "global.workloads": {
+            "INSERT": {"*"},
+            "UPDATE": {"generation", "spec", "finalizers", "delete_requested_at", "status",
+                       "observed_generation", "share", "deleted_at"},
+        },
+        "global.workload_requests": {"INSERT": {"*"}},
+        "global.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number", "transfer", "since"}},
+        "regional.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number"}},
+        "regional.regions": {"UPDATE": {"version"}},
+    },
+    "durable_placement": {
+        "regional.requests": {
+            "INSERT": {"*"},
+            "UPDATE": {"slots", "priority", "state", "pending_reason", "attempts",
+                       "enqueued_at", "deadline", "next_retry_at", "waiting", "completed",
+                       "changed_at"},
+            "DELETE": {"*"},
+        },
+    },
+    "durable_commit": {
+        "regional.regions": {"UPDATE": {"version", "tokens_issued"}},
+        "regional.reservations": {
+            "INSERT": {"*"},
+            "UPDATE": {"state", "ended_at", "changed_version", "freed_version", "actor",
+                       "evidence"},
+        },
+        "regional.bindings": {
+            "INSERT": {"*"},
+            "UPDATE": {"state", "started_at", "stop_requested_at", "stop_reason", "released_at",
+                       "changed_version", "actor", "evidence"},
+        },
+        "regional.intents": {"INSERT": {"*"}},
+    },
+    "durable_scheduler": {"regional.decisions": {"INSERT": {"*"}}},
+    "durable_agent": {
+        "regional.regions": {"UPDATE": {"version"}},
+        "regional.nodes": {
+            "INSERT": {"region", "node", "zone", "pool", "labels", "taints", "dedicated_to",
+                       "changed_version", *amounts("capacity_")},
+            "UPDATE": {"zone", "pool", "labels", "taints", "dedicated_to", "state",
+                       "changed_version", *amounts("capacity_")},
+        },
+        "regional.node_leases": {
+            "INSERT": {"*"}, "UPDATE": {"session", "epoch", "renewed_at", "expires_at"},
+        },
+        "regional.devices": {"INSERT": {"*"}, "UPDATE": {"healthy"}, "DELETE": {"*"}},
+        "regional.observations": {
+            "INSERT": {"*"},
+            "UPDATE": {"session", "sequence", "state", "evidence", "observer", "received_at"},
+        },
+    },
+    "durable_operator": {
+        "regional.regions": {"INSERT": {"region"}, "UPDATE": {"version"}},
+        "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
+    },
+    "durable_recovery": {
+        "regional.regions": {"UPDATE": {"version", "epoch", "state"}},
+        "regional.recovery_budgets": {
+            "INSERT": {"region", "budget", "expires_at", "incident", *amounts()},
+            "UPDATE": {"expires_at", "incident", *amounts()},
+        },
+    },
+    "durable_policy": {
+        "global.policies": {"INSERT": {"*"}},
+        "regional.policy_states": {
+            "INSERT": {"*"}, "UPDATE": {"state", "changed_by", "changed_at"},
+        },
+        "regional.regions": {"UPDATE": {"version"}},
+    },
+    "durable_quota": {
+        "global.tenants": {"INSERT": {"*"}},
+        "global.quotas": {
+            "INSERT": {"tenant", *amounts("hard_"), *amounts("target_"), *amounts("protected_")},
+            "UPDATE": {*amounts("hard_"), *amounts("target_"), *amounts("protected_")},
+        },
+        "global.grants": {
+            "INSERT": {"tenant", "region", *amounts("granted_")}, "UPDATE": amounts("granted_"),
+        },
+        "global.grant_transfers": {"INSERT": {"*"}, "UPDATE": {"state", "settled_at"}},
+        "regional.grants": {
+            "INSERT": {"region", "tenant", *amounts("granted_"), *amounts("protected_")},
+            "UPDATE": {*amounts("granted_"), *amounts("protected_")},
+        },
+        "regional.grant_changes": {"INSERT": {"*"}},
+        "regional.regions": {"UPDATE": {"version"}},
+    },
+    "durable_override": {
+        "global.overrides": {
+            "INSERT": {"*"},
+            "UPDATE": {"approver", "state", "activated_at", "expires_at", "ended_at"},
+        },
+    },
+    "durable_reader": {},
+}  # fmt: skip
+
+TABLES = {f"{table.schema}.{table.name}": table for table in metadata.sorted_tables}
+
+
+@pytest.fixture(scope="module")
+def migrated_url(copies: Copies, template: str) -> str:
+    """For those who only look."""
+    return copies.url(copies.make(template))
+
+
+def test_every_role_is_in_the_table() -> None:
+    assert {role.name for role in ROLES} == OWNS.keys()
+
+
+@pytest.mark.parametrize("role", sorted(OWNS))
+def test_a_role_may_write_exactly_what_it_owns(migrated_url: str, role: str) -> None:
+    wrong: list[str] = []
+    with psycopg.connect(migrated_url) as connection:
+        for (name, table), verb in product(TABLES.items(), ("SELECT", "INSERT", "UPDATE")):
+            owned = OWNS[role].get(name, {}).get(verb, set())
+            for column in table.columns.keys():  # noqa: SIM118 - a collection, not a dict
+                may = verb == "SELECT" or column in owned or "*" in owned
+                if asked(connection, "column", role, name, column, verb) != may:
+                    wrong.append(f"{verb} {name}.{column} should be {may}")
+        for name, verb in product(TABLES, ("DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")):
+            may = verb in OWNS[role].get(name, {})
+            if asked(connection, "table", role, name, verb) != may:
+                wrong.append(f"{verb} {name} should be {may}")
+    assert wrong == []
+
+
+def asked(connection: psycopg.Connection, kind: str, *arguments: str) -> bool:
+    places = ", ".join(["%s"] * len(arguments))
+    row = connection.execute(f"SELECT has_{kind}_privilege({places})".encode(), arguments)
+    answer = row.fetchone()
+    assert answer is not None
+    return bool(answer[0])
+
+
+READERS_CALL = {"regional.binding_status", "regional.may_run"}
+
+
+@pytest.mark.parametrize("role", [*sorted(OWNS), "public"])
+def test_a_role_may_call_exactly_what_it_needs(migrated_url: str, role: str) -> None:
+    """A trigger's function on a table of one's own would write what one may not."""
+    expected = set(READERS_CALL) if role in OWNS else set[str]()
+    if OWNS.get(role):
+        expected.add("audit.append")
+    if role == "durable_commit":
+        expected |= {"regional.hold_leases", "regional.refresh_statistics"}
+    with psycopg.connect(migrated_url) as connection:
+        rows = connection.execute(
+            "SELECT pronamespace::regnamespace || '.' || proname FROM pg_proc"
+            " WHERE pronamespace::regnamespace::text IN ('global', 'regional', 'audit')"
+            "   AND has_function_privilege(%s, oid, 'EXECUTE')",
+            [role],
+        ).fetchall()
+    assert {name for (name,) in rows} == expected
+
+
+def test_no_role_can_make_anything_of_its_own(database_url: str) -> None:
+    upgrade(database_url)  # what a role may do to a database does not come with its template
+    with psycopg.connect(database_url) as connection:
+        name = connection.info.dbname
+        for role in OWNS:
+            assert not asked(connection, "database", role, name, "TEMPORARY")
+            assert not asked(connection, "database", role, name, "CREATE")
+            for schema in ("global", "regional", "audit", "public"):
+                assert not asked(connection, "schema", role, schema, "CREATE")
+
+
+def test_migrating_takes_back_what_was_granted_by_hand(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("GRANT UPDATE ON regional.grants TO PUBLIC")
+        connection.execute("GRANT CREATE ON SCHEMA regional TO PUBLIC")
+        connection.execute("GRANT durable_commit TO durable_agent")
+    try:
+        upgrade(database_url)
+        with psycopg.connect(database_url) as connection:
+            for role in ("durable_reader", "durable_agent"):
+                assert not asked(connection, "table", role, "regional.grants", "UPDATE")
+                assert not asked(connection, "schema", role, "regional", "CREATE")
+            assert not asked(connection, "table", "durable_agent", "regional.intents", "INSERT")
+    finally:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("REVOKE durable_commit FROM durable_agent")
+
+
+def test_no_role_is_a_superuser_or_may_log_in_by_itself(migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
+        rows = connection.execute(
+            "SELECT rolname FROM pg_roles WHERE rolname LIKE 'durable\\_%' AND "
+            "(rolsuper OR rolcreaterole OR rolcreatedb OR rolcanlogin OR rolbypassrls)"
+        ).fetchall()
+        members = connection.execute(
+            "SELECT member::regrole FROM pg_auth_members "
+            "WHERE member::regrole::text LIKE 'durable\\_%'"
+        ).fetchall()
+    assert (rows, members) == ([], [])
+
+
+def test_the_public_may_do_nothing(migrated_url: str) -> None:
+    with psycopg.connect(migrated_url) as connection:
+        rows = connection.execute(
+            "SELECT table_schema, table_name, privilege_type "
+            "  FROM information_schema.role_table_grants "
+            " WHERE grantee = 'PUBLIC' AND table_schema IN ('global', 'regional', 'audit')"
+        ).fetchall()
+    assert rows == []

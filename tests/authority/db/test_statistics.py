@@ -1,0 +1,48 @@
+"""Plans follow a region as it grows: its tables are looked at again whenever one has doubled."""
+
+import psycopg
+
+from durable.authority.regional import Regional
+from durable.controllers.statistics import SMALLEST, StatisticsKeeper
+from durable.model.intents import Granted
+from durable.model.resources import Resources
+from tests.authority.world import EAST, World, node
+
+PATIENCE = 20.0
+
+
+def rows_known(world: World, table: str) -> int:
+    """What the planner believes."""
+    with psycopg.connect(world.databases.urls[0]) as owner:
+        row = owner.execute(
+            "SELECT reltuples FROM pg_class WHERE oid = %s::regclass", [table]
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def test_reservations_are_looked_at_however_many_nodes_there_are(world: World) -> None:
+    await world.ready(*(node(f"n{at}") for at in range(2 * SMALLEST)))
+    await world.with_slots(2 * SMALLEST)
+
+    async def reserve(slots: range) -> None:
+        size = Resources.of(100, 64)
+        asked = (world.reserve(at, node=f"n{at}", resources=size) for at in slots)
+        assert all(isinstance(outcome, Granted) for outcome in await world.send(*asked))
+
+    async with Regional(world.databases, EAST) as regional:
+        await regional.cache.wait_ready(PATIENCE)
+        keeper = StatisticsKeeper(regional)
+        assert await keeper.once(), "there are nodes"
+        assert not await keeper.once(), "nothing is new"
+        assert rows_known(world, "regional.reservations") == 0
+
+        await reserve(range(SMALLEST))
+        assert await keeper.once()
+        assert rows_known(world, "regional.reservations") == SMALLEST
+
+        await reserve(range(SMALLEST, 2 * SMALLEST - 1))
+        assert not await keeper.once(), "they have not doubled"
+        await reserve(range(2 * SMALLEST - 1, 2 * SMALLEST))
+        assert await keeper.once()
+        assert rows_known(world, "regional.reservations") == 2 * SMALLEST

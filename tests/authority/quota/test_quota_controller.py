@@ -1,0 +1,106 @@
+"""Grant is brought where slots wait for it, from where it is not used, and never over the quota."""
+
+import pytest
+
+from durable.authority.db.connection import Databases
+from durable.authority.queue.requests import write_requests
+from durable.controllers import quota as duty
+from durable.controllers.quota import AGAIN_FIRST_SECONDS, QuotaController
+from durable.model.ids import RegionId, WorkloadName
+from durable.model.pending import Pending, PendingCode
+from durable.model.resources import Resources
+from durable.model.workload import WorkloadSpec
+from tests.authority.invariants import assert_promises_hold
+from tests.authority.queue.test_requests import request
+from tests.authority.quota.test_grants import billing, cpu, split, use
+from tests.authority.world import BILLING, EAST, WEST, World
+
+SPEC = WorkloadSpec(replicas=3, resources=cpu(1))
+
+
+async def wait_in(
+    world: World,
+    region: RegionId,
+    waiting: int,
+    code: PendingCode = PendingCode.GRANT,
+    spec: WorkloadSpec = SPEC,
+) -> None:
+    row = request(
+        region=region,
+        tenant=BILLING,
+        workload=WorkloadName(f"{code}".replace("_", "-")),
+        spec=spec,
+        waiting=waiting,
+        pending_reason=str(Pending(code=code, sentence="It waits.")),
+    )
+    await write_requests(world.databases, region, [row])
+
+
+@pytest.mark.parametrize("code", [PendingCode.GRANT, PendingCode.GANG])
+async def test_what_is_missing_is_brought_and_nothing_more(
+    two_regions: World, code: PendingCode
+) -> None:
+    databases = await billing(two_regions, hard=10, east=6, west=2)
+    await use(two_regions, WEST, 2)
+    await wait_in(two_regions, WEST, 3, code)
+    controller = QuotaController(databases)
+    await controller.once(0)
+    assert await split(databases) == (0, 5, 5), "two were ungranted, one came from us-east"
+    await controller.once(1)
+    assert await split(databases) == (0, 5, 5), "it has what it waits for, and will look by itself"
+    await assert_promises_hold(databases)
+
+
+@pytest.mark.parametrize("code", [PendingCode.CAPACITY, PendingCode.NO_GRANT, PendingCode.HELD])
+async def test_who_waits_for_something_else_is_brought_nothing(
+    two_regions: World, code: PendingCode
+) -> None:
+    databases = await billing(two_regions, hard=10, east=6, west=2)
+    await wait_in(two_regions, WEST, 3, code)
+    await QuotaController(databases).once(0)
+    assert await split(databases) == (2, 6, 2)
+
+
+async def test_who_has_nothing_to_give_is_asked_later_and_later(
+    neighbours: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    databases = await billing(neighbours, hard=2, west=2)
+    await use(neighbours, WEST, 2)
+    await wait_in(neighbours, WEST, 1)
+    asked: list[float] = []
+    top_up = duty.top_up
+
+    async def counted(*of: object, **more: object) -> Resources:
+        asked.append(now)
+        return await top_up(*of, **more)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(duty, "top_up", counted)
+    controller = QuotaController(databases)
+    for now in range(int(8 * AGAIN_FIRST_SECONDS)):
+        await controller.once(now)
+    assert asked == [0, AGAIN_FIRST_SECONDS, 3 * AGAIN_FIRST_SECONDS, 7 * AGAIN_FIRST_SECONDS]
+    assert await split(databases) == (0, 0, 2)
+
+
+async def test_a_region_that_cannot_be_reached_keeps_nobody_else(two_regions: World) -> None:
+    databases = await billing(two_regions, hard=10, east=5, west=2)
+    await use(two_regions, WEST, 2)
+    await wait_in(two_regions, WEST, 4)
+    away = "postgresql://durable@127.0.0.1:1/nowhere"
+    urls: dict[str, str] = {WEST: databases.url_of(WEST), EAST: away}
+    async with Databases(databases.url_of(RegionId("elsewhere")), urls) as with_one_away:
+        await QuotaController(with_one_away).once(0)
+    assert await split(databases) == (0, 5, 5), "only what was ungranted could be brought"
+
+
+async def test_of_two_that_wait_one_is_served_and_they_do_not_take_turns(
+    two_regions: World,
+) -> None:
+    databases = await billing(two_regions, hard=10, east=5, west=5)
+    spec = WorkloadSpec(replicas=1, resources=cpu(6))
+    for region in (EAST, WEST):
+        await wait_in(two_regions, region, 1, spec=spec)
+    controller = QuotaController(databases)
+    for now in range(0, 20, 2):
+        await controller.once(now)
+        assert await split(databases) == (0, 6, 4)

@@ -1,0 +1,87 @@
+"""Objects read back are what was written, with what was seen of them since."""
+
+import pytest
+
+from durable.authority.fleet.observations import Observation, observe
+from durable.authority.fleet.regions import read_region
+from durable.authority.reads.inspection import read_bindings, read_node, read_reservations
+from durable.model.ids import ActorId, NodeId
+from durable.model.intents import ReleaseCause
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.resources import Resources
+from durable.model.states import BindingState, ObservedState, ReservationState
+from tests.authority.world import EAST, World, node, seconds
+
+
+@pytest.fixture
+def world(ready_world: World) -> World:
+    return ready_world
+
+
+async def test_a_claim_is_read_back_as_it_was_made(world: World) -> None:
+    await world.with_nodes(node(gpus=2))
+    wanted = Resources.of(1000, 1024, 1)
+    granted = await world.granted(world.reserve(resources=wanted))
+    (held,) = await read_reservations(world.databases, EAST)
+    assert (held.token, held.node, held.devices) == (granted.token, "n1", granted.devices)
+    assert held.resources == wanted
+    assert held.state is ReservationState.HELD
+    assert held.claims
+
+    await world.granted(world.release(granted.token))
+    assert await read_reservations(world.databases, EAST) == []
+    (ended,) = await read_reservations(world.databases, EAST, standing=False)
+    assert ended.state is ReservationState.RELEASED
+    assert not ended.claims
+
+
+async def test_a_binding_shows_what_its_agent_last_saw(world: World) -> None:
+    token = await world.running()
+    assert await shown(world) == BindingState.STARTING
+    for sequence, seen in enumerate(ObservedState, start=1):
+        report = Observation(
+            token=token,
+            node=NodeId("n1"),
+            session=world.sessions["n1"],
+            sequence=sequence,
+            state=seen,
+            evidence="probe",
+        )
+        await observe(world.databases, EAST, [report], observer=ActorId("agent:n1"))
+        assert await shown(world) == seen
+
+    await world.granted(world.release(token, cause=ReleaseCause.STOPPED))
+    assert await read_bindings(world.databases, EAST, now=world.now) == []
+    (released,) = await read_bindings(world.databases, EAST, active=False, now=world.now)
+    assert released.state is BindingState.RELEASED
+
+
+async def shown(world: World) -> BindingState:
+    (binding,) = await read_bindings(world.databases, EAST, now=world.now)
+    return binding.state
+
+
+async def test_a_binding_is_unknown_once_its_node_is_silent(world: World) -> None:
+    await world.running()
+    world.now = seconds(600)
+    (binding,) = await read_bindings(world.databases, EAST, now=world.now)
+    assert binding.state is BindingState.UNKNOWN
+    assert binding.since == world.now, "since its lease ran out"
+
+
+async def test_a_node_is_read_with_its_devices_and_their_holders(world: World) -> None:
+    await world.with_nodes(node(gpus=2))
+    granted = await world.granted(world.reserve(resources=Resources.of(1000, 1024, 1)))
+    found = await read_node(world.databases, EAST, NodeId("n1"))
+    assert {device.device: device.holder for device in found.devices} == {
+        "gpu-0": granted.token,
+        "gpu-1": None,
+    }
+    assert found.used == Resources.of(1000, 1024, 1)
+    assert found.takes_work(await read_region(world.databases, EAST), world.now)
+
+
+async def test_an_unknown_node_is_a_refusal(world: World) -> None:
+    with pytest.raises(RefusedError) as caught:
+        await read_node(world.databases, EAST, NodeId("ghost"))
+    assert caught.value.refusal.code is RefusalCode.UNKNOWN_NODE

@@ -1,0 +1,95 @@
+"""Waiting in the same process for a share to come through."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from durable.authority.reads.share_watch import ShareWatch
+from durable.authority.reads.shares import ShareStatus, SlotStatus
+from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+from durable.model.states import BindingState
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = ("risk", "api", 1)
+COMING_UP = (BindingState.BOUND, BindingState.STARTING)
+LONG = 60.0
+
+
+def share(*states: BindingState) -> ShareStatus:
+    """Tokens 1, 2 ... in these states."""
+    slots = tuple(
+        SlotStatus(
+            slot=number,
+            token=number + 1,
+            attempt=1,
+            node=NodeId("node-1"),
+            state=state,
+            evidence="",
+            since=NOW,
+            stop_requested=False,
+        )
+        for number, state in enumerate(states)
+    )
+    return ShareStatus(
+        region=RegionId("east"),
+        tenant=TenantId("risk"),
+        workload=WorkloadName("api"),
+        generation=1,
+        slots=slots,
+        request=None,
+        as_of=1,
+        read_at=NOW,
+    )
+
+
+async def waiting(watch: ShareWatch, *tokens: int) -> "asyncio.Task[ShareStatus | None]":
+    task = asyncio.create_task(watch.come_through(KEY, tokens, COMING_UP, seconds=LONG))
+    await asyncio.sleep(0)
+    assert watch.keys == (KEY,)
+    return task
+
+
+async def test_whoever_waits_is_told_when_all_have_come_through() -> None:
+    watch = ShareWatch()
+    task = await waiting(watch, 1, 2)
+
+    assert not watch.tell(share(BindingState.SERVING, BindingState.STARTING))
+    up = share(BindingState.SERVING, BindingState.FAILED)
+    assert watch.tell(up)
+
+    assert await task == up
+    assert watch.keys == ()
+
+
+async def test_a_share_that_was_read_before_the_start_is_not_the_answer() -> None:
+    watch = ShareWatch()
+    task = await waiting(watch, 1, 2)
+
+    assert not watch.tell(share(BindingState.SERVING)), "token 2 is not in it yet"
+    assert watch.tell(share(BindingState.SERVING, BindingState.SERVING))
+    assert await task is not None
+
+
+async def test_bindings_of_other_steps_are_nobodys_business() -> None:
+    watch = ShareWatch()
+    task = await waiting(watch, 2)
+
+    assert watch.tell(share(BindingState.STARTING, BindingState.SERVING))
+    assert await task is not None
+
+
+async def test_who_does_not_come_through_soon_is_not_waited_for() -> None:
+    watch = ShareWatch()
+    assert await watch.come_through(KEY, [1], COMING_UP, seconds=0) is None
+    assert not watch.tell(share(BindingState.SERVING)), "nobody waits any more"
+
+
+async def test_a_step_that_is_run_again_waits_instead_of_the_first() -> None:
+    watch = ShareWatch()
+    first = await waiting(watch, 1)
+    second = await waiting(watch, 1)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+    assert watch.keys == (KEY,), "the end of the first is not the end of the second"
+    assert watch.tell(share(BindingState.SERVING))
+    assert await second is not None
