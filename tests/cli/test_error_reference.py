@@ -12,7 +12,7 @@ SAID = re.compile(r"error_object\(\s*\"([a-z_]+)\"|(?:REFUSED|USAGE), \"([a-z_]+
 
 
 def said_by_commands() -> set[str]:
-    sources = (ROOT / "src" / "durable" / "cli").glob("*.py")
+    sources = (ROOT / "src" / "durable" / "cli").rglob("*.py")
     found = [SAID.findall(source.read_text()) for source in sources]
     return {one or other for pairs in found for one, other in pairs}
 

@@ -1,4 +1,4 @@
-"""A fleet whose names collide, whose references dangle or whose grants exceed the quota is refused."""
+"""A fleet whose names collide, whose references dangle or whose grants are too large is refused."""
 
 from datetime import timedelta
 from itertools import islice

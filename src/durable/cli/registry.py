@@ -37,7 +37,7 @@ SUBCOMMANDS = {
     "demo": Subcommand(
         "demo",
         "demo",
-        "Start a stack, load a fleet, run five workloads on it, explain one, check every invariant.",
+        "Start a stack, load a fleet, run five workloads, explain one, check every invariant.",
     ),
     "migrate": Subcommand(
         "migrate", "migrate", "Migrate every database of the settings; again changes nothing."

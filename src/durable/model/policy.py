@@ -1,7 +1,7 @@
 """A scheduler policy: which scores weigh how much, and the limits a decision works within.
 
-Filters are not listed: each one enforces an invariant or a requirement of the workload, so a policy cannot
-switch one off. A revision is data; what runs is the revision that the region's authority says.
+Filters are not listed: each enforces an invariant or a requirement of the workload, so no policy
+can switch one off. A revision is data; what runs is the revision that the region's authority says.
 """
 
 from collections.abc import Mapping

@@ -134,7 +134,7 @@ async def transact(
     engine: AsyncEngine,
     work: Callable[[AsyncConnection], Awaitable[T]],
     *,
-    doing: str,
+    doing: str | Callable[[], str],
     timeout_seconds: float | None = None,
 ) -> T:
     """Runs `work` in one transaction, again after faults that pass, a bounded number of times.
@@ -150,16 +150,17 @@ async def transact(
                 return await work(connection)
         except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)
+            what = doing if isinstance(doing, str) else doing()
             if fault is Fault.CONSTRAINT:
                 raise BrokenConstraintError(
-                    f"Could not {doing}: a constraint of the authority refused it and nothing "
+                    f"Could not {what}: a constraint of the authority refused it and nothing "
                     "changed; check the values, and report it if they are right."
                 ) from error
             if fault is Fault.FINAL:
-                with explained(doing):
+                with explained(what):
                     raise
             if attempt + 1 == ATTEMPTS:
-                raise await _unreachable(engine, doing, error) from error
+                raise await _unreachable(engine, what, error) from error
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
         await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
     raise AssertionError("the loop returns or raises")

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.transaction import regional_transaction
 from durable.model.capacity import RegionStatus
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
@@ -28,23 +29,18 @@ _ADVANCE = text("""
 """)
 
 
-async def add_region(databases: Databases, region: RegionId, actor: ActorId) -> None:
+@regional_transaction("durable_operator", "add region {region}")
+async def add_region(connection: AsyncConnection, region: RegionId, actor: ActorId) -> None:
     """Adds a region; adding it again changes nothing."""
     if region == audit.GLOBAL_CHAIN:
         raise RefusedError(
             RefusalCode.UNKNOWN_REGION,
             f"A region cannot be called {region}, which is the global side's name; choose another.",
         )
-
-    async def work(connection: AsyncConnection) -> None:
-        if (await connection.execute(_ADD, {"region": region})).rowcount:
-            await audit.append(
-                connection, region, actor=actor, action="add region", target=f"region/{region}"
-            )
-
-    await transact(
-        databases.at_region(region, "durable_operator"), work, doing=f"add region {region}"
-    )
+    if (await connection.execute(_ADD, {"region": region})).rowcount:
+        await audit.append(
+            connection, region, actor=actor, action="add region", target=f"region/{region}"
+        )
 
 
 async def list_regions(databases: Databases) -> list[RegionId]:
@@ -64,15 +60,12 @@ async def regions_at(databases: Databases, url: str) -> list[RegionId]:
     return await transact(databases.at(url, "durable_reader"), work, doing="read the regions")
 
 
-async def read_region(databases: Databases, region: RegionId) -> RegionStatus:
-    async def work(connection: AsyncConnection) -> RegionStatus:
-        row = (await connection.execute(_READ, {"region": region})).one_or_none()
-        if row is None:
-            raise unknown_region(region)
-        return _status(region, row)
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read region {region}")
+@regional_transaction("durable_reader", "read region {region}")
+async def read_region(connection: AsyncConnection, region: RegionId) -> RegionStatus:
+    row = (await connection.execute(_READ, {"region": region})).one_or_none()
+    if row is None:
+        raise unknown_region(region)
+    return _status(region, row)
 
 
 async def lock_region(connection: AsyncConnection, region: RegionId) -> RegionStatus:
@@ -117,8 +110,9 @@ async def open_region(
     return await _move(databases, region, expected_epoch, RegionState.OPEN, actor, reason, now)
 
 
+@regional_transaction("durable_recovery", "move {region} to {state}")
 async def _move(
-    databases: Databases,
+    connection: AsyncConnection,
     region: RegionId,
     expected_epoch: int,
     state: RegionState,
@@ -127,35 +121,30 @@ async def _move(
     now: datetime | None,
 ) -> RegionStatus:
     raises = 1 if state is RegionState.FENCED else 0
-
-    async def work(connection: AsyncConnection) -> RegionStatus:
-        was = await lock_region(connection, region)
-        epoch = expected_epoch + raises
-        if (was.epoch, was.state) == (epoch, state):
-            return was
-        if was.epoch != expected_epoch:
-            raise RefusedError(
-                RefusalCode.FENCED_WRITER,
-                f"{region} is at epoch {was.epoch}, not {expected_epoch}; read it again first.",
-            )
-        if not REGION_MOVES.allows(was.state, state):
-            code = RefusalCode.REGION_FENCED if raises else RefusalCode.REGION_OPEN
-            raise RefusedError(code, f"{region} is {was.state} already at epoch {was.epoch}.")
-        await connection.execute(_MOVE, {"region": region, "epoch": epoch, "state": state.value})
-        await audit.append(
-            connection,
-            region,
-            actor=actor,
-            action=f"{'fence' if raises else 'open'} region",
-            target=f"region/{region}",
-            before={"epoch": was.epoch, "state": was.state},
-            after={"epoch": epoch, "state": state, "reason": reason},
-            at=now,
+    was = await lock_region(connection, region)
+    epoch = expected_epoch + raises
+    if (was.epoch, was.state) == (epoch, state):
+        return was
+    if was.epoch != expected_epoch:
+        raise RefusedError(
+            RefusalCode.FENCED_WRITER,
+            f"{region} is at epoch {was.epoch}, not {expected_epoch}; read it again first.",
         )
-        return RegionStatus(region=region, epoch=epoch, version=was.version + 1, state=state)
-
-    engine = databases.at_region(region, "durable_recovery")
-    return await transact(engine, work, doing=f"move {region} to {state}")
+    if not REGION_MOVES.allows(was.state, state):
+        code = RefusalCode.REGION_FENCED if raises else RefusalCode.REGION_OPEN
+        raise RefusedError(code, f"{region} is {was.state} already at epoch {was.epoch}.")
+    await connection.execute(_MOVE, {"region": region, "epoch": epoch, "state": state.value})
+    await audit.append(
+        connection,
+        region,
+        actor=actor,
+        action=f"{'fence' if raises else 'open'} region",
+        target=f"region/{region}",
+        before={"epoch": was.epoch, "state": was.state},
+        after={"epoch": epoch, "state": state, "reason": reason},
+        at=now,
+    )
+    return RegionStatus(region=region, epoch=epoch, version=was.version + 1, state=state)
 
 
 def _status(region: RegionId, row: Any) -> RegionStatus:

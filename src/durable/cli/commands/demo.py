@@ -45,7 +45,7 @@ def demo(
     state_dir: OwnStateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a stack, load a fleet, run five workloads on it, explain one, check every invariant."""
+    """Start a stack, load a fleet, run five workloads, explain one, check every invariant."""
     fleets = load_manifest(file, Fleet)
     manifests = load_workloads([workloads])
     settings = load_settings(state_dir)
