@@ -13,7 +13,6 @@ from durable.activities.steps import (
     ClaimsStep,
     Placed,
     Share,
-    Standing,
     Started,
     Stepped,
     StepRefusal,
@@ -21,9 +20,10 @@ from durable.activities.steps import (
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending, PendingCode
 from durable.model.refusal import Refusal, RefusalCode
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadSpec
-from durable.signals.messages import Resize, Seen, SlotSeen
+from durable.signals.messages import Resize, Seen
 from durable.signals.status import Phase
 from durable.workflows.placement import workflow as placement
 from durable.workflows.placement.slots import Leave, SlotState
@@ -57,8 +57,9 @@ def _said(code: RefusalCode) -> Refusal:
     return Refusal(code=code, sentence="No; ask again.")
 
 
-def standing(state: BindingState) -> list[Standing]:
-    return [Standing(claim=CLAIM, held=False, state=state)]
+def standing(state: BindingState) -> list[ObservedSlot]:
+    claim = CLAIM.model_dump(exclude={"ordinal", "expires_at"})
+    return [ObservedSlot(**claim, state=state)]
 
 
 class Case:
@@ -85,7 +86,9 @@ class Case:
         self.it._state.held_by = "ann: INC-42"
 
     def serves(self) -> None:
-        seen = SlotSeen(slot=0, token=5, attempt=1, node=NodeId("n1"), state=BindingState.SERVING)
+        seen = ObservedSlot(
+            slot=0, token=5, attempt=1, node=NodeId("n1"), state=BindingState.SERVING
+        )
         self.it._board.see(Seen(version=9, at=self.now, slots=(seen,)), self.now, SPEC)
 
     async def live(self, seconds: int, authority: Authority) -> Counter[str]:
@@ -189,7 +192,7 @@ async def test_a_claim_that_is_gone_is_given_up_after_one_look(case: Case) -> No
     answers = {
         "start": never_started(RefusalCode.UNKNOWN_TOKEN),
         "release": no(RefusalCode.UNKNOWN_TOKEN),
-        "survey": list[Standing](),
+        "survey": list[ObservedSlot](),
         "place": FULL,
     }
     asked = await case.live(59, answers.get)

@@ -23,7 +23,6 @@ from durable.activities.steps import (
     Progress,
     Rejected,
     Share,
-    Standing,
     Started,
     StartStep,
     Stepped,
@@ -31,13 +30,12 @@ from durable.activities.steps import (
 )
 from durable.authority.db.errors import AuthorityError
 from durable.authority.queue.requests import RequestRow
-from durable.authority.reads.live_claims import read_standing
+from durable.authority.reads.live_claims import read_live_claims
 from durable.authority.regional import Regional
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import NodeId
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
 from durable.model.refusal import RefusalCode
-from durable.model.states import BindingState
+from durable.model.slots import ObservedSlot
 from durable.signals.messages import Seen
 
 UNREACHABLE = "unreachable"
@@ -158,27 +156,11 @@ class PlacementActivities:
         return await self._step(step, step.claims, lambda of: Expire(**of))
 
     @activity.defn
-    async def survey(self, share: Share) -> list[Standing]:
+    async def survey(self, share: Share) -> list[ObservedSlot]:
         """What the authority holds of this placement."""
-        found = await read_standing(
+        return await read_live_claims(
             self._regional.databases, share.region, share.tenant, share.workload, share.generation
         )
-        return [
-            Standing(
-                claim=Claim(
-                    slot=one.slot,
-                    attempt=one.attempt,
-                    token=one.token,
-                    node=NodeId(one.node),
-                    expires_at=one.expires_at,
-                ),
-                held=one.held,
-                state=None if one.state is None else BindingState(one.state),
-                stop_requested=one.stop_requested,
-                evidence=one.evidence,
-            )
-            for one in found
-        ]
 
     @activity.defn
     async def audit(self, rejected: Rejected) -> None:

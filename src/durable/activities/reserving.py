@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from durable.activities.asked import of_claim, of_slot
 from durable.activities.avoiding import avoided_until, retry_after_seconds
 from durable.activities.steps import Claim, Placed, PlaceStep
-from durable.authority.reads.live_claims import read_standing
+from durable.authority.reads.live_claims import read_live_claims
 from durable.authority.regional import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import NodeId
@@ -105,7 +105,7 @@ class Reserving:
 
     async def _standing(self, step: PlaceStep) -> set[int]:
         share = step.share
-        found = await read_standing(
+        found = await read_live_claims(
             self._regional.databases, share.region, share.tenant, share.workload, share.generation
         )
         return {one.token for one in found}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field
 
@@ -19,6 +19,7 @@ from durable.model.ids import (
 from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
 from durable.model.refusal import Refusal
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
 from durable.signals.messages import Resize, Seen, ShareReport
@@ -48,6 +49,16 @@ class Claim(Value):
     expires_at: AwareDatetime | None = None
     # A step that was refused is asked again under the next ordinal.
     ordinal: Annotated[int, Field(ge=1)] = 1
+
+    @classmethod
+    def of(cls, slot: ObservedSlot) -> Self:
+        return cls(
+            slot=slot.slot,
+            attempt=slot.attempt,
+            token=slot.token,
+            node=slot.node,
+            expires_at=slot.expires_at,
+        )
 
 
 class Progress(Value):
@@ -170,16 +181,6 @@ class Started(Stepped):
 
     bound: tuple[Slot, ...] = ()
     seen: Seen | None = None
-
-
-class Standing(Value):
-    """A claim of this placement that stands in the authority, whatever the workflow remembers."""
-
-    claim: Claim
-    held: bool
-    state: BindingState | None = None
-    stop_requested: bool = False
-    evidence: str = ""
 
 
 class Rejected(Value):

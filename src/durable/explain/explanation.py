@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from pydantic import AwareDatetime
 
-from durable.authority.reads.shares import SlotStatus
 from durable.explain.attempt import AttemptAccount
 from durable.explain.ends import End, EndAccount
 from durable.explain.queue import QueueAccount
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import WorkloadSpec
 from durable.signals.status import Owner
@@ -61,7 +61,9 @@ class Explanation(Value):
     regions: tuple[RegionAccount, ...]
 
 
-def slot_account(one: SlotStatus) -> SlotAccount:
+def slot_account(one: ObservedSlot) -> SlotAccount:
+    assert one.state is not None, "a share lists what is bound"
+    assert one.since is not None
     return SlotAccount(
         slot=one.slot,
         node=one.node,
@@ -75,12 +77,12 @@ def slot_account(one: SlotStatus) -> SlotAccount:
 
 
 def condition_of(
-    standing: Sequence[SlotStatus],
+    standing: Sequence[ObservedSlot],
     slots: Sequence[int],
     queue: QueueAccount | None,
     ends: Sequence[EndAccount],
 ) -> str:
-    counts = Counter(one.state.value for one in standing)
+    counts = Counter(one.state.value for one in standing if one.state is not None)
     parts = [f"{count} {state}" for state, count in sorted(counts.items())]
     waiting = 0 if queue is None else queue.waiting
     completed = sum(one.end is End.COMPLETED for one in ends if one.slot in slots)
@@ -95,7 +97,7 @@ def condition_of(
 
 
 def owner_of(
-    standing: Sequence[SlotStatus],
+    standing: Sequence[ObservedSlot],
     slots: Sequence[int],
     queue: QueueAccount | None,
     ends: Sequence[EndAccount],
@@ -112,9 +114,9 @@ def owner_of(
     return next((owner for owner in owners if owner is not Owner.NOBODY), Owner.NOBODY)
 
 
-def _owner_of_slot(slot: SlotStatus) -> Owner:
+def _owner_of_slot(slot: ObservedSlot) -> Owner:
     match slot.state:
-        case BindingState.BOUND:
+        case BindingState.BOUND | None:
             return Owner.AUTHORITY
         case BindingState.STARTING | BindingState.RUNNING | BindingState.READY:
             return Owner.AGENT

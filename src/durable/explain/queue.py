@@ -7,12 +7,12 @@ from pydantic import AwareDatetime
 
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_queue
-from durable.authority.reads.shares import SlotStatus
 from durable.explain.attempt import AttemptAccount
 from durable.explain.ends import End, EndAccount
 from durable.model.pending import Pending, PendingCode
 from durable.model.records import Decision
 from durable.model.request import RequestRow
+from durable.model.slots import ObservedSlot
 from durable.model.states import RequestState
 from durable.validation.value import Value
 
@@ -68,7 +68,7 @@ async def _position(databases: Databases, request: RequestRow) -> int | None:
 
 def slot_waits(
     request: RequestRow,
-    standing: Sequence[SlotStatus],
+    standing: Sequence[ObservedSlot],
     attempts: Sequence[AttemptAccount],
     ends: Sequence[EndAccount],
 ) -> bool:

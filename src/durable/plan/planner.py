@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from durable.authority.db.connection import Databases
-from durable.authority.reads.live_claims import StandingClaim, read_standing
+from durable.authority.reads.live_claims import read_live_claims
 from durable.authority.workloads import Admission, read_workload
 from durable.authority.workloads.admission import template_of
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.pending import Pending
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadManifest
 from durable.plan.admission import Gate
@@ -115,11 +116,11 @@ class Planner:
             if slots
         }
 
-    async def _claims(self, standing: Admission | None, region: RegionId) -> list[StandingClaim]:
+    async def _claims(self, standing: Admission | None, region: RegionId) -> list[ObservedSlot]:
         if standing is None:
             return []
         of = (standing.tenant, standing.workload, standing.generation)
-        found = await read_standing(self._databases, region, *of)
+        found = await read_live_claims(self._databases, region, *of)
         return [claim for claim in found if claim.state is None or claim.state not in _GONE]
 
     async def _region(self, region: RegionId) -> PlannedRegion:
@@ -133,7 +134,7 @@ class Planner:
         generation: Generation,
         region: RegionId,
         share: Sequence[int],
-        claims: Sequence[StandingClaim],
+        claims: Sequence[ObservedSlot],
         stays: bool,
     ) -> RegionPlan:
         kept = [claim for claim in claims if stays and claim.slot in share]
@@ -171,7 +172,7 @@ class Planner:
         return proposal
 
 
-def _placed(claims: Sequence[StandingClaim]) -> tuple[Assignment, ...]:
+def _placed(claims: Sequence[ObservedSlot]) -> tuple[Assignment, ...]:
     return tuple(Assignment(slot=claim.slot, node=NodeId(claim.node)) for claim in claims)
 
 

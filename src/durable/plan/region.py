@@ -11,10 +11,10 @@ from durable.authority.commit.ledger import Amounts, minus, plus
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
-from durable.authority.reads.live_claims import StandingClaim
 from durable.model.ids import PolicyRevision, RegionId, TenantId
 from durable.model.policy import Policy
 from durable.model.resources import Resources
+from durable.model.slots import ObservedSlot
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import PolicyError, read_policy
 from durable.scheduling.proposal import Assignment, Proposal
@@ -61,7 +61,7 @@ class PlannedRegion:
         """Lets the next wish find what these would use."""
         self._move([str(one.node) for one in assignments], tenant, resources.amounts)
 
-    def free(self, claims: Sequence[StandingClaim], tenant: TenantId, resources: Resources) -> None:
+    def free(self, claims: Sequence[ObservedSlot], tenant: TenantId, resources: Resources) -> None:
         """Lets the next wish find what these would leave."""
         cpu_millis, memory_mib, gpus = resources.amounts
         self._move([claim.node for claim in claims], tenant, (-cpu_millis, -memory_mib, -gpus))

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AwareDatetime, Field
 
-from durable.model.ids import ActorId, Generation, NodeId, RegionId, Slot, Token
+from durable.model.ids import ActorId, Generation, RegionId, Slot
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest, WorkloadSpec
 from durable.validation.text import PlainText
@@ -97,24 +98,12 @@ class Resize(Message):
     revision: Annotated[int, Field(ge=1)]
 
 
-class SlotSeen(Value):
-    """One binding as the authority and its agent last knew it."""
-
-    slot: Slot
-    token: Token
-    attempt: Annotated[int, Field(ge=1)]
-    node: NodeId
-    state: BindingState
-    evidence: str = ""
-    stop_requested: bool = False
-
-
 class Seen(Message):
     """Everything of a placement that the authority knows, at one version of the region."""
 
     version: Annotated[int, Field(ge=0)]
     at: AwareDatetime
-    slots: Annotated[tuple[SlotSeen, ...], Field(max_length=MAX_REPLICAS)]
+    slots: Annotated[tuple[ObservedSlot, ...], Field(max_length=MAX_REPLICAS)]
 
 
 class Wake(Message):

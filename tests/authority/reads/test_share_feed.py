@@ -47,13 +47,13 @@ async def following(world: World) -> StatusFeed:
     return feed
 
 
-async def heard(world: World, feed: StatusFeed) -> dict[int, BindingState]:
+async def heard(world: World, feed: StatusFeed) -> dict[int, BindingState | None]:
     """The states of the one share that changed, by slot."""
     (share,) = await feed.changed(now=world.now)
     return states(share)
 
 
-def states(share: ShareStatus) -> dict[int, BindingState]:
+def states(share: ShareStatus) -> dict[int, BindingState | None]:
     return {slot.slot: slot.state for slot in share.slots}
 
 

@@ -4,8 +4,9 @@ import asyncio
 from datetime import UTC, datetime
 
 from durable.authority.reads.share_watch import ShareWatch
-from durable.authority.reads.shares import ShareStatus, SlotStatus
+from durable.authority.reads.shares import ShareStatus
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,7 +18,7 @@ LONG = 60.0
 def share(*states: BindingState) -> ShareStatus:
     """Tokens 1, 2 ... in these states."""
     slots = tuple(
-        SlotStatus(
+        ObservedSlot(
             slot=number,
             token=number + 1,
             attempt=1,

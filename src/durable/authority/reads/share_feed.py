@@ -20,13 +20,12 @@ from durable.authority.reads.shares import (
     RequestStatus,
     ShareKey,
     ShareStatus,
-    SlotStatus,
     read_shares,
     read_those_shares,
 )
 from durable.model.ids import RegionId
 
-__all__ = ["RequestStatus", "ShareStatus", "SlotStatus", "StatusFeed", "read_shares"]
+__all__ = ["RequestStatus", "ShareStatus", "StatusFeed", "read_shares"]
 
 # Longer than a statement may take between its write and its commit.
 OVERLAP = timedelta(seconds=STATEMENT_TIMEOUT_SECONDS + 5)

@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
 from durable.authority.fleet.regions import unknown_region
-from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
-from durable.model.states import TROUBLED, BindingState, RequestState
-from durable.signals.messages import Seen, ShareReport, SlotSeen
+from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.slots import ObservedSlot
+from durable.model.states import TROUBLED, RequestState
+from durable.signals.messages import Seen, ShareReport
 from durable.validation.value import Value
 
 SHARES_PER_READ = 200
@@ -21,19 +22,6 @@ SHARES_PER_READ = 200
 # Words are told only where somebody will ask for them: thousands of slots share one message.
 EVIDENCE_KEPT = 200
 ShareKey = tuple[str, str, int]
-
-
-class SlotStatus(Value):
-    """A slot that has a binding which was not released; unknown while its node's lease lapsed."""
-
-    slot: Slot
-    token: Token
-    attempt: int
-    node: NodeId
-    state: BindingState
-    evidence: str
-    since: AwareDatetime
-    stop_requested: bool
 
 
 class RequestStatus(Value):
@@ -53,7 +41,7 @@ class ShareStatus(Value):
     tenant: TenantId
     workload: WorkloadName
     generation: Generation
-    slots: tuple[SlotStatus, ...]
+    slots: tuple[ObservedSlot, ...]
     request: RequestStatus | None
     # Of no earlier version of the region than this.
     as_of: int
@@ -66,16 +54,13 @@ class ShareStatus(Value):
     def seen(self) -> Seen:
         """What stands of it, for its placement."""
         slots = tuple(
-            SlotSeen(
-                slot=one.slot,
-                token=one.token,
-                attempt=one.attempt,
-                node=one.node,
-                state=one.state,
-                evidence=one.evidence[:EVIDENCE_KEPT] if one.state in TROUBLED else "",
-                stop_requested=one.stop_requested,
+            slot.model_copy(
+                update={
+                    "evidence": slot.evidence[:EVIDENCE_KEPT] if slot.state in TROUBLED else "",
+                    "since": None,
+                }
             )
-            for one in self.slots
+            for slot in self.slots
         )
         return Seen(version=self.as_of, at=self.read_at, slots=slots)
 
@@ -87,7 +72,7 @@ class ShareStatus(Value):
             generation=self.generation,
             version=self.as_of,
             at=self.read_at,
-            by_state=Counter(one.state for one in self.slots),
+            by_state=Counter(one.state for one in self.slots if one.state is not None),
             completed=0 if request is None else request.completed,
             waiting=0 if request is None else request.waiting,
             request=None if request is None else request.state,
@@ -200,7 +185,7 @@ async def _read(
     tenants, workloads, generations = (list(part) for part in zip(*keys, strict=True))
     wanted = {"tenants": tenants, "workloads": workloads, "generations": generations}
     of = {"region": region, "now": at.read_at, **wanted}
-    slots: dict[ShareKey, list[SlotStatus]] = {}
+    slots: dict[ShareKey, list[ObservedSlot]] = {}
     for row in (await connection.execute(_SLOTS, of)).mappings():
         slots.setdefault(_key(row), []).append(_slot(row))
     requests = {
@@ -231,5 +216,5 @@ def _key(row: Any) -> ShareKey:
     return (row["tenant"], row["workload"], row["generation"])
 
 
-def _slot(row: Any) -> SlotStatus:
-    return SlotStatus(**{name: row[name] for name in SlotStatus.model_fields})
+def _slot(row: Any) -> ObservedSlot:
+    return ObservedSlot(**{name: row[name] for name in ObservedSlot.model_fields if name in row})

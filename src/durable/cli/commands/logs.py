@@ -12,7 +12,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import Assignment
 from durable.authority.reads.inspection import read_node
-from durable.authority.reads.shares import SlotStatus, read_shares
+from durable.authority.reads.shares import read_shares
 from durable.cli.connections import with_authority
 from durable.cli.input.names import Name, workload_named
 from durable.cli.input.options import AsJson, StateDir, load_settings
@@ -23,9 +23,10 @@ from durable.cli.render.output import print_json, progress
 from durable.model.capacity import Node
 from durable.model.ids import Slot, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.slots import ObservedSlot
 from durable.state_dir.record import StackError
 
-Bound = tuple[SlotStatus, Node]
+Bound = tuple[ObservedSlot, Node]
 REMARK_SECONDS = 2.0
 
 

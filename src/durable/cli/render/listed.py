@@ -6,11 +6,12 @@ from typing import Self
 
 from pydantic import AwareDatetime
 
-from durable.authority.reads.shares import ShareKey, ShareStatus, SlotStatus
+from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.authority.workloads import WorkloadRow
 from durable.cli.render.holds import Hold
 from durable.model.ids import RegionId
 from durable.model.records import Decision
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadKind
 from durable.scheduling.proposal import Proposal
@@ -47,7 +48,7 @@ class PlacementRow(Value):
     # None: the placement could not be asked.
     held: bool | None
     held_by: str | None
-    slots: tuple[SlotStatus, ...]
+    slots: tuple[ObservedSlot, ...]
 
 
 class DecisionRow(Value):

@@ -7,11 +7,12 @@ from enum import StrEnum
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.steps import Claim, CrashOn, PlaceOn, Standing
+    from durable.activities.steps import Claim, CrashOn, PlaceOn
     from durable.model.ids import NodeId
+    from durable.model.slots import ObservedSlot
     from durable.model.states import BindingState
     from durable.model.workload import WorkloadKind, WorkloadSpec
-    from durable.signals.messages import Seen, SlotSeen
+    from durable.signals.messages import Seen
     from durable.signals.status import Phase, SlotView
     from durable.workflows.timeouts import (
         CRASH_FIRST,
@@ -220,8 +221,10 @@ class Board:
                 self._observe(slot, one, now, spec)
         return strange
 
-    def _observe(self, slot: SlotState, seen: SlotSeen, now: datetime, spec: WorkloadSpec) -> None:
-        phase = _SEEN.get(seen.state)
+    def _observe(
+        self, slot: SlotState, seen: ObservedSlot, now: datetime, spec: WorkloadSpec
+    ) -> None:
+        phase = None if seen.state is None else _SEEN.get(seen.state)
         if phase is None or phase is slot.phase or slot.phase in ENDED:
             return
         # What we asked for last goes before what was seen before it: a stop is only undone by an
@@ -257,43 +260,32 @@ class Board:
         wait = waits.get(phase)
         return None if wait is None else now + wait
 
-    def adopt(self, found: list[Standing], now: datetime, spec: WorkloadSpec) -> None:
-        """Makes the board agree with the claims that stand, whatever it remembered."""
-        standing = {one.claim.slot: one for one in found}
+    def adopt(self, live: list[ObservedSlot], now: datetime, spec: WorkloadSpec) -> None:
+        """Makes the slots agree with the claims that are live, whatever was remembered."""
+        tokens = {claim.slot: claim.token for claim in live}
         for number, slot in list(self.slots.items()):
-            if slot.token is not None and (
-                number not in standing or standing[number].claim.token != slot.token
-            ):
+            if slot.token is not None and tokens.get(number) != slot.token:
                 self.freed(number, now, spec)
-        for number, one in standing.items():
-            slot = self.slots.get(number)
+        for claim in live:
+            slot = self.slots.get(claim.slot)
             if slot is None:
-                slot = self.slots[number] = SlotState(number, now, leave=Leave.FOR_GOOD)
-            if slot.token == one.claim.token:
-                if one.state is not None:
-                    self._observe(slot, _seen(one), now, spec)
-                continue
-            self.reserved(one.claim, now)
-            if one.held:
-                continue
-            slot.lease_expires_at = None
-            slot.phase = Phase.RESERVED
-            state = one.state or BindingState.BOUND
-            slot.enter(_SEEN.get(state, Phase.BOUND), now, one.evidence)
-            slot.deadline = self._deadline(slot.phase, Phase.BOUND, slot, now, spec)
-            if one.stop_requested and slot.phase not in ENDED:
-                slot.leave = slot.leave or Leave.AGAIN
-                slot.enter(Phase.STOPPING if slot.phase in STARTED else slot.phase, now)
+                slot = SlotState(claim.slot, now, leave=Leave.FOR_GOOD)
+                self.slots[claim.slot] = slot
+            if slot.token != claim.token:
+                self._adopt_claim(slot, claim, now, spec)
+            elif claim.state is not None:
+                self._observe(slot, claim, now, spec)
 
-
-def _seen(standing: Standing) -> SlotSeen:
-    assert standing.state is not None
-    return SlotSeen(
-        slot=standing.claim.slot,
-        token=standing.claim.token,
-        attempt=standing.claim.attempt,
-        node=standing.claim.node,
-        state=standing.state,
-        evidence=standing.evidence,
-        stop_requested=standing.stop_requested,
-    )
+    def _adopt_claim(
+        self, slot: SlotState, claim: ObservedSlot, now: datetime, spec: WorkloadSpec
+    ) -> None:
+        self.reserved(Claim.of(claim), now)
+        if claim.state is None:
+            return
+        slot.lease_expires_at = None
+        slot.phase = Phase.RESERVED
+        slot.enter(_SEEN.get(claim.state, Phase.BOUND), now, claim.evidence)
+        slot.deadline = self._deadline(slot.phase, Phase.BOUND, slot, now, spec)
+        if claim.stop_requested and slot.phase not in ENDED:
+            slot.leave = slot.leave or Leave.AGAIN
+            slot.enter(Phase.STOPPING if slot.phase in STARTED else slot.phase, now)

@@ -1,0 +1,25 @@
+"""A slot of a workload as the authority and its agent last knew it."""
+
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
+
+from durable.model.ids import NodeId, Slot, Token
+from durable.model.states import BindingState
+from durable.validation.value import Value
+
+
+class ObservedSlot(Value):
+    """A slot with a live claim: where it is, and what was last observed of it."""
+
+    slot: Slot
+    token: Token
+    attempt: Annotated[int, Field(ge=1)]
+    node: NodeId
+    # None while the claim is a reservation that was not bound yet.
+    state: BindingState | None = None
+    evidence: str = ""
+    since: AwareDatetime | None = None
+    stop_requested: bool = False
+    # When the reservation lapses, unless it is bound before.
+    expires_at: AwareDatetime | None = None
