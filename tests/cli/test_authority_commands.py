@@ -226,7 +226,7 @@ def test_a_database_by_another_name_still_serves_the_global_side(
 
 
 def test_migrating_again_is_harmless(terminal: Terminal) -> None:
-    assert terminal.json("migrate") == {"revision": "0002", "databases": 1}
+    assert terminal.json("migrate") == {"revision": "0001", "databases": 1}
 
 
 def test_an_unreachable_database_is_one_sentence(

@@ -6,19 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, make_url
 
-from durable.authority.audit.chain import verify_all
 from durable.authority.cache.watch import watch
 from durable.authority.db.connection import Databases, driver_url
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
 from durable.authority.migrations import (
     LOCK_KEY,
-    _config,  # pyright: ignore[reportPrivateUsage]
     head_revision,
     upgrade,
 )
@@ -151,70 +148,6 @@ def test_an_upgrade_that_fails_leaves_nothing_behind(empty_url: str) -> None:
         upgrade(empty_url)
     assert seen(empty_url, TABLES) == before
     assert seen(empty_url, "SELECT to_regclass('alembic_version')") == [(None,)]
-
-
-# ── from the release before ─────────────────────────────────────────────────────────────────────
-
-ROWS_OF_0001 = """
-    INSERT INTO regional.regions (region) VALUES ('us-east');
-    INSERT INTO global.tenants VALUES ('risk', now());
-    INSERT INTO global.workloads (tenant, workload, generation, spec)
-    VALUES ('risk', 'api', 7, '{"replicas": 2}');
-    INSERT INTO regional.requests
-           (region, tenant, workload, generation, slots, priority, state, enqueued_at, deadline)
-    VALUES ('us-east', 'risk', 'api', 7, '{0,1}', 100, 'placed', now(), now() + interval '1 hour');
-    INSERT INTO regional.intents VALUES
-           ('us-east', 'risk/api/g7/s0/a1/reserve', '', '{"kind": "refused"}', 1, now());
-    INSERT INTO audit.heads VALUES ('global', 0, '');
-    SELECT audit.append('global', NULL, 'x', 'set quota', 'tenant/risk', NULL, '{"hard": "1 cpu"}')
-"""
-
-
-@pytest.fixture
-def old_url(empty_url: str) -> str:
-    """A database of the release before, with rows in it."""
-    engine = create_engine(driver_url(empty_url))
-    with engine.begin() as connection:
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-        for statement in ROWS_OF_0001.split(";\n"):
-            connection.exec_driver_sql(statement)
-    engine.dispose()
-    return empty_url
-
-
-def test_an_old_database_becomes_what_a_new_one_is(old_url: str, database_url: str) -> None:
-    upgrade(old_url)
-    assert everything(old_url) == everything(database_url)
-
-
-def test_rows_of_the_release_before_live_on(old_url: str) -> None:
-    upgrade(old_url)
-    assert seen(old_url, "SELECT generation, share, deleted_at FROM global.workloads") == [
-        (7, {}, None)
-    ]
-    assert seen(old_url, "SELECT state, spec, waiting FROM regional.requests") == [
-        ("placed", {}, 0)
-    ]
-    assert seen(old_url, "SELECT key FROM regional.intents WHERE key LIKE 'risk/api/g7/%'") == [
-        ("risk/api/g7/s0/a1/reserve",)
-    ]
-
-
-def test_what_was_placed_before_may_wait_again(old_url: str) -> None:
-    upgrade(old_url)
-    with psycopg.connect(old_url) as owner:
-        owner.execute("SET ROLE durable_placement")
-        owner.execute("UPDATE regional.requests SET state = 'pending', pending_reason = 'a node'")
-    assert seen(old_url, "SELECT state FROM regional.requests") == [("pending",)]
-
-
-async def test_the_audit_of_the_release_before_still_verifies(old_url: str) -> None:
-    upgrade(old_url)
-    async with Databases(old_url) as databases:
-        (report,) = await verify_all(databases)
-    assert (report.head.sequence, report.broken_at) == (1, None)
 
 
 # ── what was migrated is what the code believes ─────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 Two sides that never meet in one transaction: `global` (tenants, quotas, policies, overrides) and
 `regional` (nodes, grants, reservations, bindings). They may live in one database or in several.
-Counters (`used_*`, `granted_*` sums) are written by the triggers of `guards.sql` alone.
+Counters (`used_*`, `granted_*` sums) are written by triggers alone (`counters.sql`).
 """
 
 from durable.authority.schema import global_side, records, regional_side

@@ -1,0 +1,93 @@
+-- Epochs, versions, slot numbers and generations only advance, and what is final stays so.
+
+-- ── regions ──────────────────────────────────────────────────────────────────────────────────────
+
+-- By one, so that no writer can use up what cannot be given back.
+CREATE TRIGGER clocks_only_advance BEFORE UPDATE ON regional.regions FOR EACH ROW
+WHEN (NEW.epoch NOT IN (OLD.epoch, OLD.epoch + 1)
+      OR NEW.version NOT IN (OLD.version, OLD.version + 1)
+      OR NEW.tokens_issued NOT BETWEEN OLD.tokens_issued AND OLD.tokens_issued + 512)
+EXECUTE FUNCTION regional.refuse('epoch, version and tokens of a region advance step by step');
+
+CREATE TRIGGER regions_are_not_deleted BEFORE DELETE ON regional.regions FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a region is fenced, never deleted');
+
+CREATE FUNCTION regional.announce() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('durable_regions', NEW.region || ' ' || NEW.epoch || ' ' || NEW.version);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER announced AFTER UPDATE ON regional.regions FOR EACH ROW
+WHEN (NEW.version <> OLD.version OR NEW.epoch <> OLD.epoch)
+EXECUTE FUNCTION regional.announce();
+
+-- A new region grows from nothing to thousands of rows within seconds, while queries are planned by
+-- the statistics of its first moments; whoever commits may have them refreshed.
+CREATE FUNCTION regional.refresh_statistics() RETURNS void LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    ANALYZE regional.nodes, regional.node_leases, regional.slots, regional.reservations,
+            regional.bindings, regional.observations, regional.intents, regional.requests;
+END $$;
+
+-- ── slots change hands by number ─────────────────────────────────────────────────────────────────
+
+CREATE TRIGGER slots_are_not_deleted BEFORE DELETE ON regional.slots FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a slot is given up, never deleted: its number is remembered');
+
+CREATE TRIGGER slots_are_not_deleted BEFORE DELETE ON global.slots FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a slot is given up, never deleted: its number is remembered');
+
+CREATE TRIGGER numbers_only_advance BEFORE UPDATE ON regional.slots FOR EACH ROW
+WHEN (NEW.number NOT BETWEEN OLD.number AND OLD.number + 1000000
+      OR (NEW.number = OLD.number AND NEW.region IS NOT NULL
+          AND NEW.region IS DISTINCT FROM OLD.region))
+EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a higher number');
+
+CREATE TRIGGER numbers_only_advance BEFORE UPDATE ON global.slots FOR EACH ROW
+WHEN (NEW.number NOT IN (OLD.number, OLD.number + 1)
+      OR (NEW.number = OLD.number AND NEW.region IS NOT NULL
+          AND NEW.region IS DISTINCT FROM OLD.region))
+EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a higher number');
+
+-- ── workloads ────────────────────────────────────────────────────────────────────────────────────
+
+-- Keys of intents name the generation and are recorded for ever: a generation that came again would
+-- find the outcomes of the one before it.
+CREATE TRIGGER workloads_are_not_deleted BEFORE DELETE ON global.workloads FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a deleted workload keeps its row: its generation is remembered');
+
+CREATE TRIGGER generations_only_advance BEFORE UPDATE ON global.workloads FOR EACH ROW
+WHEN (NEW.tenant <> OLD.tenant OR NEW.workload <> OLD.workload OR NEW.generation < OLD.generation
+      OR (OLD.deleted_at IS NOT NULL AND NEW.deleted_at IS NULL
+          AND NEW.generation = OLD.generation))
+EXECUTE FUNCTION regional.refuse('a workload keeps its name, and its generations only advance');
+
+-- ── requests ─────────────────────────────────────────────────────────────────────────────────────
+
+-- A placement stays open while its slots live, so it may have to find places again.
+CREATE TRIGGER final_state BEFORE UPDATE ON regional.requests FOR EACH ROW
+WHEN (OLD.state = 'withdrawn' AND NEW.state <> OLD.state)
+EXECUTE FUNCTION regional.refuse('a request that was withdrawn is not asked again');
+
+CREATE TRIGGER request_is_fixed BEFORE UPDATE ON regional.requests FOR EACH ROW
+WHEN ((OLD.region, OLD.tenant, OLD.workload, OLD.generation, OLD.spec)
+      IS DISTINCT FROM (NEW.region, NEW.tenant, NEW.workload, NEW.generation, NEW.spec))
+EXECUTE FUNCTION regional.refuse('what a request runs never changes');
+
+CREATE TRIGGER waits_since_it_began BEFORE UPDATE ON regional.requests FOR EACH ROW
+WHEN (NEW.enqueued_at IS DISTINCT FROM OLD.enqueued_at
+      AND NOT (OLD.state = 'placed' AND NEW.state <> 'placed'
+               AND NEW.enqueued_at > OLD.enqueued_at))
+EXECUTE FUNCTION regional.refuse('only what was placed begins to wait anew');
+
+-- ── policies and overrides ───────────────────────────────────────────────────────────────────────
+
+CREATE TRIGGER final_state BEFORE UPDATE ON global.overrides FOR EACH ROW
+WHEN (OLD.state IN ('expired', 'revoked', 'rejected'))
+EXECUTE FUNCTION regional.refuse('an override that ended never changes again');
+
+CREATE TRIGGER final_state BEFORE UPDATE ON regional.policy_states FOR EACH ROW
+WHEN (OLD.state = 'rolled_back' AND NEW.state <> OLD.state)
+EXECUTE FUNCTION regional.refuse('a revision that was rolled back is not used again');

@@ -1,0 +1,73 @@
+-- Quota is escrow: a region holds no grant that the global side did not give.
+
+CREATE FUNCTION global.account_grants() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        NEW.granted_cpu_millis := NEW.granted_cpu_millis - OLD.granted_cpu_millis;
+        NEW.granted_memory_mib := NEW.granted_memory_mib - OLD.granted_memory_mib;
+        NEW.granted_gpus := NEW.granted_gpus - OLD.granted_gpus;
+    END IF;
+    UPDATE global.quotas
+       SET granted_cpu_millis = granted_cpu_millis + NEW.granted_cpu_millis,
+           granted_memory_mib = granted_memory_mib + NEW.granted_memory_mib,
+           granted_gpus = granted_gpus + NEW.granted_gpus
+     WHERE tenant = NEW.tenant;
+    RETURN NULL;
+END $$;
+
+-- Only when what is granted changes: what a region holds changes with the region's lock held, and
+-- must not wait for the quota's, which others take first.
+CREATE TRIGGER a_sums
+AFTER INSERT OR UPDATE OF granted_cpu_millis, granted_memory_mib, granted_gpus ON global.grants
+FOR EACH ROW EXECUTE FUNCTION global.account_grants();
+
+CREATE TRIGGER sums_begin_at_zero BEFORE INSERT ON global.quotas FOR EACH ROW
+WHEN ((NEW.granted_cpu_millis, NEW.granted_memory_mib, NEW.granted_gpus) <> (0, 0, 0))
+EXECUTE FUNCTION regional.refuse('a new quota has granted nothing');
+
+CREATE TRIGGER sums_follow_grants BEFORE UPDATE ON global.quotas FOR EACH ROW
+WHEN (pg_trigger_depth() = 0
+      AND (OLD.tenant, OLD.granted_cpu_millis, OLD.granted_memory_mib, OLD.granted_gpus)
+          IS DISTINCT FROM
+          (NEW.tenant, NEW.granted_cpu_millis, NEW.granted_memory_mib, NEW.granted_gpus))
+EXECUTE FUNCTION regional.refuse('the granted sum changes only with the grants');
+
+-- A region never holds more grant than the global side gave it. Where the database serves both
+-- sides, what the region holds is written beside what it was given, in one row: credit comes after
+-- the global debit, return before the global credit, and two writers meet at that row whatever
+-- their isolation. In a database of its own a region follows the protocol's order alone.
+CREATE FUNCTION regional.hold_grant() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE global.grants
+       SET held_cpu_millis = NEW.granted_cpu_millis, held_memory_mib = NEW.granted_memory_mib,
+           held_gpus = NEW.granted_gpus
+     WHERE tenant = NEW.tenant AND region = NEW.region;
+    IF NOT FOUND AND coalesce((SELECT serves_global FROM regional.deployment), true) THEN
+        RAISE EXCEPTION 'a region holds no grant that the global side did not give'
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER a_held AFTER INSERT OR UPDATE OF granted_cpu_millis, granted_memory_mib, granted_gpus
+ON regional.grants FOR EACH ROW EXECUTE FUNCTION regional.hold_grant();
+
+CREATE TRIGGER held_begins_at_zero BEFORE INSERT ON global.grants FOR EACH ROW
+WHEN ((NEW.held_cpu_millis, NEW.held_memory_mib, NEW.held_gpus) <> (0, 0, 0))
+EXECUTE FUNCTION regional.refuse('a new grant is held by nobody');
+
+CREATE TRIGGER held_follows_the_region BEFORE UPDATE ON global.grants FOR EACH ROW
+WHEN (pg_trigger_depth() = 0
+      AND (OLD.tenant, OLD.region, OLD.held_cpu_millis, OLD.held_memory_mib, OLD.held_gpus)
+          IS DISTINCT FROM
+          (NEW.tenant, NEW.region, NEW.held_cpu_millis, NEW.held_memory_mib, NEW.held_gpus))
+EXECUTE FUNCTION regional.refuse('what a region holds changes only with its own grant');
+
+CREATE TRIGGER serves_what_it_serves BEFORE UPDATE OR DELETE ON regional.deployment FOR EACH ROW
+WHEN (OLD.serves_global)
+EXECUTE FUNCTION regional.refuse('a database that serves the global side goes on doing so');
+
+CREATE TRIGGER books_are_not_deleted BEFORE DELETE ON global.grants FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a grant is lowered to zero, never deleted');

@@ -1,0 +1,65 @@
+-- What is only ever appended. `schema/records.py` says what it means.
+
+CREATE SCHEMA audit;
+
+CREATE TABLE regional.intents (
+    region TEXT NOT NULL,
+    key TEXT COLLATE "C" NOT NULL,
+    payload_sha256 BYTEA NOT NULL,
+    outcome JSONB NOT NULL,
+    version BIGINT NOT NULL,
+    recorded_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT intents_key PRIMARY KEY (region, key)
+);
+
+CREATE TABLE regional.transitions (
+    region TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    ordinal BIGINT GENERATED ALWAYS AS IDENTITY,
+    object TEXT NOT NULL,
+    from_state TEXT,
+    to_state TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    evidence TEXT NOT NULL,
+    database_role TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT transitions_key PRIMARY KEY (region, version, ordinal)
+);
+CREATE INDEX transitions_region_object_index ON regional.transitions (region, object);
+
+CREATE TABLE regional.decisions (
+    region TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    policy_revision INTEGER NOT NULL,
+    cache_version BIGINT NOT NULL,
+    evidence JSONB NOT NULL,
+    decided_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT decisions_key PRIMARY KEY (region, tenant, workload, generation, attempt)
+);
+
+CREATE TABLE audit.events (
+    chain TEXT NOT NULL,
+    sequence BIGINT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    actor TEXT NOT NULL,
+    database_role TEXT NOT NULL,
+    action TEXT NOT NULL,
+    object TEXT NOT NULL,
+    before JSONB,
+    after JSONB,
+    hash BYTEA NOT NULL,
+    CONSTRAINT events_key PRIMARY KEY (chain, sequence),
+    CONSTRAINT events_sequence_positive CHECK (sequence >= 1)
+);
+CREATE UNIQUE INDEX events_messages
+    ON audit.events (chain, (after ->> 'message_key')) WHERE after ? 'message_key';
+
+CREATE TABLE audit.heads (
+    chain TEXT NOT NULL,
+    sequence BIGINT NOT NULL,
+    hash BYTEA NOT NULL,
+    CONSTRAINT heads_key PRIMARY KEY (chain)
+);

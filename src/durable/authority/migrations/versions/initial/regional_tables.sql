@@ -1,0 +1,314 @@
+-- The regional side: what a region decides alone. `schema/regional_side.py` says what it means.
+
+CREATE SCHEMA regional;
+
+CREATE TABLE regional.deployment (
+    singleton BOOLEAN DEFAULT true NOT NULL,
+    serves_global BOOLEAN NOT NULL,
+    CONSTRAINT deployment_key PRIMARY KEY (singleton),
+    CONSTRAINT deployment_one_row CHECK (singleton)
+);
+
+CREATE TABLE regional.regions (
+    region TEXT NOT NULL,
+    epoch BIGINT DEFAULT 1 NOT NULL,
+    version BIGINT DEFAULT 0 NOT NULL,
+    tokens_issued BIGINT DEFAULT 0 NOT NULL,
+    state TEXT DEFAULT 'open' NOT NULL,
+    capacity_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    capacity_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    capacity_gpus BIGINT DEFAULT 0 NOT NULL,
+    used_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    used_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    used_gpus BIGINT DEFAULT 0 NOT NULL,
+    CONSTRAINT regions_key PRIMARY KEY (region),
+    CONSTRAINT regions_state_known CHECK (state IN ('open', 'fenced')),
+    CONSTRAINT regions_counters CHECK (epoch >= 1 AND version >= 0 AND tokens_issued >= 0),
+    CONSTRAINT regions_name_free CHECK (region <> 'global'),
+    CONSTRAINT regions_used_whole
+        CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0)
+);
+
+CREATE TABLE regional.nodes (
+    region TEXT NOT NULL,
+    node TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    pool TEXT NOT NULL,
+    capacity_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    capacity_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    capacity_gpus BIGINT DEFAULT 0 NOT NULL,
+    used_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    used_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    used_gpus BIGINT DEFAULT 0 NOT NULL,
+    labels JSONB DEFAULT '{}' NOT NULL,
+    taints JSONB DEFAULT '[]' NOT NULL,
+    dedicated_to TEXT,
+    state TEXT DEFAULT 'ready' NOT NULL,
+    cordon_reason TEXT,
+    cordoned_by TEXT,
+    changed_version BIGINT NOT NULL,
+    CONSTRAINT nodes_key PRIMARY KEY (region, node),
+    CONSTRAINT nodes_used_within_capacity
+        CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0
+               AND used_cpu_millis <= capacity_cpu_millis
+               AND used_memory_mib <= capacity_memory_mib AND used_gpus <= capacity_gpus),
+    CONSTRAINT nodes_state_known CHECK (state IN ('ready', 'unknown', 'lost', 'removed')),
+    CONSTRAINT nodes_cordon_owned CHECK ((cordon_reason IS NULL) = (cordoned_by IS NULL)),
+    CONSTRAINT nodes_removed_empty
+        CHECK (state <> 'removed' OR used_cpu_millis + used_memory_mib + used_gpus = 0),
+    CONSTRAINT nodes_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
+) WITH (fillfactor = 70);
+CREATE INDEX nodes_changes ON regional.nodes (region, changed_version);
+
+CREATE TABLE regional.node_history (
+    region TEXT NOT NULL,
+    node TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    attributes JSONB NOT NULL,
+    CONSTRAINT node_history_key PRIMARY KEY (region, node, version)
+);
+
+CREATE TABLE regional.node_leases (
+    region TEXT NOT NULL,
+    node TEXT NOT NULL,
+    session BIGINT NOT NULL,
+    epoch BIGINT NOT NULL,
+    renewed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT node_leases_key PRIMARY KEY (region, node),
+    CONSTRAINT node_leases_counters CHECK (session >= 1 AND epoch >= 1),
+    CONSTRAINT node_leases_region_node_reference
+        FOREIGN KEY (region, node) REFERENCES regional.nodes (region, node)
+) WITH (fillfactor = 70);
+
+CREATE TABLE regional.devices (
+    region TEXT NOT NULL,
+    node TEXT NOT NULL,
+    device TEXT NOT NULL,
+    healthy BOOLEAN DEFAULT true NOT NULL,
+    CONSTRAINT devices_key PRIMARY KEY (region, node, device),
+    CONSTRAINT devices_region_node_reference
+        FOREIGN KEY (region, node) REFERENCES regional.nodes (region, node)
+);
+
+CREATE TABLE regional.device_holds (
+    region TEXT NOT NULL,
+    node TEXT NOT NULL,
+    device TEXT NOT NULL,
+    token BIGINT NOT NULL,
+    CONSTRAINT device_holds_key PRIMARY KEY (region, node, device),
+    CONSTRAINT device_holds_region_node_device_reference
+        FOREIGN KEY (region, node, device) REFERENCES regional.devices (region, node, device)
+);
+CREATE INDEX device_holds_region_token_index ON regional.device_holds (region, token);
+
+CREATE TABLE regional.grants (
+    region TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    granted_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    granted_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    granted_gpus BIGINT DEFAULT 0 NOT NULL,
+    used_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    used_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    used_gpus BIGINT DEFAULT 0 NOT NULL,
+    protected_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    protected_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    protected_gpus BIGINT DEFAULT 0 NOT NULL,
+    CONSTRAINT grants_key PRIMARY KEY (region, tenant),
+    CONSTRAINT grants_used_within_granted
+        CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0
+               AND used_cpu_millis <= granted_cpu_millis AND used_memory_mib <= granted_memory_mib
+               AND used_gpus <= granted_gpus),
+    CONSTRAINT grants_protected_within_granted
+        CHECK (protected_cpu_millis >= 0 AND protected_memory_mib >= 0 AND protected_gpus >= 0
+               AND protected_cpu_millis <= granted_cpu_millis
+               AND protected_memory_mib <= granted_memory_mib AND protected_gpus <= granted_gpus),
+    CONSTRAINT grants_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
+) WITH (fillfactor = 50);
+
+CREATE TABLE regional.grant_changes (
+    region TEXT NOT NULL,
+    transfer TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    memory_mib BIGINT DEFAULT 0 NOT NULL,
+    gpus BIGINT DEFAULT 0 NOT NULL,
+    version BIGINT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT grant_changes_key PRIMARY KEY (region, transfer)
+);
+
+CREATE TABLE regional.slots (
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    slot INTEGER NOT NULL,
+    region TEXT,
+    number BIGINT NOT NULL,
+    CONSTRAINT slots_key PRIMARY KEY (tenant, workload, slot),
+    CONSTRAINT slots_region_tenant_workload_slot_unique UNIQUE (region, tenant, workload, slot)
+);
+
+CREATE TABLE regional.recovery_budgets (
+    region TEXT NOT NULL,
+    budget TEXT NOT NULL,
+    cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    memory_mib BIGINT DEFAULT 0 NOT NULL,
+    gpus BIGINT DEFAULT 0 NOT NULL,
+    used_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    used_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    used_gpus BIGINT DEFAULT 0 NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    incident TEXT,
+    CONSTRAINT recovery_budgets_key PRIMARY KEY (region, budget),
+    CONSTRAINT recovery_budgets_used_within_budget
+        CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0
+               AND used_cpu_millis <= cpu_millis AND used_memory_mib <= memory_mib
+               AND used_gpus <= gpus),
+    CONSTRAINT recovery_budgets_region_reference
+        FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+
+CREATE TABLE regional.policy_states (
+    region TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    changed_by TEXT NOT NULL,
+    changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT policy_states_key PRIMARY KEY (region, revision),
+    CONSTRAINT policy_states_state_known
+        CHECK (state IN ('published', 'shadow', 'canary', 'active', 'superseded', 'rolled_back')),
+    CONSTRAINT policy_states_region_reference
+        FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+CREATE UNIQUE INDEX policy_states_one_active
+    ON regional.policy_states (region) WHERE state = 'active';
+
+CREATE TABLE regional.requests (
+    region TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    slots INTEGER[] NOT NULL,
+    priority INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    pending_reason TEXT,
+    attempts INTEGER DEFAULT 0 NOT NULL,
+    enqueued_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    deadline TIMESTAMP WITH TIME ZONE NOT NULL,
+    next_retry_at TIMESTAMP WITH TIME ZONE,
+    spec JSONB DEFAULT '{}' NOT NULL,
+    waiting INTEGER DEFAULT 0 NOT NULL,
+    completed INTEGER DEFAULT 0 NOT NULL,
+    changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT requests_key PRIMARY KEY (region, tenant, workload, generation),
+    CONSTRAINT requests_state_known
+        CHECK (state IN ('pending', 'reserved', 'bound', 'placed', 'withdrawn', 'timed_out')),
+    CONSTRAINT requests_waits_with_reason CHECK (state <> 'pending' OR pending_reason IS NOT NULL),
+    CONSTRAINT requests_waits_with_deadline CHECK (enqueued_at < deadline),
+    CONSTRAINT requests_waiting_whole CHECK (waiting >= 0),
+    CONSTRAINT requests_completed_whole CHECK (completed BETWEEN 0 AND cardinality(slots)),
+    CONSTRAINT requests_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+CREATE INDEX requests_queue
+    ON regional.requests (region, priority, enqueued_at) WHERE state = 'pending';
+CREATE INDEX requests_region_changed_at_index ON regional.requests (region, changed_at);
+
+CREATE TABLE regional.reservations (
+    region TEXT NOT NULL,
+    token BIGINT NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    slot INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    node TEXT NOT NULL,
+    cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    memory_mib BIGINT DEFAULT 0 NOT NULL,
+    gpus BIGINT DEFAULT 0 NOT NULL,
+    devices TEXT[] DEFAULT '{}' NOT NULL,
+    budget TEXT,
+    requirements JSONB DEFAULT '{}' NOT NULL,
+    priority INTEGER NOT NULL,
+    policy_revision INTEGER NOT NULL,
+    epoch BIGINT NOT NULL,
+    state TEXT DEFAULT 'held' NOT NULL,
+    reserved_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    created_version BIGINT NOT NULL,
+    changed_version BIGINT NOT NULL,
+    freed_version BIGINT,
+    actor TEXT NOT NULL,
+    evidence TEXT NOT NULL,
+    claimed_slot INTEGER GENERATED ALWAYS AS (CASE WHEN freed_version IS NULL THEN slot END) STORED,
+    bound_token BIGINT GENERATED ALWAYS AS (CASE WHEN state = 'bound' THEN token END) STORED,
+    CONSTRAINT reservations_key PRIMARY KEY (region, token),
+    CONSTRAINT reservations_state_known CHECK (state IN ('held', 'bound', 'released', 'expired')),
+    CONSTRAINT reservations_amount_whole CHECK (cpu_millis >= 0 AND memory_mib >= 0 AND gpus >= 0),
+    CONSTRAINT reservations_devices_match_gpus CHECK (cardinality(devices) = gpus),
+    CONSTRAINT reservations_lease_has_length CHECK (reserved_at < expires_at),
+    CONSTRAINT reservations_ended_when_not_held CHECK ((state = 'held') = (ended_at IS NULL)),
+    CONSTRAINT reservations_held_claims CHECK (state <> 'held' OR freed_version IS NULL),
+    CONSTRAINT reservations_ended_frees
+        CHECK (state NOT IN ('released', 'expired') OR freed_version IS NOT NULL),
+    CONSTRAINT reservations_region_token_state_unique UNIQUE (region, token, state),
+    CONSTRAINT reservations_region_tenant_workload_claimed_slot_reference
+        FOREIGN KEY (region, tenant, workload, claimed_slot)
+        REFERENCES regional.slots (region, tenant, workload, slot),
+    CONSTRAINT reservations_region_reference
+        FOREIGN KEY (region) REFERENCES regional.regions (region)
+) WITH (fillfactor = 70);
+CREATE INDEX reservations_changes ON regional.reservations (region, changed_version);
+CREATE INDEX reservations_claims_by_node
+    ON regional.reservations (region, node) WHERE freed_version IS NULL;
+CREATE INDEX reservations_leases ON regional.reservations (region, expires_at) WHERE state = 'held';
+CREATE UNIQUE INDEX reservations_one_claim_per_slot
+    ON regional.reservations (tenant, workload, slot) WHERE freed_version IS NULL;
+
+CREATE TABLE regional.bindings (
+    region TEXT NOT NULL,
+    token BIGINT NOT NULL,
+    reservation_state TEXT GENERATED ALWAYS AS ('bound'::text) STORED,
+    state TEXT DEFAULT 'bound' NOT NULL,
+    bound_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE,
+    stop_requested_at TIMESTAMP WITH TIME ZONE,
+    stop_reason TEXT,
+    released_at TIMESTAMP WITH TIME ZONE,
+    changed_version BIGINT NOT NULL,
+    actor TEXT NOT NULL,
+    evidence TEXT NOT NULL,
+    CONSTRAINT bindings_key PRIMARY KEY (region, token),
+    CONSTRAINT bindings_state_known CHECK (state IN ('bound', 'starting', 'released')),
+    CONSTRAINT bindings_released_at CHECK ((state = 'released') = (released_at IS NOT NULL)),
+    CONSTRAINT bindings_started_at CHECK (state <> 'starting' OR started_at IS NOT NULL),
+    CONSTRAINT bindings_stop_reason CHECK ((stop_requested_at IS NULL) = (stop_reason IS NULL)),
+    CONSTRAINT bindings_region_token_reservation_state_reference
+        FOREIGN KEY (region, token, reservation_state)
+        REFERENCES regional.reservations (region, token, state)
+) WITH (fillfactor = 70);
+CREATE INDEX bindings_changes ON regional.bindings (region, changed_version);
+
+CREATE TABLE regional.observations (
+    region TEXT NOT NULL,
+    token BIGINT NOT NULL,
+    session BIGINT NOT NULL,
+    sequence BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    evidence TEXT NOT NULL,
+    observer TEXT NOT NULL,
+    received_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT observations_key PRIMARY KEY (region, token),
+    CONSTRAINT observations_state_known
+        CHECK (state IN ('starting', 'running', 'ready', 'serving', 'failed', 'stopped')),
+    CONSTRAINT observations_region_token_reference
+        FOREIGN KEY (region, token) REFERENCES regional.bindings (region, token)
+) WITH (fillfactor = 70);
+CREATE INDEX observations_region_received_at_index ON regional.observations (region, received_at);
+
+-- Two tables that refer to each other; see `schema/regional_side.py`.
+ALTER TABLE regional.reservations
+    ADD CONSTRAINT reservations_region_bound_token_reference
+    FOREIGN KEY (region, bound_token)
+    REFERENCES regional.bindings (region, token)
+    DEFERRABLE INITIALLY DEFERRED;
