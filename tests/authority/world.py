@@ -11,8 +11,8 @@ from durable.authority.fleet.nodes import register_nodes
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import add_region
 from durable.authority.quota.budgets import set_budget
-from durable.authority.quota.grants import GrantTransfer, transfer_grant
 from durable.authority.quota.quotas import set_quota
+from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.slots.ownership import SlotRegistry
 from durable.model.ids import (
     ActorId,

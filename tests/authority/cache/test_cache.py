@@ -17,7 +17,7 @@ from durable.authority.db.errors import AuthorityError, AuthorityUnreachableErro
 from durable.authority.fleet.nodes import cordon_node, uncordon_node
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import fence_region, open_region, read_region
-from durable.authority.quota.grants import GrantTransfer, transfer_grant
+from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.ids import NodeId, RegionId
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState

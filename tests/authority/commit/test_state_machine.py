@@ -23,7 +23,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.fleet.nodes import register_nodes
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import fence_region, open_region, read_region
-from durable.authority.quota.grants import GrantTransfer, transfer_grant
+from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.invariants import violations
 from durable.authority.slots.ownership import SlotRegistry
 from durable.model.capacity import RegionStatus

@@ -10,10 +10,11 @@ from sqlalchemy import text
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.manifest import apply_fleet
-from durable.authority.quota import grants, rebalancing
-from durable.authority.quota.grants import GrantTransfer, protect, transfer_grant, unused_grant
+from durable.authority.quota import rebalancing, transfers
+from durable.authority.quota.grants import protect_grant, read_unused_grant
 from durable.authority.quota.quotas import read_quota, set_quota
 from durable.authority.quota.rebalancing import reclaim, resume_transfers, top_up
+from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.fleet import Fleet
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
@@ -176,7 +177,7 @@ async def test_a_transfer_that_makes_no_sense_is_refused_before_anything_moves(
 # ── crashes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-STEPS = ("_write_down", "_take", "_move_books", "_add", "_settle")
+STEPS = ("_begin", "take_grant", "_move_books", "add_grant", "_settle")
 
 
 class Crash(Exception):  # noqa: N818 - it stands for the end of a process
@@ -186,14 +187,14 @@ class Crash(Exception):  # noqa: N818 - it stands for the end of a process
 @contextmanager
 def crash_after(step: str, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Lets senders die once this step of theirs has committed."""
-    whole = getattr(grants, step)
+    whole = getattr(transfers, step)
 
     async def then_crash(*arguments: Any) -> None:
         await whole(*arguments)
         raise Crash(step)
 
     with monkeypatch.context() as patch:
-        patch.setattr(grants, step, then_crash)
+        patch.setattr(transfers, step, then_crash)
         yield
 
 
@@ -212,7 +213,7 @@ async def test_a_transfer_that_crashed_is_finished_when_it_is_sent_again(
         await assert_promises_hold(databases)
         await transfer_grant(databases, transfer)
         assert await split(databases) == after
-    assert crashes == {"_write_down": 3}.get(step, 2), "not every kind has every step"
+    assert crashes == {"_begin": 3}.get(step, 2), "not every kind has every step"
     await assert_promises_hold(databases)
 
 
@@ -220,10 +221,10 @@ async def test_what_is_under_way_can_be_spent_at_neither_end_nor_granted_again(
     two_regions: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     databases = await billing(two_regions, hard=4, east=4)
-    with crash_after("_take", monkeypatch), pytest.raises(Crash):
+    with crash_after("take_grant", monkeypatch), pytest.raises(Crash):
         await transfer_grant(databases, moving(4, EAST, WEST))
-    assert await unused_grant(databases, BILLING, EAST) == ZERO
-    assert await unused_grant(databases, BILLING, WEST) == ZERO
+    assert await read_unused_grant(databases, EAST, BILLING) == ZERO
+    assert await read_unused_grant(databases, WEST, BILLING) == ZERO
     more = transfer_grant(databases, moving(1, None, WEST, id="t2"))
     assert await code_of(more) is RefusalCode.OVER_HARD_QUOTA
 
@@ -284,7 +285,7 @@ async def test_more_protection_than_quota_is_refused(neighbours: World) -> None:
 
 async def test_protection_shrinks_with_the_grant_it_is_part_of(neighbours: World) -> None:
     databases = await billing(neighbours, hard=10, east=10)
-    await protect(databases, BILLING, EAST, cpu(8))
+    await protect_grant(databases, EAST, BILLING, cpu(8))
     await transfer_grant(databases, moving(6, EAST, WEST))
     query = text("""
         SELECT protected_cpu_millis FROM regional.grants
@@ -292,7 +293,7 @@ async def test_protection_shrinks_with_the_grant_it_is_part_of(neighbours: World
     """)
     async with databases.at_region(EAST, "durable_reader").connect() as connection:
         assert (await connection.execute(query)).scalar_one() == 4000
-    stranger = protect(databases, TenantId("stranger"), EAST, cpu(1))
+    stranger = protect_grant(databases, EAST, TenantId("stranger"), cpu(1))
     assert await code_of(stranger) is RefusalCode.UNKNOWN_TENANT
 
 
@@ -328,7 +329,7 @@ async def test_topping_up_brings_what_there_is_and_spares_what_is_in_use(
     await use(neighbours, EAST, 4)
     assert await top_up_west(databases, 7) == 4
     assert await split(databases) == (0, 4, 4)
-    assert await unused_grant(databases, BILLING, EAST) == ZERO
+    assert await read_unused_grant(databases, EAST, BILLING) == ZERO
     await assert_promises_hold(databases)
 
 
@@ -453,7 +454,7 @@ async def test_a_transfer_that_was_cut_off_is_finished_by_resuming(
         raise ConnectionAbortedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(grants, "_move_books", dies)
+        patched.setattr(transfers, "_move_books", dies)
         with pytest.raises(ConnectionAbortedError):
             await transfer_grant(databases, moving(2, EAST, WEST, id="cut"))
     await resume_transfers(databases, BILLING)

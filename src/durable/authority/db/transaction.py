@@ -10,7 +10,7 @@ The second argument says what could not be done, in terms of the function's own 
 """
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -27,13 +27,13 @@ def global_transaction(
     role: str, doing: str
 ) -> Callable[
     [Callable[Concatenate[AsyncConnection, P], Awaitable[T]]],
-    Callable[Concatenate[Databases, P], Awaitable[T]],
+    Callable[Concatenate[Databases, P], Coroutine[Any, Any, T]],
 ]:
     """A transaction on the global side, under this role."""
 
     def decorate(
         body: Callable[Concatenate[AsyncConnection, P], Awaitable[T]],
-    ) -> Callable[Concatenate[Databases, P], Awaitable[T]]:
+    ) -> Callable[Concatenate[Databases, P], Coroutine[Any, Any, T]]:
         describe = _describe(body, doing)
 
         @wraps(body)
@@ -53,13 +53,13 @@ def regional_transaction(
     role: str, doing: str
 ) -> Callable[
     [Callable[Concatenate[AsyncConnection, RegionId, P], Awaitable[T]]],
-    Callable[Concatenate[Databases, RegionId, P], Awaitable[T]],
+    Callable[Concatenate[Databases, RegionId, P], Coroutine[Any, Any, T]],
 ]:
     """A transaction in the database of the region that the call names first, under this role."""
 
     def decorate(
         body: Callable[Concatenate[AsyncConnection, RegionId, P], Awaitable[T]],
-    ) -> Callable[Concatenate[Databases, RegionId, P], Awaitable[T]]:
+    ) -> Callable[Concatenate[Databases, RegionId, P], Coroutine[Any, Any, T]]:
         describe = _describe(body, doing)
 
         @wraps(body)

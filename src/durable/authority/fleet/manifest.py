@@ -11,9 +11,10 @@ from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes
 from durable.authority.fleet.regions import add_region
 from durable.authority.fleet.shipped_policy import use_shipped_policy
 from durable.authority.quota.budgets import read_budget, set_budget
-from durable.authority.quota.grants import GrantTransfer, protect, transfer_grant, unused_grant
-from durable.authority.quota.quotas import amounts_of, read_quota, set_quota
+from durable.authority.quota.grants import protect_grant, read_unused_grant
+from durable.authority.quota.quotas import amount_of, read_quota, set_quota
 from durable.authority.quota.rebalancing import above, least, resume_transfers
+from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.census import take_census
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId, TenantId
@@ -66,7 +67,9 @@ async def _apply_region(databases: Databases, region: Region, actor: ActorId) ->
     kept = await read_budget(databases, region.id, headroom.id)
     # Loading again does not put its end off, and never under an incident that draws on it: that is
     # for somebody to decide when it has come.
-    if kept is None or (kept[2] is None and (kept[0] != headroom.resources or kept[1] <= now)):
+    if kept is None or (
+        kept.incident is None and (kept.amount != headroom.resources or kept.expires_at <= now)
+    ):
         await set_budget(
             databases,
             region.id,
@@ -115,7 +118,7 @@ async def _apply_tenant(
     # What is granted too much comes back first, so that it can be granted elsewhere.
     for region, wanted in tenant.grants.items():
         excess = above(await _granted(databases, id, region), wanted)
-        back = least(excess, await unused_grant(databases, id, region))
+        back = least(excess, await read_unused_grant(databases, region, id))
         await _transfer(databases, id, back, region, None, actor, f"{request}/back")
     lines: list[str] = []
     for region, wanted in tenant.grants.items():
@@ -124,7 +127,7 @@ async def _apply_tenant(
         out = least(missing, above(quota.target, quota.granted))
         await _transfer(databases, id, out, None, region, actor, f"{request}/out")
         granted = await _granted(databases, id, region)
-        await protect(databases, id, region, least(_share(tenant, wanted), granted))
+        await protect_grant(databases, region, id, least(_share(tenant, wanted), granted))
         if granted != wanted:
             lines.append(
                 f"Left as it is: {id} has {granted} of grant in {region} where the manifest says "
@@ -150,7 +153,7 @@ async def _granted(databases: Databases, tenant: TenantId, region: RegionId) -> 
     async def work(connection: AsyncConnection) -> Resources:
         found = await connection.execute(_GRANTED, {"tenant": tenant, "region": region})
         row = found.mappings().one_or_none()
-        return ZERO if row is None else amounts_of(row, "granted_")
+        return ZERO if row is None else amount_of(row, "granted_")
 
     engine = databases.at_global("durable_reader")
     return await transact(engine, work, doing=f"read the grants of {tenant}")

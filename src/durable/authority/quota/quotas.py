@@ -1,4 +1,4 @@
-"""A tenant's hard quota, on the global side; `grants` hands it out to the regions."""
+"""A tenant's hard quota, kept on the global side; transfers split it into regional grants."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import global_transaction
 from durable.model.capacity import Quota
 from durable.model.ids import ActorId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
@@ -15,14 +16,14 @@ from durable.model.resources import ZERO, Resources
 ROLE = "durable_quota"
 
 
-def amounts_of(row: Any, prefix: str = "") -> Resources:
-    """The three columns of a row as one amount."""
+def amount_of(row: Any, prefix: str = "") -> Resources:
+    """Three columns of a row as one amount."""
     names = (f"{prefix}cpu_millis", f"{prefix}memory_mib", f"{prefix}gpus")
     return Resources.of(*(row[name] for name in names))
 
 
-def named(amount: Resources, prefix: str = "") -> dict[str, int]:
-    """An amount as a statement's three parameters."""
+def amount_parameters(amount: Resources, prefix: str = "") -> dict[str, int]:
+    """One amount as three parameters of a statement."""
     return {f"{prefix}{name}": value for name, value in amount.model_dump().items()}
 
 
@@ -32,6 +33,8 @@ _ADD_TENANT = text("""
 """)
 
 _ADD_QUOTA = text("INSERT INTO global.quotas (tenant) VALUES (:tenant) ON CONFLICT DO NOTHING")
+
+_READ_QUOTA = text("SELECT * FROM global.quotas WHERE tenant = :tenant")
 
 LOCK_QUOTA = text("SELECT * FROM global.quotas WHERE tenant = :tenant FOR UPDATE")
 
@@ -63,48 +66,55 @@ async def set_quota(
             RefusalCode.OVER_HARD_QUOTA,
             f"Protected {protected} of {tenant} is more than its hard quota {hard}; lower it.",
         )
+    return await _set(databases, tenant, hard, protected, actor)
 
-    async def work(connection: AsyncConnection) -> Quota:
-        await connection.execute(_ADD_TENANT, {"tenant": tenant})
-        await connection.execute(_ADD_QUOTA, {"tenant": tenant})
-        before = (await connection.execute(LOCK_QUOTA, {"tenant": tenant})).mappings().one()
-        values = {"tenant": tenant, **named(hard), **named(protected, "protected_")}
-        after = (await connection.execute(_SET_QUOTA, values)).mappings().one()
-        if dict(before) != dict(after):
-            await audit.append(
-                connection,
-                audit.GLOBAL_CHAIN,
-                actor=actor,
-                action="set quota",
-                target=f"tenant/{tenant}",
-                before={"hard": str(amounts_of(before, "target_"))},
-                after={"hard": str(hard), "protected": str(protected)},
-            )
-        return quota_of(after)
 
-    return await transact(databases.at_global(ROLE), work, doing=f"set the quota of {tenant}")
+@global_transaction(ROLE, "set the quota of {tenant}")
+async def _set(
+    connection: AsyncConnection,
+    tenant: TenantId,
+    hard: Resources,
+    protected: Resources,
+    actor: ActorId,
+) -> Quota:
+    await connection.execute(_ADD_TENANT, {"tenant": tenant})
+    await connection.execute(_ADD_QUOTA, {"tenant": tenant})
+    before = (await connection.execute(LOCK_QUOTA, {"tenant": tenant})).mappings().one()
+    values = {
+        "tenant": tenant,
+        **amount_parameters(hard),
+        **amount_parameters(protected, "protected_"),
+    }
+    after = (await connection.execute(_SET_QUOTA, values)).mappings().one()
+    if dict(before) != dict(after):
+        await audit.append(
+            connection,
+            audit.GLOBAL_CHAIN,
+            actor=actor,
+            action="set quota",
+            target=f"tenant/{tenant}",
+            before={"hard": str(amount_of(before, "target_"))},
+            after={"hard": str(hard), "protected": str(protected)},
+        )
+    return quota_of(after)
+
+
+@global_transaction("durable_reader", "read the quota of {tenant}")
+async def read_quota(connection: AsyncConnection, tenant: TenantId) -> Quota:
+    row = (await connection.execute(_READ_QUOTA, {"tenant": tenant})).mappings().one_or_none()
+    if row is None:
+        raise unknown_tenant(tenant)
+    return quota_of(row)
 
 
 def quota_of(row: Any) -> Quota:
     return Quota(
         tenant=TenantId(row["tenant"]),
-        hard=amounts_of(row, "hard_"),
-        target=amounts_of(row, "target_"),
-        protected=amounts_of(row, "protected_"),
-        granted=amounts_of(row, "granted_"),
+        hard=amount_of(row, "hard_"),
+        target=amount_of(row, "target_"),
+        protected=amount_of(row, "protected_"),
+        granted=amount_of(row, "granted_"),
     )
-
-
-async def read_quota(databases: Databases, tenant: TenantId) -> Quota:
-    async def work(connection: AsyncConnection) -> Quota:
-        query = text("SELECT * FROM global.quotas WHERE tenant = :tenant")
-        row = (await connection.execute(query, {"tenant": tenant})).mappings().one_or_none()
-        if row is None:
-            raise unknown_tenant(tenant)
-        return quota_of(row)
-
-    engine = databases.at_global("durable_reader")
-    return await transact(engine, work, doing=f"read the quota of {tenant}")
 
 
 def unknown_tenant(tenant: TenantId) -> RefusedError:

@@ -1,6 +1,6 @@
 """What the quota controller does with transfers: top up, reclaim, and finish what was begun.
 
-Who needs a top up is read off the region's queue: the slots that wait for nothing but grant.
+Which tenants need a top-up is read from the region's queue: the slots that wait only for grant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import Databases, transact
-from durable.authority.quota.grants import GrantTransfer, is_taken, transfer_grant, unused_grant
-from durable.authority.quota.quotas import amounts_of, read_quota
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import global_transaction, regional_transaction
+from durable.authority.quota.grants import has_half, read_unused_grant
+from durable.authority.quota.quotas import amount_of, read_quota
+from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.pending import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
@@ -18,14 +20,12 @@ from durable.model.resources import ZERO, Resources
 from durable.model.workload import WorkloadSpec
 
 MAX_RESUMED = 1_000
+MAX_WAITING = 1_000
 
 _OPEN = text("""
     SELECT * FROM global.grant_transfers WHERE tenant = :tenant AND state <> 'settled'
      ORDER BY state = 'requested', requested_at LIMIT :most
 """)
-
-
-MOST_WAITING = 1_000
 
 _WAITING = text("""
     SELECT tenant, waiting, spec FROM regional.requests
@@ -34,52 +34,60 @@ _WAITING = text("""
      ORDER BY priority DESC, enqueued_at LIMIT :most
 """)
 
+_BEGUN = text("""
+    SELECT transfer, cpu_millis, memory_mib, gpus FROM global.grant_transfers
+     WHERE transfer = ANY(:transfers)
+""")
+
 
 async def read_needs(databases: Databases, region: RegionId) -> Mapping[TenantId, Resources]:
-    """Who waits for grant here, and how much more that takes than the tenant has unused here.
+    """Which tenants wait for grant here, and how much more than their unused grant they need.
 
-    Nothing, for those who have enough by now and were not placed yet.
+    A tenant that has enough by now, and whose work is only not placed yet, needs nothing.
     """
-    # A gang waits for all it is short of at once, which may be grant.
-    reasons = [f"% ({code})" for code in (PendingCode.GRANT, PendingCode.GANG)]
-    of = {"region": region, "reasons": reasons, "most": MOST_WAITING}
-
-    async def work(connection: AsyncConnection) -> dict[TenantId, Resources]:
-        waiting: dict[TenantId, Resources] = {}
-        for row in await connection.execute(_WAITING, of):
-            wanted = WorkloadSpec.model_validate(row.spec).resources * row.waiting
-            waiting[row.tenant] = waiting.get(row.tenant, ZERO) + wanted
-        return waiting
-
-    engine = databases.at_region(region, "durable_reader")
-    waiting = await transact(engine, work, doing=f"read who waits for grant in {region}")
+    waiting = await _read_waiting(databases, region)
     return {
-        tenant: above(wanted, await unused_grant(databases, tenant, region))
-        for tenant, wanted in waiting.items()
+        tenant: above(needed, await read_unused_grant(databases, region, tenant))
+        for tenant, needed in waiting.items()
     }
 
 
+@regional_transaction("durable_reader", "read which tenants wait for grant in {region}")
+async def _read_waiting(
+    connection: AsyncConnection, region: RegionId
+) -> Mapping[TenantId, Resources]:
+    # A gang waits for everything it lacks at once, which may include grant.
+    reasons = [f"% ({code})" for code in (PendingCode.GRANT, PendingCode.GANG)]
+    of = {"region": region, "reasons": reasons, "most": MAX_WAITING}
+    waiting: dict[TenantId, Resources] = {}
+    for row in await connection.execute(_WAITING, of):
+        needed = WorkloadSpec.model_validate(row.spec).resources * row.waiting
+        waiting[row.tenant] = waiting.get(row.tenant, ZERO) + needed
+    return waiting
+
+
 async def resume_transfers(databases: Databases, tenant: TenantId) -> None:
-    """Finishes every transfer of a tenant whose first half has happened; others were refused."""
-
-    async def work(connection: AsyncConnection) -> list[GrantTransfer]:
-        rows = await connection.execute(_OPEN, {"tenant": tenant, "most": MAX_RESUMED})
-        return [
-            GrantTransfer(
-                id=row["transfer"],
-                tenant=tenant,
-                amount=amounts_of(row),
-                from_region=row["from_region"] and RegionId(row["from_region"]),
-                to_region=row["to_region"] and RegionId(row["to_region"]),
-                actor=ActorId(row["actor"]),
-            )
-            for row in rows.mappings()
-        ]
-
-    engine = databases.at_global("durable_reader")
-    for transfer in await transact(engine, work, doing=f"read the transfers of {tenant}"):
-        if await is_taken(databases, transfer):
+    """Finishes every transfer of a tenant whose first half has happened; the rest were refused."""
+    for transfer in await _read_open(databases, tenant):
+        giver = transfer.from_region
+        if giver is None or await has_half(databases, giver, transfer.id):
             await transfer_grant(databases, transfer)
+
+
+@global_transaction("durable_reader", "read the transfers of {tenant}")
+async def _read_open(connection: AsyncConnection, tenant: TenantId) -> list[GrantTransfer]:
+    rows = await connection.execute(_OPEN, {"tenant": tenant, "most": MAX_RESUMED})
+    return [
+        GrantTransfer(
+            id=row["transfer"],
+            tenant=tenant,
+            amount=amount_of(row),
+            from_region=row["from_region"] and RegionId(row["from_region"]),
+            to_region=row["to_region"] and RegionId(row["to_region"]),
+            actor=ActorId(row["actor"]),
+        )
+        for row in rows.mappings()
+    ]
 
 
 async def top_up(
@@ -96,12 +104,12 @@ async def top_up(
 
     Each source is a transfer of its own, named after the request. Sent again with the same donors,
     the request first finishes the transfers it had begun and then brings what is still missing. A
-    source that somebody else emptied in between gives nothing. Answers what arrived.
+    source that was emptied in between gives nothing. Answers what arrived.
     """
     arrived = ZERO
     sources: list[RegionId | None] = [None, *(donor for donor in donors if donor != region)]
     ids = {source: f"{request}/{source or '(ungranted)'}" for source in dict.fromkeys(sources)}
-    begun = await _begun(databases, list(ids.values()))
+    begun = await _read_begun(databases, list(ids.values()))
     for source, id in sorted(ids.items(), key=lambda item: item[1] not in begun):
         available = begun.get(id)
         if available is None:
@@ -117,7 +125,7 @@ async def top_up(
 
 async def _available(databases: Databases, tenant: TenantId, source: RegionId | None) -> Resources:
     if source is not None:
-        return await unused_grant(databases, tenant, source)
+        return await read_unused_grant(databases, source, tenant)
     quota = await read_quota(databases, tenant)
     return above(quota.target, quota.granted)
 
@@ -130,18 +138,18 @@ async def reclaim(
     request: str,
     actor: ActorId,
 ) -> Resources:
-    """Brings back the unused part of what a lowered quota granted too much; answers the rest.
+    """Brings back the unused part of what exceeds a lowered quota; answers what still exceeds it.
 
     Each round is a request of its own: a request that is sent again brings nothing twice.
     """
-    begun = await _begun(databases, [f"{request}/{region}" for region in regions])
+    begun = await _read_begun(databases, [f"{request}/{region}" for region in regions])
     for region in regions:
         id = f"{request}/{region}"
         amount = begun.get(id)
         if amount is None:
             quota = await read_quota(databases, tenant)
             excess = above(quota.granted, quota.target)
-            amount = least(excess, await unused_grant(databases, tenant, region))
+            amount = least(excess, await read_unused_grant(databases, region, tenant))
         await _try(
             databases,
             GrantTransfer(id=id, tenant=tenant, amount=amount, from_region=region, actor=actor),
@@ -150,25 +158,15 @@ async def reclaim(
     return above(quota.granted, quota.target)
 
 
-_BEGUN = text("""
-    SELECT transfer, cpu_millis, memory_mib, gpus FROM global.grant_transfers
-     WHERE transfer = ANY(:transfers)
-""")
-
-
-async def _begun(databases: Databases, transfers: list[str]) -> dict[str, Resources]:
+@global_transaction("durable_reader", "read the transfers of a request")
+async def _read_begun(connection: AsyncConnection, transfers: list[str]) -> dict[str, Resources]:
     """The amounts that an earlier send of the same request wrote down."""
-
-    async def work(connection: AsyncConnection) -> dict[str, Resources]:
-        rows = await connection.execute(_BEGUN, {"transfers": transfers})
-        return {row["transfer"]: amounts_of(row) for row in rows.mappings()}
-
-    engine = databases.at_global("durable_reader")
-    return await transact(engine, work, doing="read the transfers of a request")
+    rows = await connection.execute(_BEGUN, {"transfers": transfers})
+    return {row["transfer"]: amount_of(row) for row in rows.mappings()}
 
 
 async def _try(databases: Databases, transfer: GrantTransfer) -> Resources:
-    """What the transfer moved: nothing if what was available a moment ago is so no more."""
+    """What the transfer moved: nothing if its source was emptied a moment ago."""
     if transfer.amount.is_zero:
         return ZERO
     try:

@@ -7,9 +7,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
-from durable.authority.quota.quotas import amounts_of, quota_of
+from durable.authority.quota.budgets import budget_of
+from durable.authority.quota.quotas import amount_of, quota_of
 from durable.model.capacity import Grant, Quota, RecoveryBudget, RegionStatus
-from durable.model.ids import BudgetId, IncidentId, PoolId, RegionId, TenantId, ZoneId
+from durable.model.ids import PoolId, RegionId, TenantId, ZoneId
 from durable.model.resources import ZERO, Resources
 from durable.model.states import RegionState
 from durable.validation.value import Value
@@ -97,9 +98,9 @@ async def _read_grants(connection: AsyncConnection) -> list[Grant]:
         Grant(
             region=RegionId(row["region"]),
             tenant=TenantId(row["tenant"]),
-            granted=amounts_of(row, "granted_"),
-            used=amounts_of(row, "used_"),
-            protected=amounts_of(row, "protected_"),
+            granted=amount_of(row, "granted_"),
+            used=amount_of(row, "used_"),
+            protected=amount_of(row, "protected_"),
         )
         for row in (await connection.execute(_GRANTS)).mappings()
     ]
@@ -116,10 +117,10 @@ async def _read_regions(connection: AsyncConnection) -> list[RegionCensus]:
                 version=row["version"],
                 state=RegionState(row["state"]),
             ),
-            capacity=amounts_of(row, "capacity_"),
-            used=amounts_of(row, "used_"),
+            capacity=amount_of(row, "capacity_"),
+            used=amount_of(row, "used_"),
             pools=tuple(_pool(pool) for pool in _of(row["region"], pools)),
-            budgets=tuple(_budget(budget) for budget in _of(row["region"], budgets)),
+            budgets=tuple(budget_of(budget) for budget in _of(row["region"], budgets)),
         )
         for row in (await connection.execute(_REGIONS)).mappings()
     ]
@@ -136,17 +137,6 @@ def _pool(row: Any) -> PoolCensus:
         nodes=row["nodes"],
         live=row["live"],
         cordoned=row["cordoned"],
-        capacity=amounts_of(row, "capacity_"),
-        used=amounts_of(row, "used_"),
-    )
-
-
-def _budget(row: Any) -> RecoveryBudget:
-    return RecoveryBudget(
-        region=RegionId(row["region"]),
-        budget=BudgetId(row["budget"]),
-        amount=amounts_of(row),
-        used=amounts_of(row, "used_"),
-        expires_at=row["expires_at"],
-        incident=row["incident"] and IncidentId(row["incident"]),
+        capacity=amount_of(row, "capacity_"),
+        used=amount_of(row, "used_"),
     )

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
-from durable.authority.quota.quotas import amounts_of
+from durable.authority.quota.quotas import amount_of
 from durable.model.capacity import Device, Node
 from durable.model.claims import Binding, Reservation
 from durable.model.ids import NodeId, RegionId
@@ -71,7 +71,7 @@ async def read_reservations(
 
 def _reservation(row: Any) -> Reservation:
     fields = {name: row[name] for name in _CLAIM_FIELDS}
-    return Reservation(**fields, resources=amounts_of(row), devices=tuple(row["devices"]))
+    return Reservation(**fields, resources=amount_of(row), devices=tuple(row["devices"]))
 
 
 async def read_bindings(
@@ -103,8 +103,8 @@ async def read_node(databases: Databases, region: RegionId, node: NodeId) -> Nod
         )  # fmt: skip
         return Node(
             **{name: row[name] for name in plain},
-            capacity=amounts_of(row, "capacity_"),
-            used=amounts_of(row, "used_"),
+            capacity=amount_of(row, "capacity_"),
+            used=amount_of(row, "used_"),
             taints=tuple(Taint(**taint) for taint in row["taints"]),
             devices=tuple(Device(**device) for device in row["devices"]),
         )

@@ -1,0 +1,181 @@
+"""Quota is escrow: a tenant's hard quota is split into grants, and grants move by transfer.
+
+A transfer is four small transactions, each of which happens once by the transfer's id: begin it,
+take from the giving region, move the global books, add to the receiving region. Where no region
+gives, the first and the third are one. At every point in between a region holds at most what the
+books say, and the books hold at most the hard quota.
+"""
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import global_transaction
+from durable.authority.fleet.regions import read_region
+from durable.authority.quota.grants import add_grant, take_grant
+from durable.authority.quota.quotas import (
+    LOCK_QUOTA,
+    ROLE,
+    amount_parameters,
+    quota_of,
+    unknown_tenant,
+)
+from durable.model.capacity import Quota
+from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.resources import Resources
+from durable.validation.text import PlainText
+from durable.validation.value import Value
+
+_BEGIN = text("""
+    INSERT INTO global.grant_transfers
+           (transfer, tenant, from_region, to_region, cpu_millis, memory_mib, gpus, state, actor,
+            requested_at)
+    VALUES (:transfer, :tenant, :from_region, :to_region, :cpu_millis, :memory_mib, :gpus,
+            'requested', :actor, clock_timestamp())
+        ON CONFLICT (transfer) DO NOTHING
+""")
+
+_LOCK = text("SELECT * FROM global.grant_transfers WHERE transfer = :transfer FOR UPDATE")
+
+_SET_STATE = text("""
+    UPDATE global.grant_transfers
+       SET state = CAST(:state AS text),
+           settled_at = CASE WHEN CAST(:state AS text) = 'settled' THEN clock_timestamp() END
+     WHERE transfer = :transfer
+""")
+
+_ADD = text("""
+    INSERT INTO global.grants AS g
+           (tenant, region, granted_cpu_millis, granted_memory_mib, granted_gpus)
+    VALUES (:tenant, :region, :cpu_millis, :memory_mib, :gpus)
+        ON CONFLICT (tenant, region) DO UPDATE
+       SET granted_cpu_millis = g.granted_cpu_millis + :cpu_millis,
+           granted_memory_mib = g.granted_memory_mib + :memory_mib,
+           granted_gpus = g.granted_gpus + :gpus
+""")
+
+_SUBTRACT = text("""
+    UPDATE global.grants
+       SET granted_cpu_millis = granted_cpu_millis - :cpu_millis,
+           granted_memory_mib = granted_memory_mib - :memory_mib,
+           granted_gpus = granted_gpus - :gpus
+     WHERE tenant = :tenant AND region = :region
+""")
+
+# The quota in force follows a lowered target down as grants come back.
+_LOWER_HARD = text("""
+    UPDATE global.quotas
+       SET hard_cpu_millis = greatest(target_cpu_millis, granted_cpu_millis),
+           hard_memory_mib = greatest(target_memory_mib, granted_memory_mib),
+           hard_gpus = greatest(target_gpus, granted_gpus)
+     WHERE tenant = :tenant
+""")
+
+
+class GrantTransfer(Value):
+    """Moves grant between regions; no region at one end means the tenant's ungranted rest."""
+
+    id: PlainText
+    tenant: TenantId
+    amount: Resources
+    from_region: RegionId | None = None
+    to_region: RegionId | None = None
+    actor: ActorId
+
+
+async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
+    """Carries a transfer to its end; sent again after a crash, it continues where it stopped.
+
+    A refusal changes nothing, now or later: only sending the transfer again tries it again.
+    """
+    for region in (transfer.from_region, transfer.to_region):
+        if region is not None:
+            await read_region(databases, region)  # refuses an unknown one before anything moves
+    if transfer.from_region == transfer.to_region:
+        raise RefusedError(
+            RefusalCode.TRANSFER_CONFLICT,
+            f"Transfer {transfer.id} begins and ends at the same place; name two places.",
+        )
+    effect = (transfer.tenant, transfer.amount, transfer.id)
+    state = await _begin(databases, transfer)
+    if state == "requested" and transfer.from_region is not None:
+        await take_grant(databases, transfer.from_region, *effect)
+        await _move_books(databases, transfer)
+    if state != "settled" and transfer.to_region is not None:
+        await add_grant(databases, transfer.to_region, *effect)
+        await _settle(databases, transfer)
+
+
+@global_transaction(ROLE, "begin transfer {transfer.id}")
+async def _begin(connection: AsyncConnection, transfer: GrantTransfer) -> str:
+    """Writes the transfer down once; answers its state."""
+    payload = {
+        "transfer": transfer.id,
+        "tenant": str(transfer.tenant),
+        "from_region": transfer.from_region and str(transfer.from_region),
+        "to_region": transfer.to_region and str(transfer.to_region),
+        **amount_parameters(transfer.amount),
+    }
+    locked = await connection.execute(LOCK_QUOTA, {"tenant": transfer.tenant})
+    quota = locked.mappings().one_or_none()
+    if quota is None:
+        raise unknown_tenant(transfer.tenant)
+    if (await connection.execute(_BEGIN, {**payload, "actor": transfer.actor})).rowcount:
+        await audit.append(
+            connection,
+            audit.GLOBAL_CHAIN,
+            actor=transfer.actor,
+            action="transfer grant",
+            target=f"tenant/{transfer.tenant}",
+            before={"region": transfer.from_region},
+            after={"region": transfer.to_region, "amount": str(transfer.amount)},
+        )
+    row = (await connection.execute(_LOCK, {"transfer": transfer.id})).mappings().one()
+    if any(row[name] != value for name, value in payload.items()):
+        raise RefusedError(
+            RefusalCode.TRANSFER_CONFLICT,
+            f"Transfer {transfer.id} was used before for something else; use a new id.",
+        )
+    if row["state"] == "requested" and transfer.from_region is None:
+        # In one transaction, so that a refusal leaves no amount behind for the next send.
+        _refuse_over_target(transfer, quota_of(quota))
+        return await _move(connection, transfer)
+    return row["state"]
+
+
+def _refuse_over_target(transfer: GrantTransfer, quota: Quota) -> None:
+    if not (quota.granted + transfer.amount).fits_in(quota.target):
+        raise RefusedError(
+            RefusalCode.OVER_HARD_QUOTA,
+            f"The hard quota of {transfer.tenant} is {quota.target} and {quota.granted} of it is "
+            f"already granted, so {transfer.amount} more does not fit; raise the quota or return "
+            "a grant.",
+        )
+
+
+@global_transaction(ROLE, "move the books of transfer {transfer.id}")
+async def _move_books(connection: AsyncConnection, transfer: GrantTransfer) -> None:
+    await connection.execute(LOCK_QUOTA, {"tenant": transfer.tenant})
+    row = await connection.execute(_LOCK, {"transfer": transfer.id})
+    if row.mappings().one()["state"] == "requested":
+        await _move(connection, transfer)
+
+
+async def _move(connection: AsyncConnection, transfer: GrantTransfer) -> str:
+    """Lowers the giver's row and raises the receiver's, under the locks of quota and transfer."""
+    amount = {"tenant": transfer.tenant, **amount_parameters(transfer.amount)}
+    if transfer.from_region is not None:
+        await connection.execute(_SUBTRACT, {**amount, "region": transfer.from_region})
+    if transfer.to_region is not None:
+        await connection.execute(_ADD, {**amount, "region": transfer.to_region})
+    await connection.execute(_LOWER_HARD, {"tenant": transfer.tenant})
+    state = "settled" if transfer.to_region is None else "moved"
+    await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": state})
+    return state
+
+
+@global_transaction(ROLE, "settle transfer {transfer.id}")
+async def _settle(connection: AsyncConnection, transfer: GrantTransfer) -> None:
+    await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": "settled"})
