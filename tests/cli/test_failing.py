@@ -95,5 +95,5 @@ def test_who_no_longer_waits_is_told_that_it_goes_on(
     }
     monkeypatch.setattr("durable.cli.commands.workloads.with_durable", interrupt)
     assert terminal.run(command, *arguments[command], "--json") == 130
-    assert "goes on by itself; look with `durable get workloads`" in terminal.stderr
+    assert "continues in the background; see `durable get workloads`" in terminal.stderr
     assert json.loads(terminal.stdout)["error"]["code"] == "interrupted"

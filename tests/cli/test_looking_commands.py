@@ -50,7 +50,14 @@ def test_an_explanation_tells_the_whole_story(seen: Terminal) -> None:
         assert {"reserve", "bind", "start"} <= steps
         assert {slot["state"] for slot in region["bindings"]} == {"serving"}
     assert seen.run("explain", "shop/seen") == 0
-    for word in ("Queue:", "Policy revision", "Grant:", "Filters:", "Candidate", "Reserve: taken"):
+    for word in (
+        "Queue:",
+        "policy revision",
+        "Grant:",
+        "Filters:",
+        "Candidate",
+        "Reserve: committed",
+    ):
         assert word in seen.stdout
 
 

@@ -88,7 +88,7 @@ def test_what_wrote_nothing_is_said_to_have_written_nothing(
     directory = left_behind(state, 1)
     directory.stdout.unlink()
     assert terminal.run("logs", "shop/web", "0") == 0
-    assert terminal.stdout == "==> stdout <== (nothing)\n==> stderr <==\nerr 1"
+    assert terminal.stdout == "==> stdout <== (empty)\n==> stderr <==\nerr 1"
 
 
 def test_without_files_the_authority_is_asked(terminal: Terminal) -> None:

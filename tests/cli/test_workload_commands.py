@@ -206,7 +206,7 @@ def one_slot_is_told_for_itself(at_plane: Terminal, told: Any) -> None:
     assert is_waiting["condition"] == "1 waiting of 1"
     assert is_waiting["queue"]["pending_reason"]
     assert at_plane.run("explain", "shop/waits", "--slot", str(placed)) == 0
-    assert "taken for 1 slot," in at_plane.stdout
+    assert "committed for 1 slot at" in at_plane.stdout
     assert "Waits" not in at_plane.stdout
 
 

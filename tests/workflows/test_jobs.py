@@ -69,10 +69,10 @@ async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(
     assert region.owner is Owner.OPERATOR
     print_explanation(told)
     said = capsys.readouterr().out
-    assert "generation 1 has failed (1 of 3 are done, 2 were given up)" in said
+    assert "generation 1 failed (1 of 3 are done, 2 were given up)" in said
     assert said.count("simulated: crash") == 1
     first, second = sorted(one.slot for one in region.ends if one.end is End.FAILED)
-    assert f"Slots {first} and {second} failed at the first try" in said
+    assert f"Slots {first} and {second} failed on the first try" in said
 
 
 async def test_a_slot_is_told_with_all_its_tries_and_the_last_of_them(plane: Plane) -> None:
@@ -101,8 +101,8 @@ async def test_an_explanation_of_a_completed_job_says_that_it_completed(
     assert (region.condition, region.owner) == ("2 completed of 2", Owner.NOBODY)
     print_explanation(told)
     said = capsys.readouterr().out
-    assert "generation 1 has completed (2 of 2 are done)" in said
-    assert "Slots 0 and 1 completed at the first try" in said
+    assert "generation 1 completed (2 of 2 are done)" in said
+    assert "Slots 0 and 1 completed on the first try" in said
     alone = await plane.durable.explain("risk", "score", slot=1)
     assert [one.condition for one in alone.regions] == ["1 completed of 1"]
 

@@ -17,9 +17,9 @@ from durable.cli.connections import with_authority
 from durable.cli.input.manifest import load_manifest
 from durable.cli.input.options import AsJson, load_settings, state_dir_option
 from durable.cli.input.workload_files import load_workloads
-from durable.cli.render.applied import Applied, failure_of, print_applied
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.output import Steps, error_object, fail, print_json, progress, results
+from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.explain.explain import explain
 from durable.model.fleet import Fleet
 from durable.model.workload import WorkloadManifest
@@ -121,7 +121,7 @@ async def _await_agent(databases: Databases) -> None:
     progress.print(f"[green]✓[/] Simulated agents: {live} of {nodes} nodes alive")
 
 
-def _print_next(place: Path, applied: list[Applied], keep: bool) -> None:
+def _print_next(place: Path, applied: list[AppliedWorkload], keep: bool) -> None:
     record = read_record(place)
     ui_url = None if record is None else record.temporal_ui_url
     name = applied[0].workload if applied else "TENANT/NAME"

@@ -8,9 +8,10 @@ from durable.authority.cache.snapshot import read_snapshot
 from durable.authority.db.connection import Databases
 from durable.authority.reads.census import take_census
 from durable.cli.connections import with_authority
+from durable.cli.input.filters import Limit, Region, region_named
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.input.regions import chosen_regions
-from durable.cli.render.listed_fleet import (
+from durable.cli.render.fleet import (
     NodeRow,
     RegionRow,
     TenantRow,
@@ -19,7 +20,7 @@ from durable.cli.render.listed_fleet import (
     tenant_row,
 )
 from durable.cli.render.output import fail
-from durable.cli.render.rows import Limit, Region, region_named, show_rows
+from durable.cli.render.tables import print_rows
 
 REMEDY = "load a fleet with durable fleet load -f FILE"
 
@@ -40,7 +41,7 @@ def nodes(
             rows += [node_row(snapshot, node) for node in snapshot.nodes]
         return rows
 
-    show_rows("nodes", with_authority(state_dir, work), limit, as_json, REMEDY)
+    print_rows("nodes", with_authority(state_dir, work), limit, as_json, REMEDY)
 
 
 def tenants(limit: Limit = 200, state_dir: StateDir = None, as_json: AsJson = False) -> None:
@@ -49,7 +50,7 @@ def tenants(limit: Limit = 200, state_dir: StateDir = None, as_json: AsJson = Fa
     async def work(databases: Databases) -> list[TenantRow]:
         return [tenant_row(one) for one in (await take_census(databases)).tenants]
 
-    show_rows("tenants", with_authority(state_dir, work), limit, as_json, REMEDY)
+    print_rows("tenants", with_authority(state_dir, work), limit, as_json, REMEDY)
 
 
 def regions(
@@ -72,6 +73,6 @@ def regions(
         if live and dead
         else None
     )
-    show_rows("regions", rows, limit, as_json, REMEDY, failure=sentence)
+    print_rows("regions", rows, limit, as_json, REMEDY, failure=sentence)
     if sentence is not None:
         fail(sentence)

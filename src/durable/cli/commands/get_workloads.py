@@ -10,30 +10,30 @@ from durable.authority.quota.quotas import read_quota
 from durable.authority.reads.shares import ShareStatus, read_shares
 from durable.authority.workloads import list_workloads
 from durable.cli.connections import with_authority
+from durable.cli.input.filters import (
+    Limit,
+    Region,
+    Tenant,
+    region_named,
+    scope_of,
+    tenant_named,
+)
 from durable.cli.input.names import EXAMPLE, workload_named
 from durable.cli.input.options import AsJson, StateDir, load_settings
 from durable.cli.input.regions import chosen_regions
 from durable.cli.render.holds import Hold, read_holds
-from durable.cli.render.listed import (
+from durable.cli.render.output import progress
+from durable.cli.render.phrases import counted
+from durable.cli.render.tables import print_rows
+from durable.cli.render.workloads import (
     DecisionRow,
     PlacementRow,
-    WorkloadListRow,
+    WorkloadSummary,
     key_of,
     placement_of,
     placement_row,
     workload_row,
 )
-from durable.cli.render.output import progress
-from durable.cli.render.rows import (
-    Limit,
-    Region,
-    Tenant,
-    among,
-    region_named,
-    show_rows,
-    tenant_named,
-)
-from durable.cli.render.words import counted
 from durable.explain.explain import read_admitted
 from durable.model.ids import TenantId
 from durable.model.workload import WorkloadKind
@@ -51,7 +51,7 @@ def workloads(
     """Every workload, and how many of its replicas are bound, ready and serving, or completed."""
     whose = tenant_named(tenant)
 
-    async def work(databases: Databases) -> tuple[list[WorkloadListRow], int]:
+    async def work(databases: Databases) -> tuple[list[WorkloadSummary], int]:
         wanted = await list_workloads(databases, whose)
         # Read apart, so that no number of those that ended cuts off one that is wanted.
         read = [] if as_json and not every else await list_workloads(databases, whose, deleted=True)
@@ -71,7 +71,7 @@ def workloads(
     rows, hidden = with_authority(state_dir, work)
     if rows or not hidden:
         remedy = "apply one with durable apply -f FILE"
-        show_rows("workloads", rows, limit, as_json, remedy, among=among(whose))
+        print_rows("workloads", rows, limit, as_json, remedy, scope=scope_of(whose))
     if hidden:
         said = f"{counted(hidden, 'workload')} ended: see durable get workloads --all"
         progress.print(f"and {said}" if rows else f"Nothing is wanted now; {said}")
@@ -103,7 +103,7 @@ def placements(
 
     rows = with_authority(state_dir, work)
     remedy = "apply a workload with durable apply -f FILE"
-    show_rows("placements", rows, limit, as_json, remedy, among=among(whose, where))
+    print_rows("placements", rows, limit, as_json, remedy, scope=scope_of(whose, where))
     silent = sum(row.held is None for row in rows[:limit])
     if silent:
         progress.print(
@@ -151,5 +151,5 @@ def decisions(
 
     rows = with_authority(state_dir, work)
     remedy = f"durable explain {tenant}/{workload} tells what it waits for"
-    on = f" on {tenant}/{workload}{among(None, where)}"
-    show_rows("decisions", rows, 10_000, as_json, remedy, among=on)
+    on = f" on {tenant}/{workload}{scope_of(None, where)}"
+    print_rows("decisions", rows, 10_000, as_json, remedy, scope=on)

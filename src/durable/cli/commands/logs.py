@@ -18,7 +18,7 @@ from durable.cli.input.names import Name, workload_named
 from durable.cli.input.options import AsJson, StateDir, load_settings
 from durable.cli.input.regions import chosen_regions
 from durable.cli.input.replica_files import ReplicaFiles, replica_files
-from durable.cli.render.log_files import LogFile, print_logs, tail
+from durable.cli.render.logs import LogFile, print_logs, tail
 from durable.cli.render.output import print_json, progress
 from durable.model.capacity import Node
 from durable.model.ids import Slot, TenantId, WorkloadName

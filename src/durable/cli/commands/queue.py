@@ -3,10 +3,10 @@
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_queue
 from durable.cli.connections import with_authority
+from durable.cli.input.filters import Region, region_named
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.input.regions import chosen_regions
 from durable.cli.render.output import print_json, results
-from durable.cli.render.rows import Region, region_named
 from durable.cli.render.tables import print_table
 from durable.model.request import QueuedRequest
 

@@ -12,11 +12,15 @@ from durable.cli.input.names import Name, workload_named
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.input.workload_files import Files, load_workloads
 from durable.cli.render.admitting import admit_all, key_of
-from durable.cli.render.applied import Applied, applied_row, failure_of, print_applied
-from durable.cli.render.followed import Followed
-from durable.cli.render.following import follow
 from durable.cli.render.output import error_object, fail, print_json, results
-from durable.cli.render.waiting import told_when_interrupted
+from durable.cli.render.progress import WaitTarget
+from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
+from durable.cli.render.workloads import (
+    AppliedWorkload,
+    applied_row,
+    failure_of,
+    print_applied,
+)
 from durable.cli.sdk import with_durable
 from durable.client import Durable
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest
@@ -46,7 +50,7 @@ def apply(
 ) -> None:
     """Set the desired state of workloads, and show them on their way until all serve."""
     manifests = load_workloads(file)
-    with told_when_interrupted():
+    with reassure_when_interrupted():
         rows = apply_all(manifests, no_wait, timeout, request_id, reason, state_dir)
     failure = failure_of(rows)
     if as_json:
@@ -65,15 +69,15 @@ def apply_all(
     request_id: str | None,
     reason: str,
     state_dir: Path | None,
-) -> list[Applied]:
+) -> list[AppliedWorkload]:
     """Applies manifests and follows them until all have come so far."""
     ids = {key_of(one): _request_id(request_id, key_of(one)) for one in manifests}
 
-    async def work(durable: Durable) -> list[Applied]:
+    async def work(durable: Durable) -> list[AppliedWorkload]:
         admitted = await admit_all(durable, manifests, ids, reason)
         # A job that was done under this request id is not done again: nothing is to be waited for.
         waits = [] if no_wait else [m for m in manifests if not admitted[key_of(m)].deleted]
-        statuses = await follow(durable, [Followed.of(one) for one in waits], timeout)
+        statuses = await wait_for_all(durable, [WaitTarget.of(one) for one in waits], timeout)
         last = {f"{status.tenant}/{status.workload}": status for status in statuses}
         return [applied_row(one, admitted[key_of(one)], last.get(key_of(one))) for one in manifests]
 
@@ -94,15 +98,15 @@ def scale(
     tenant, workload = workload_named(name)
     request = _request_id(request_id, f"{tenant}/{workload}")
 
-    async def work(durable: Durable) -> Applied:
+    async def work(durable: Durable) -> AppliedWorkload:
         of = (tenant, workload, replicas)
         admitted = await durable.scale(*of, request_id=request, reason=reason)
         manifest = WorkloadManifest(tenant=tenant, name=workload, spec=admitted.spec)
-        waits = [] if no_wait else [Followed.of(manifest)]
-        last = await follow(durable, waits, timeout)
+        waits = [] if no_wait else [WaitTarget.of(manifest)]
+        last = await wait_for_all(durable, waits, timeout)
         return applied_row(manifest, admitted, last[0] if last else None)
 
-    with told_when_interrupted():
+    with reassure_when_interrupted():
         row = with_durable(state_dir, work)
     if as_json:
         print_json(row)
@@ -125,10 +129,10 @@ def delete(
 
     async def work(durable: Durable) -> None:
         await durable.delete(tenant, workload, request_id=request, reason=reason)
-        waits = [] if no_wait else [Followed(tenant, workload, "deleted")]
-        await follow(durable, waits, timeout)
+        waits = [] if no_wait else [WaitTarget(tenant, workload, "deleted")]
+        await wait_for_all(durable, waits, timeout)
 
-    with told_when_interrupted():
+    with reassure_when_interrupted():
         with_durable(state_dir, work)
     if as_json:
         print_json({"workload": f"{tenant}/{workload}", "gone": not no_wait})

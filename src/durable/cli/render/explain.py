@@ -1,90 +1,162 @@
-"""An explanation as people read it."""
+"""An explanation as people read it: what is true of several slots is said once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 
 from rich.markup import escape
 
-from durable.cli.render.explain_attempts import Attempts
-from durable.cli.render.explain_slots import bindings_in_words, ends_in_words, moment
+from durable.cli.render.attempts import AttemptDescriber
 from durable.cli.render.holds import Hold
 from durable.cli.render.output import results
-from durable.cli.render.words import counted
-from durable.explain.explanation import Explanation, RegionAccount
+from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
+from durable.explain.ends import End, EndAccount
+from durable.explain.explanation import Explanation, RegionAccount, SlotAccount
 from durable.explain.queue import QueueAccount
 from durable.model.ids import RegionId
+from durable.signals.status import Owner
 
-_HELD = "nothing new is placed until somebody resumes it with durable send"
-_NOT_ASKED = "there was no answer through Temporal"
-_ENDS = {"complete": "has completed", "failed": "has failed", "deleted": "was deleted"}
+PLACES_SHOWN = 50
+SENTENCES_SHOWN = 50
+_WORKLOAD_ENDS = {"complete": "completed", "failed": "failed", "deleted": "was deleted"}
+_SLOT_ENDS = {
+    End.COMPLETED: "completed",
+    End.FAILED: "failed",
+    End.STOPPED: "stopped early",
+}
 
 
 def print_explanation(
-    found: Explanation, holds: Mapping[RegionId, Hold] = MappingProxyType({})
+    explanation: Explanation, holds: Mapping[RegionId, Hold] = MappingProxyType({})
 ) -> None:
-    """The account as people read it."""
-    newest = "" if found.generation == found.current_generation else (
-        f" (the newest is {found.current_generation})"
-    )  # fmt: skip
-    spec = found.spec
+    spec = explanation.spec
+    name = f"{explanation.tenant}/{explanation.workload}"
     results.print(
-        f"[bold]{found.tenant}/{found.workload}[/] generation {found.generation}{newest} "
-        f"{_state(found)}: {counted(spec.replicas, 'replica')} of {spec.resources}, priority "
-        f"{spec.priority}, {spec.kind}"
+        f"[bold]{name}[/] generation {explanation.generation} {_state(explanation)}: {spec.kind}, "
+        f"{counted(spec.replicas, 'replica')} of {spec.resources}, priority {spec.priority}"
     )
-    if not found.regions:
-        results.print("No region has a part in it.")
-    for region in found.regions:
-        _print_region(region, holds.get(region.region))
+    if not explanation.regions:
+        results.print("No region has a share of it.")
+    for region in explanation.regions:
+        _print_region(name, region, holds.get(region.region))
 
 
-def _state(found: Explanation) -> str:
-    if found.generation != found.current_generation:
-        return "is no longer wanted"
-    if found.end is not None:
-        how_far = f" ({found.end_sentence})" if found.end_sentence else ""
-        return f"{_ENDS[found.end]}{how_far}"
-    return "is being deleted" if found.deleting else "is wanted"
+def _state(explanation: Explanation) -> str:
+    if explanation.generation != explanation.current_generation:
+        return f"is superseded by generation {explanation.current_generation}"
+    if explanation.end is not None:
+        counts = f" ({explanation.end_sentence})" if explanation.end_sentence else ""
+        return f"{_WORKLOAD_ENDS[explanation.end]}{counts}"
+    return "is being deleted" if explanation.deleting else "is current"
 
 
-def _print_region(region: RegionAccount, hold: Hold | None) -> None:
-    results.print(f"\n[bold]{region.region}[/]: {region.condition}; next: {region.owner}")
+def _print_region(name: str, region: RegionAccount, hold: Hold | None) -> None:
+    next_owner = _next_owner(region.owner) or "; in its desired state"
+    results.print(f"\n[bold]{region.region}[/]: {region.condition}{next_owner}")
     is_held = hold is not None and hold.held is True
-    if hold is not None and hold.held is not False:
-        by = f"Held by {hold.held_by}" if hold.held else "Whether it is held could not be asked"
-        results.print(f"  {escape(by)}: {_HELD if hold.held else _NOT_ASKED}")
-    for line in ends_in_words(region.ends):
-        results.print(f"  {escape(line)}")
+    lines = [*_hold(name, hold), *describe_ends(region.ends)]
     if region.queue is not None:
-        for line in _queue(region.queue, is_told=is_held and region.queue.is_held):
-            results.print(f"  {escape(line)}")
+        lines += _queue(region.queue, without_reason=is_held and region.queue.is_held)
     if region.attempts_left_out:
-        results.print(f"  {_left_out(region.attempts_left_out)}")
+        omitted = counted(region.attempts_left_out, "earlier attempt")
+        lines.append(f"{omitted} not shown; --attempt N shows one")
+    _print_lines(lines, indent=2)
     waits_for = None if region.queue is None else region.queue.pending_reason
-    for heading, lines in Attempts(waits_for).in_words(region.attempts):
-        name, _, when = heading.partition(",")
-        results.print(f"  [bold]{name}[/],{when}")
-        for line in lines:
-            results.print(f"    {escape(line)}")
-    for line in bindings_in_words(region.bindings):
-        results.print(f"  {escape(line)}")
+    for described in AttemptDescriber(waits_for).describe(region.attempts):
+        results.print(f"  [bold]{described.title}[/], {described.decided}")
+        _print_lines(described.lines, indent=4)
+    _print_lines(describe_slots(region.bindings), indent=2)
 
 
-def _left_out(count: int) -> str:
-    are = "is" if count == 1 else "are"
-    return f"{counted(count, 'earlier attempt')} {are} left out; --attempt N shows one"
+def _print_lines(lines: Sequence[str], indent: int) -> None:
+    for line in lines:
+        results.print(f"{' ' * indent}{escape(line)}")
 
 
-def _queue(queue: QueueAccount, *, is_told: bool) -> list[str]:
-    """The wait, and what for unless that was told."""
-    overdue = f", overdue from {moment(queue.deadline)}" if queue.pending_reason else ""
+def _hold(name: str, hold: Hold | None) -> list[str]:
+    if hold is None or hold.held is False:
+        return []
+    if hold.held is None:
+        return ["Whether it is held is not known: Temporal did not answer"]
+    resume = f"durable send {name} resume --reason REASON"
+    return [f"Held by {hold.held_by}: nothing new is placed until {resume}"]
+
+
+def _queue(queue: QueueAccount, *, without_reason: bool) -> list[str]:
+    deadline = f", deadline {timestamp(queue.deadline)}" if queue.pending_reason else ""
     lines = [
-        f"Queue: {queue.state}, {queue.queue_seconds:.1f} s from {moment(queue.enqueued_at)}, "
-        f"{counted(queue.attempts, 'attempt')}{overdue}"
+        f"Queue: {queue.state}, {queue.queue_seconds:.1f} s from {timestamp(queue.enqueued_at)}, "
+        f"{counted(queue.attempts, 'attempt')}{deadline}"
     ]
-    if queue.pending_reason and not is_told:
+    if queue.pending_reason and not without_reason:
         position = f"position {queue.position}, " if queue.position else ""
-        at = queue.next_retry_at
-        look = f"next look {moment(at)}" if at else "no next look"
-        lines.append(f"Waits ({position}{look}): {queue.pending_reason}")
+        retry_at = queue.next_retry_at
+        retry = f"next attempt {timestamp(retry_at)}" if retry_at else "no next attempt"
+        lines.append(f"Waiting ({position}{retry}): {queue.pending_reason}")
     return lines
+
+
+def describe_slots(slots: Sequence[SlotAccount]) -> list[str]:
+    """A line for all slots in the same state for the same reason, then where each is."""
+    groups = grouped((one, (one.state, _gist(one.evidence), one.owner)) for one in slots)
+    lines: list[str] = []
+    for some in groups[:SENTENCES_SHOWN]:
+        first, is_one = some[0], len(some) == 1
+        on = f" on {first.node}" if is_one else ""
+        lines.append(
+            f"{numbered('Slot', [one.slot for one in some])}{on}: {first.state} "
+            f"{_when('since', [one.since for one in some])}: "
+            f"{first.evidence if is_one else _gist(first.evidence)}{_next_owner(first.owner)}"
+        )
+        if not is_one:
+            places = [f"{one.slot} on {one.node}{_log_directory(one.evidence)}" for one in some]
+            lines.append(f"  {listed(places, PLACES_SHOWN)}")
+    return lines + _omitted(groups)
+
+
+def describe_ends(ends: Sequence[EndAccount]) -> list[str]:
+    """A line for all slots that ended alike after as many tries, then where each was."""
+    groups = grouped((one, (one.end, _gist(one.evidence), one.tries)) for one in ends)
+    lines: list[str] = []
+    for some in groups[:SENTENCES_SHOWN]:
+        first, is_one = some[0], len(some) == 1
+        on = f" on {first.node} in attempt {first.attempt}" if is_one else ""
+        tries = "on the first try" if first.tries == 1 else f"after {first.tries} tries"
+        lines.append(
+            f"{numbered('Slot', [one.slot for one in some])} {_SLOT_ENDS[first.end]}{on} {tries} "
+            f"{_when('at', [one.at for one in some])}: "
+            f"{first.evidence if is_one else _gist(first.evidence)}"
+        )
+        if not is_one:
+            places = [
+                f"{one.slot} on {one.node} in attempt {one.attempt}{_log_directory(one.evidence)}"
+                for one in some
+            ]
+            lines.append(f"  {listed(places, PLACES_SHOWN)}")
+    return lines + _omitted(groups)
+
+
+def _next_owner(owner: Owner) -> str:
+    return "" if owner is Owner.NOBODY else f"; next to act: {owner}"
+
+
+def _when(preposition: str, times: Sequence[datetime]) -> str:
+    first, last = timestamp(min(times)), timestamp(max(times))
+    if first == last:
+        return f"{preposition} {first}"
+    return f"{preposition} {first} (the last {preposition} {last})"
+
+
+def _gist(evidence: str) -> str:
+    """What several may have in common; after it stands what is each one's own: a directory."""
+    return evidence.partition("; see ")[0]
+
+
+def _log_directory(evidence: str) -> str:
+    _, see, where = evidence.partition("; see ")
+    return f" (see {where})" if see else ""
+
+
+def _omitted(groups: Sequence[Sequence[object]]) -> list[str]:
+    more = sum(map(len, groups[SENTENCES_SHOWN:]))
+    return [f"and {counted(more, 'more slot')}: see --json"] if more else []

@@ -2,17 +2,74 @@
 
 import textwrap
 from collections.abc import Sequence
+from datetime import datetime
 
 from rich import box
 from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from durable.cli.render.output import results
+from durable.cli.render.output import error_object, print_json, progress, results
+from durable.cli.render.phrases import timestamp
+from durable.model.resources import Resources
+from durable.validation.value import Value
 
 GAP = 2
 # A column of sentences is not folded to less than this.
-NARROWEST = 14
+MIN_SENTENCE_WIDTH = 14
+_ONLY_JSON = frozenset({"slots", "grants", "labels", "taints", "held"})
+
+
+def print_rows(
+    what: str,
+    rows: Sequence[Value],
+    limit: int,
+    as_json: bool,
+    remedy: str,
+    failure: str | None = None,
+    scope: str = "",
+) -> None:
+    """Prints the rows as a table, with a column per field, or as one object.
+
+    `failure` says what is wrong with them, for programs; `scope` names the filters, such as
+    ` of risk`.
+    """
+    shown = rows[:limit]
+    if as_json:
+        content = {what: [row.model_dump(mode="json") for row in shown], "total": len(rows)}
+        print_json({**content, **error_object("unhealthy", failure)})
+        return
+    if not rows:
+        results.print(f"There are no {what}{scope} yet: {remedy}.")
+        return
+    _print_fields(shown)
+    if len(rows) > limit:
+        progress.print(f"and {len(rows) - limit:,} more: raise --limit or filter the list")
+
+
+def _print_fields(rows: Sequence[Value]) -> None:
+    """Leaves out the columns that are empty in every row."""
+    columns = [
+        name
+        for name in type(rows[0]).model_fields
+        if name not in _ONLY_JSON and any(getattr(row, name) is not None for row in rows)
+    ]
+    heads = [name.replace("_", " ").capitalize() for name in columns]
+    print_table(heads, [[_cell(getattr(row, name)) for name in columns] for row in rows])
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return timestamp(value)
+        case Resources() if value.is_zero:
+            return "none"
+        case _:
+            return str(value)
 
 
 def print_table(
@@ -21,7 +78,7 @@ def print_table(
     """Prints plain cells; nothing of them is cut on a terminal of any width."""
     if title is not None:
         results.print(escape(title))
-    widths = _fitting(heads, rows, results.width - GAP * (len(heads) - 1))
+    widths = _fit(heads, rows, results.width - GAP * (len(heads) - 1))
     if widths is None:
         _print_lines(heads, rows)
         return
@@ -37,42 +94,42 @@ def print_table(
     results.print()
 
 
-def _fitting(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """The widest columns give way, each until its words would break; None if that is too little."""
+def _fit(heads: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Narrows the widest columns until words would break; None if that is not enough."""
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
-    floors = [_narrowest(column) for column in columns]
+    floors = [_min_width(column) for column in columns]
     while sum(widths) > room:
         slack = [width - floor for width, floor in zip(widths, floors, strict=True)]
-        giving = max(range(len(widths)), key=lambda index: (slack[index] > 0, widths[index]))
-        if slack[giving] <= 0:
+        widest = max(range(len(widths)), key=lambda index: (slack[index] > 0, widths[index]))
+        if slack[widest] <= 0:
             return None
-        widths[giving] -= 1
+        widths[widest] -= 1
     return widths
 
 
-def _narrowest(column: Sequence[str]) -> int:
+def _min_width(column: Sequence[str]) -> int:
     words = max((cell_len(word) for cell in column for word in cell.split()), default=1)
-    return max(words, min(NARROWEST, max(map(cell_len, column))))
+    return max(words, min(MIN_SENTENCE_WIDTH, max(map(cell_len, column))))
 
 
 def _print_lines(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The first cell of each row stands alone; below it, every other with its head."""
+    """Prints the first cell of each row alone; below it, every other cell with its head."""
     for row in rows:
         results.print(f"[bold]{escape(row[0])}[/]")
-        told = [
+        cells = [
             f"{head.lower()} {cell}" for head, cell in zip(heads[1:], row[1:], strict=True) if cell
         ]
-        for line in _lines(told, results.width - GAP):
+        for line in _pack(cells, results.width - GAP):
             results.print(f"{' ' * GAP}{escape(line)}")
 
 
-def _lines(told: Sequence[str], room: int) -> list[str]:
+def _pack(cells: Sequence[str], room: int) -> list[str]:
     """As many to a line as there is room for; only what is longer than a line is folded."""
     lines: list[str] = []
-    for one in told:
-        if lines and cell_len(lines[-1]) + GAP + cell_len(one) <= room:
-            lines[-1] += " " * GAP + one
+    for cell in cells:
+        if lines and cell_len(lines[-1]) + GAP + cell_len(cell) <= room:
+            lines[-1] += " " * GAP + cell
         else:
-            lines += textwrap.wrap(one, room, break_on_hyphens=False)
+            lines += textwrap.wrap(cell, room, break_on_hyphens=False)
     return lines

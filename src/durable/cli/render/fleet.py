@@ -1,7 +1,4 @@
-"""One row for each node, tenant and region that `durable get` lists.
-
-Amounts are values: programs get whole numbers with their units, cpu_millis, memory_mib and gpus.
-"""
+"""Rows about nodes, tenants and regions; programs get amounts as whole numbers with their units."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Log files copied to stdout, byte by byte as they were written, with a head before each."""
+"""Log files copied to stdout byte for byte, with a heading wherever the file changes."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 MAX_BYTES = 1024**2
 
 
@@ -32,33 +32,33 @@ def tail(path: Path) -> bytes:
 
 
 def print_logs(files: Sequence[LogFile], follow: bool) -> None:
-    """What is in the files now, and what is added to them until somebody interrupts."""
-    copy = _Copy(with_heads=len(files) > 1)
+    """Prints what is in the files now and, if asked to, what is added until an interrupt."""
+    copier = _Copier(with_headings=len(files) > 1)
     positions: dict[LogFile, int] = {}
     for file in files:
         positions[file] = file.size
-        copy.add(file, tail(file.path))
+        copier.add(file, tail(file.path))
     try:
         while follow:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             for file in files:
-                positions[file] = copy.rest(file, positions[file])
+                positions[file] = copier.rest(file, positions[file])
     except KeyboardInterrupt:
         return
 
 
-class _Copy:
-    """Writes to stdout; a head says whose text follows whenever that changes."""
+class _Copier:
+    """Writes to stdout; a heading says whose text follows whenever that changes."""
 
-    def __init__(self, *, with_heads: bool) -> None:
-        self._with_heads = with_heads
+    def __init__(self, *, with_headings: bool) -> None:
+        self._with_headings = with_headings
         self._last: LogFile | None = None
         self._ends_line = True
 
     def rest(self, file: LogFile, position: int) -> int:
-        """Copies what was added behind the position, and answers the next one."""
+        """Copies what was added after the position, and returns the next one."""
         size = file.size
-        # Its agent cuts a log that has grown too long; then it begins anew.
+        # An agent truncates a log that has grown too long.
         position = 0 if size < position else position
         if size == position:
             return position
@@ -70,9 +70,9 @@ class _Copy:
 
     def add(self, file: LogFile, text: bytes) -> None:
         out = sys.stdout.buffer
-        if self._with_heads and file != self._last:
+        if self._with_headings and file != self._last:
             before = b"" if self._ends_line else b"\n"
-            empty = b"" if text else b" (nothing)"
+            empty = b"" if text else b" (empty)"
             out.write(before + f"==> {file.stream} <==".encode() + empty + b"\n")
             self._last, self._ends_line = file, True
         if text:

@@ -1,27 +1,30 @@
-"""One row for each thing of workloads that `durable get` lists; programs get the same fields."""
+"""Rows about workloads, placements and decisions; programs get the same fields as JSON."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from pydantic import AwareDatetime
 
+from durable.activities.steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.authority.workloads import WorkloadRow
 from durable.cli.render.holds import Hold
+from durable.cli.render.tables import print_table
 from durable.model.ids import RegionId
 from durable.model.records import Decision
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
-from durable.model.workload import WorkloadKind
+from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.scheduling.proposal import Proposal
 from durable.signals.names import placement_id
+from durable.signals.status import WorkloadStatus
 from durable.validation.value import Value
 
 _READY = (BindingState.READY, BindingState.SERVING)
 
 
-class WorkloadListRow(Value):
+class WorkloadSummary(Value):
     workload: str
     kind: WorkloadKind
     generation: int
@@ -30,7 +33,7 @@ class WorkloadListRow(Value):
     ready: int
     serving: int
     waiting: int
-    # Known of a job.
+    # Of a job.
     completed: int | None
     priority: int
     phase: str
@@ -45,7 +48,7 @@ class PlacementRow(Value):
     serving: int
     waiting: int
     waits_for: str | None
-    # None: the placement could not be asked.
+    # None: the placement did not answer.
     held: bool | None
     held_by: str | None
     slots: tuple[ObservedSlot, ...]
@@ -78,13 +81,13 @@ class DecisionRow(Value):
         )
 
 
-def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadListRow:
-    """Counts the present generation alone, by the authority's word."""
+def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadSummary:
+    """Counts the current generation alone, as the authority knows it."""
     mine = [share for share in shares if share.key == key_of(one)]
     states = Counter(slot.state for share in mine for slot in share.slots)
     waiting = sum(share.request.waiting for share in mine if share.request is not None)
     serving = states[BindingState.SERVING]
-    return WorkloadListRow(
+    return WorkloadSummary(
         workload=f"{one.tenant}/{one.workload}",
         kind=one.spec.kind,
         generation=one.generation,
@@ -140,3 +143,53 @@ def placement_row(share: ShareStatus, hold: Hold) -> PlacementRow:
 
 def placement_of(share: ShareStatus) -> str:
     return placement_id(share.tenant, share.workload, share.generation, share.region)
+
+
+class AppliedWorkload(Value):
+    """One workload after a change: what was admitted, and how far it came."""
+
+    workload: str
+    kind: WorkloadKind
+    generation: int
+    regions: Mapping[str, int]
+    phase: str
+    status: WorkloadStatus | None
+
+
+def applied_row(
+    manifest: WorkloadManifest, admitted: Admitted, status: WorkloadStatus | None
+) -> AppliedWorkload:
+    return AppliedWorkload(
+        workload=f"{manifest.tenant}/{manifest.name}",
+        kind=manifest.spec.kind,
+        generation=admitted.answered_generation,
+        regions={str(region): len(slots) for region, slots in admitted.share.items()},
+        phase="ended" if admitted.deleted else status.phase if status else "admitted",
+        status=status,
+    )
+
+
+def print_applied(rows: Sequence[AppliedWorkload]) -> None:
+    heads = ("Workload", "Kind", "Generation", "Regions", "Phase", "Replicas")
+    print_table(heads, [_applied_cells(row) for row in rows])
+
+
+def _applied_cells(row: AppliedWorkload) -> list[str]:
+    count = ""
+    if row.status is not None:
+        stage = "completed" if row.kind is WorkloadKind.JOB else "serving"
+        count = f"{getattr(row.status, stage)} {stage} of {row.status.wanted}"
+    shares = ", ".join(f"{region} {slots}" for region, slots in sorted(row.regions.items()))
+    return [row.workload, row.kind, str(row.generation), shares, row.phase, count]
+
+
+def failure_of(rows: Sequence[AppliedWorkload]) -> str | None:
+    """Which of them failed, in a sentence."""
+    failed = [row.workload for row in rows if row.phase == "failed"]
+    if not failed:
+        return None
+    have = "has" if len(failed) == 1 else "have"
+    return (
+        f"{', '.join(failed)} {have} failed: some replicas were given up; "
+        f"see durable explain {failed[0]}."
+    )

@@ -5,7 +5,7 @@ import pytest
 from durable.cli.render.output import results
 from durable.cli.render.tables import print_table
 
-from .terminal import Terminal
+from ..terminal import Terminal
 
 HEADS = ("Workload", "Region", "State", "Generation", "Priority", "Waits for")
 NAME = "analytics/a-workload-with-a-rather-long-name"

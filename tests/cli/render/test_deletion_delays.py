@@ -8,15 +8,16 @@ from pathlib import Path
 
 from durable.authority.db.connection import Databases
 from durable.authority.reads.stops import Stop
-from durable.cli.render.followed import Followed
-from durable.cli.render.stopping import stops_of, why_it_stands
+from durable.cli.render.delays import describe_stops
+from durable.cli.render.progress import WaitTarget
+from durable.cli.render.waiting import stops_of
 from durable.model.ids import NodeId, RegionId
 from durable.settings import Settings
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 from tests.agent.waiting import eventually
 
-from .conftest import Write
-from .terminal import Terminal
+from ..conftest import Write
+from ..terminal import Terminal
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WEB = """
@@ -43,33 +44,35 @@ def clock(after: timedelta) -> str:
 
 
 def test_a_node_that_is_alive_is_waited_for_until_its_lease_would_lapse() -> None:
-    said = why_it_stands([stop(10), stop(9, slot=1)])
-    assert "Slot 0 waits for the agent of north-1 to report its end, and 1 slot more." in said
-    assert f"lapses at {clock(timedelta(seconds=10))}" in said
+    said = describe_stops([stop(10), stop(9, slot=1)])
+    assert (
+        "Waiting for the agent of north-1 to report the end of slot 0 (and of 1 more slot)." in said
+    )
+    assert f"expires at {clock(timedelta(seconds=10))}" in said
     assert f"given up by {clock(STOP_TIMEOUT)}." in said
 
 
 def test_a_silent_node_is_given_up_when_the_stop_is_overdue() -> None:
-    said = why_it_stands([stop(3)])
-    assert f"its lease lapsed at {clock(timedelta(seconds=3))}" in said
+    said = describe_stops([stop(3)])
+    assert f"its lease expired at {clock(timedelta(seconds=3))}" in said
     assert f"given up by {clock(STOP_TIMEOUT)}" in said
 
 
 def test_a_lease_that_ends_after_the_stop_was_overdue_is_waited_for() -> None:
     late = STOP_TIMEOUT + timedelta(seconds=10)
-    said = why_it_stands([stop(late.total_seconds(), after_seconds=65)])
+    said = describe_stops([stop(late.total_seconds(), after_seconds=65)])
     assert f"given up by {clock(late + UNKNOWN_TIMEOUT)}" in said
 
 
 def test_a_moment_that_has_passed_is_not_promised() -> None:
     late = STOP_TIMEOUT.total_seconds() + 1
-    said = why_it_stands([stop(3, after_seconds=late)])
-    assert "given up as soon as a worker looks, sooner if an agent comes back" in said
+    said = describe_stops([stop(3, after_seconds=late)])
+    assert "given up at a worker's next check, or sooner if an agent comes back" in said
     assert clock(STOP_TIMEOUT) not in said
 
 
 def test_nothing_is_said_of_what_does_not_stop() -> None:
-    assert why_it_stands([]) == ""
+    assert describe_stops([]) == ""
 
 
 def until_asked_to_stop(plane: Path) -> None:
@@ -77,7 +80,7 @@ def until_asked_to_stop(plane: Path) -> None:
         async with Databases(Settings(state_dir=plane).require_database_url()) as databases:
 
             async def is_asked() -> bool:
-                return bool(await stops_of(databases, Followed("shop", "lingering", "deleted")))
+                return bool(await stops_of(databases, WaitTarget("shop", "lingering", "deleted")))
 
             await eventually("its slot is asked to stop", is_asked)
 
@@ -98,6 +101,6 @@ def test_a_deletion_says_whose_agent_it_waits_for(
     finally:
         os.kill(agent, signal.SIGCONT)
     # On a slow machine the lease of the agent that stands still has lapsed meanwhile.
-    assert "Slot 0 waits for the agent of " in said or "Slot 0 stands on " in said
+    assert "report the end of slot 0" in said or "the end of slot 0 on " in said
     assert "given up " in said
     assert at_plane.run("delete", "shop/lingering") == 0, at_plane.stderr

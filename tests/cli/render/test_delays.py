@@ -1,6 +1,7 @@
-"""Whoever waited too long is told whether it goes on by itself, or somebody must act."""
+"""Whoever waited too long learns whether it continues by itself or somebody must act."""
 
-from durable.cli.render.followed import Followed, late
+from durable.cli.render.delays import describe_delay
+from durable.cli.render.progress import WaitTarget
 from durable.client import Until
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.pending import Pending, PendingCode
@@ -35,37 +36,39 @@ def status(*waits_for: str, name: str = "web") -> WorkloadStatus:
 
 
 def said(*waits_for: str, until: Until = "serving") -> str:
-    followed = Followed("shop", "web", until)
-    return late([followed], {followed: status(*waits_for)}, 3)
+    target = WaitTarget("shop", "web", until)
+    return describe_delay([target], {target: status(*waits_for)}, 3)
 
 
-def test_what_time_mends_goes_on_by_itself() -> None:
+def test_what_time_mends_continues_by_itself() -> None:
     for told in (said(), said(waiting(PendingCode.CAPACITY))):
-        assert "It goes on by itself; see durable explain shop/web." in told
+        assert "It continues by itself; see durable explain shop/web." in told
 
 
 def test_a_hold_is_ended_by_somebody_who_resumes() -> None:
     told = said(waiting(PendingCode.CAPACITY), waiting(PendingCode.HELD, "Held by ann: INC-1"))
-    assert "It waits: north: Held by ann: INC-1 (held)" in told
-    assert "resumes it with durable send shop/web resume --reason REASON" in told
+    assert "Reason: north: Held by ann: INC-1 (held)" in told
+    assert "Resume it with durable send shop/web resume --reason REASON" in told
     assert "by itself" not in told
 
 
 def test_what_needs_a_change_says_that_waiting_does_not_help() -> None:
     told = said(waiting(PendingCode.NEVER_FITS))
-    assert "Waiting does not help: somebody must change the workload" in told
+    assert "Waiting will not help: change the workload" in told
     assert "by itself" not in told
 
 
 def test_no_hold_keeps_a_deletion() -> None:
-    assert "It goes on by itself" in said(waiting(PendingCode.HELD), until="deleted")
+    assert "It continues by itself" in said(waiting(PendingCode.HELD), until="deleted")
 
 
 def test_a_long_reason_does_not_cut_off_the_advice() -> None:
     assert said(waiting(PendingCode.HELD, "x" * 400)).endswith("see durable explain shop/web.")
 
 
-def test_the_one_for_which_somebody_must_act_is_told_first() -> None:
-    fine, held = Followed("shop", "fine", "serving"), Followed("shop", "held", "serving")
+def test_the_one_that_needs_somebody_to_act_comes_first() -> None:
+    fine, held = WaitTarget("shop", "fine", "serving"), WaitTarget("shop", "held", "serving")
     last = {fine: status(name="fine"), held: status(waiting(PendingCode.HELD), name="held")}
-    assert late([fine, held], last, 3).startswith("shop/held is not serving, nor is 1 more,")
+    assert describe_delay([fine, held], last, 3).startswith(
+        "shop/held is not serving after 3 s (1 bound, 1 ready, 1 serving of 2; 1 more is late)."
+    )

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from durable.authority.db.connection import Databases
-from durable.cli.render.followed import Followed
-from durable.cli.render.following import REASON_SECONDS, follow
+from durable.cli.render.progress import WaitTarget
+from durable.cli.render.waiting import REASON_SECONDS, wait_for_all
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 
@@ -30,15 +30,17 @@ async def test_a_silent_database_does_not_keep_whoever_waited_too_long() -> None
         await reader.read()
         writer.close()
 
-    all_of = [Followed("shop", name, "deleted") for name in ("web", "api", "job", "cron", "batch")]
+    targets = [
+        WaitTarget("shop", name, "deleted") for name in ("web", "api", "job", "cron", "batch")
+    ]
     server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, Databases(f"postgresql://me:me@127.0.0.1:{port}/durable") as databases:
         began = time.monotonic()
         with pytest.raises(RefusedError) as refused:
-            await follow(cast(Durable, Waiting(databases)), all_of, 0.1)
+            await wait_for_all(cast(Durable, Waiting(databases)), targets, 0.1)
         took_seconds = time.monotonic() - began
 
     assert refused.value.refusal.code is RefusalCode.TIMED_OUT
     # One look at each, all at once.
-    assert took_seconds < len(all_of) * REASON_SECONDS
+    assert took_seconds < len(targets) * REASON_SECONDS

@@ -1,0 +1,101 @@
+"""Why a workload is late, and whether it needs more time or somebody to act."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from durable.authority.reads.stops import Stop
+from durable.cli.render.phrases import clock_time, counted
+from durable.cli.render.progress import WaitTarget, counts_of
+from durable.client import Until
+from durable.model.pending import Pending, PendingCode
+from durable.signals.status import WorkloadStatus
+from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
+
+# A longer reason is cut, so that the advice after it is not.
+REASON_CHARACTERS = 200
+
+
+def describe_delay(
+    targets: Sequence[WaitTarget],
+    latest: Mapping[WaitTarget, WorkloadStatus],
+    within_seconds: float,
+    stops: str = "",
+) -> str:
+    """Which workload is late and why; one that needs somebody to act comes first.
+
+    `stops` says what a deletion waits for, if that is known.
+    """
+    late = [t for t in targets if t not in latest or not _has_reached(latest[t], t.until)]
+    late = late or [*targets]
+    blocked = [target for target in late if _blocked_by(target, latest.get(target)) is not None]
+    target = (blocked or late)[0]
+    status = latest.get(target)
+    blocked_by = _blocked_by(target, status)
+    counts = "no answer" if status is None else counts_of(status, target.until)
+    wait = blocked_by or (status.waits_for[0] if status is not None and status.waits_for else "")
+    why = f" {stops}" if stops else f" Reason: {_shortened(wait)}" if wait else ""
+    others = f"; {len(late) - 1} more {'is' if len(late) == 2 else 'are'} late" if late[1:] else ""
+    return (
+        f"{target} is not {target.until} after {within_seconds:.0f} s ({counts}{others}).{why} "
+        f"{_advice(target, blocked_by)}; see durable explain {target}."
+    )[:500]
+
+
+def describe_stops(stops: Sequence[Stop]) -> str:
+    """Which agent must report, and how long that is waited for; empty if nothing is stopping."""
+    if not stops:
+        return ""
+    # The one that may take longest speaks for the others.
+    last = max(stops, key=_given_up_at)
+    others = f" (and of {counted(len(stops) - 1, 'more slot')})" if len(stops) > 1 else ""
+    at = _given_up_at(last)
+    by = f"by {clock_time(at)}" if at > last.read_at else "at a worker's next check"
+    expiry = last.lease_expires_at
+    if expiry is None or last.is_silent:
+        when = "" if expiry is None else f" at {clock_time(expiry)}"
+        return (
+            f"Waiting for the end of slot {last.slot} on {last.node}{others}: the node's agent is "
+            f"silent and its lease expired{when}. The slot is given up {by}, or sooner if an agent "
+            "comes back and reports the end."
+        )
+    return (
+        f"Waiting for the agent of {last.node} to report the end of slot {last.slot}{others}. If "
+        f"that agent is dead, the node's lease expires at {clock_time(expiry)} and the slot is "
+        f"given up {by}."
+    )
+
+
+def _blocked_by(target: WaitTarget, status: WorkloadStatus | None) -> str | None:
+    """The first reason that waiting does not end; none of them keeps a deletion."""
+    if status is None or target.until == "deleted":
+        return None
+    waits = ((reason, Pending.said(reason)) for reason in status.waits_for)
+    return next((said for said, wait in waits if wait and not wait.waiting_helps), None)
+
+
+def _advice(target: WaitTarget, blocked_by: str | None) -> str:
+    if blocked_by is None:
+        return "It continues by itself"
+    wait = Pending.said(blocked_by)
+    if wait is not None and wait.code is PendingCode.HELD:
+        return f"Resume it with durable send {target} resume --reason REASON"
+    return "Waiting will not help: change the workload, the fleet or the quota"
+
+
+def _shortened(reason: str) -> str:
+    if len(reason) <= REASON_CHARACTERS:
+        return reason
+    return f"{reason[: REASON_CHARACTERS - 3]}..."
+
+
+def _has_reached(status: WorkloadStatus, until: Until) -> bool:
+    if until in ("complete", "deleted"):
+        return status.phase in ("complete", "failed")
+    return status.has_reached(until)
+
+
+def _given_up_at(stop: Stop) -> datetime:
+    """A placement looks when the stop is overdue, and after each look at a node that was alive."""
+    overdue = stop.requested_at + STOP_TIMEOUT
+    expiry = stop.lease_expires_at
+    return overdue if expiry is None or expiry <= overdue else expiry + UNKNOWN_TIMEOUT

@@ -1,0 +1,99 @@
+"""How far workloads have come: bars on a terminal, a line per change elsewhere."""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from durable.cli.render.output import progress
+from durable.client import Until
+from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.signals.status import WorkloadStatus
+
+STAGES = ("bound", "ready", "serving")
+
+
+@dataclass(frozen=True)
+class WaitTarget:
+    """A workload that somebody waits for, and how far it must come."""
+
+    tenant: str
+    name: str
+    until: Until
+
+    @classmethod
+    def of(cls, manifest: WorkloadManifest) -> Self:
+        is_job = manifest.spec.kind is WorkloadKind.JOB
+        return cls(manifest.tenant, manifest.name, "complete" if is_job else "serving")
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.name}"
+
+
+class ProgressDisplay:
+    """Shows the latest status of each workload on stderr."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.fields[workload]}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=progress,
+        )
+        self._tasks: dict[WaitTarget, TaskID] = {}
+        self._last_lines: dict[WaitTarget, str] = {}
+
+    def __enter__(self) -> Self:
+        if progress.is_terminal:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if progress.is_terminal:
+            self._bars.stop()
+
+    def show(self, target: WaitTarget, status: WorkloadStatus) -> None:
+        counts = counts_of(status, target.until)
+        if progress.is_terminal:
+            self._move_bar(target, status, counts)
+            return
+        why = f"; waiting: {status.waits_for[0]}" if status.waits_for else ""
+        line = f"{target}: {counts}{why}"
+        if self._last_lines.get(target) != line:
+            self._last_lines[target] = line
+            progress.print(escape(line))
+
+    def _move_bar(self, target: WaitTarget, status: WorkloadStatus, counts: str) -> None:
+        if target not in self._tasks:
+            workload = escape(str(target))
+            self._tasks[target] = self._bars.add_task("", workload=workload, counts=counts)
+        done, total = _steps(status, target.until)
+        self._bars.update(self._tasks[target], completed=done, total=total, counts=counts)
+
+
+def counts_of(status: WorkloadStatus, until: Until) -> str:
+    """`3 bound, 2 ready, 1 serving of 3`."""
+    if until == "deleted":
+        return f"{status.phase}, {status.bound} still bound"
+    if until == "complete":
+        return f"{status.bound} bound, {status.completed} complete of {status.wanted}"
+    stages = ", ".join(f"{getattr(status, stage)} {stage}" for stage in STAGES)
+    return f"{stages} of {status.wanted}"
+
+
+def _steps(status: WorkloadStatus, until: Until) -> tuple[int, int]:
+    """Each stage counts for itself, so that the bar moves while nothing serves yet."""
+    if until == "deleted":
+        return (status.wanted - status.bound, max(1, status.wanted))
+    if until == "complete":
+        return (status.completed, max(1, status.wanted))
+    done = sum(min(getattr(status, stage), status.wanted) for stage in STAGES)
+    return (done if status.wanted else 1, max(1, 3 * status.wanted))

@@ -1,0 +1,105 @@
+"""Attempts are described in words, not keys, and each sentence once."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable.cli.render.attempts import AttemptDescriber, step_words
+from durable.explain.attempt import AttemptAccount, StepAccount
+from durable.model.ids import NodeId, RegionId
+from durable.model.pending import Pending, PendingCode
+from durable.scheduling.proposal import Candidate, Rejection
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+FULL = Pending(code=PendingCode.CAPACITY, sentence="No node has room: 2 of 2 nodes: 2 full")
+
+
+def attempt(number: int, **other: Any) -> AttemptAccount:
+    """One that left both slots waiting."""
+    values: dict[str, Any] = {
+        "region": RegionId("north"),
+        "attempt": number,
+        "decided_at": NOON + timedelta(seconds=number),
+        "policy_revision": 1,
+        "cache_version": number,
+        "cache_age_seconds": 0.0,
+        "nodes": 2,
+        "feasible": 0,
+        "sampled": None,
+        "filtered": "2 of 2 nodes: 2 full",
+        "rejections": (Rejection(code="full", nodes=2, words="full"),),
+        "candidates": (),
+        "grant_before": None,
+        "grant_after": None,
+        "room_before": None,
+        "placed": (),
+        "unplaced": (0, 1),
+        "pending": FULL,
+        "steps": (),
+    }
+    return AttemptAccount(**{**values, **other})
+
+
+def refused(slot: int, said: str = "too late (late)") -> StepAccount:
+    return StepAccount(
+        slot=slot, step="bind", taken=False, node=None, said=said, version=1, at=NOON
+    )
+
+
+def described(attempts: Sequence[AttemptAccount], waits_for: str | None = None) -> list[str]:
+    return [
+        line
+        for some in AttemptDescriber(waits_for).describe(attempts)
+        for line in (f"{some.title}, {some.decided}", *some.lines)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("reserve", "Reserve"),
+        ("bind.2", "Bind"),
+        ("release-stopped", "Release (stopped)"),
+        ("release-node_lost.3", "Release (node lost)"),
+    ],
+)
+def test_a_step_is_told_in_words(step: str, words: str) -> None:
+    assert step_words(step) == words
+
+
+def test_attempts_that_found_the_same_are_told_once() -> None:
+    lines = described([attempt(4), attempt(5), attempt(6), attempt(7, feasible=1, pending=None)])
+    assert lines[0] == "Attempts 4 to 6, decided from 2026-05-01 12:00:04Z to 2026-05-01 12:00:06Z"
+    assert lines[1].startswith("Inputs of attempt 6: policy revision 1, cache version 6")
+    assert "Attempt 7, decided at 2026-05-01 12:00:07Z" in lines
+    assert str(lines).count("No node has room") == 1
+    assert f"Not placed, 2 slots: {FULL}" in lines
+    assert "Rejected: 2 of 2 nodes: 2 full" in lines, "of the last, whose wait does not say it"
+
+
+def test_what_the_queue_waits_for_is_not_told_again() -> None:
+    lines = described([attempt(1)], waits_for=str(FULL))
+    assert "Not placed, 2 slots: as above" in lines
+    assert not [line for line in lines if "2 full" in line]
+
+
+def test_a_sentence_of_an_earlier_attempt_is_referred_to() -> None:
+    lines = described([attempt(1), attempt(2, feasible=1), attempt(3)])
+    assert str(lines).count("No node has room") == 1
+    assert lines.count("Not placed, 2 slots: as in attempt 1") == 2
+    assert not [line for line in lines if line.startswith("Candidate")], "there are none"
+
+
+def test_candidates_with_the_same_scores_and_slots_refused_alike_are_told_together() -> None:
+    liked = [Candidate(node=NodeId(f"n{n}"), total=1.5, scores={"cost": 1.5}) for n in (1, 2)]
+    better = Candidate(node=NodeId("n3"), total=2.0, scores={"cost": 2.0})
+    steps = (refused(0), refused(1), refused(4, "gone (gone)"))
+    same = {"candidates": (better, *liked)}
+    lines = described([attempt(1, **same, steps=steps), attempt(2, **same, feasible=1)])
+    assert "Candidate n3: score 2 (cost 2)" in lines
+    assert "Candidates n1, n2: score 1.5 (cost 1.5)" in lines
+    assert lines.count("Candidates: as in attempt 1") == 1
+    assert "Bind: refused for slots 0 and 1: too late (late)" in lines
+    assert "Bind: refused for slot 4: gone (gone)" in lines
