@@ -41,7 +41,7 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
 from durable.authority.global_side import GlobalSide
 from durable.authority.reads.shares import read_shares
-from durable.authority.slots.slot_transfer import settle_slots
+from durable.authority.slots.reconciliation import reconcile_slots
 from durable.authority.workloads import (
     Admission,
     Answered,
@@ -168,7 +168,7 @@ class WorkloadActivities:
         divided = Divided()
         if step.share is not None:
             try:
-                waits = await settle_slots(
+                waits = await reconcile_slots(
                     self._side.slots,
                     step.tenant,
                     step.workload,

@@ -9,10 +9,10 @@ from sqlalchemy import text
 
 from durable.authority.db import connection as connection_module
 from durable.authority.db.connection import Databases
-from durable.authority.slots.assignment import Wish, assign_slots
+from durable.authority.slots.assignment import SlotAssignment, assign_slots
 from durable.authority.slots.ownership import SlotRegistry
+from durable.authority.slots.reconciliation import reconcile_slots
 from durable.authority.slots.slot_queue import SlotQueue
-from durable.authority.slots.slot_transfer import settle_slots
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.invariants import assert_promises_hold, copies_of
@@ -22,10 +22,10 @@ from tests.authority.world import API, EAST, RISK, TEST, WEST, World
 Owned = dict[tuple[str, int], str]
 
 
-def wish(
+def assignment(
     name: str, share: Mapping[RegionId, Sequence[int]], transfer: str = "t", tenant: str = RISK
-) -> Wish:
-    return Wish(TenantId(tenant), WorkloadName(name), share, transfer)
+) -> SlotAssignment:
+    return SlotAssignment(TenantId(tenant), WorkloadName(name), share, transfer)
 
 
 async def facts(world: World) -> Owned:
@@ -39,11 +39,11 @@ async def copies(world: World) -> Owned:
 
 
 async def test_slots_of_many_workloads_are_assigned_in_one_transaction(two_regions: World) -> None:
-    wishes = [wish(f"w{n}", {EAST: (0, 2), WEST: (1,)}) for n in range(40)]
+    assignments = [assignment(f"w{n}", {EAST: (0, 2), WEST: (1,)}) for n in range(40)]
     async with SlotQueue(two_regions.databases) as queue:
-        await queue.assign(wish("w0", {EAST: (), WEST: ()}))  # it has heard of the regions
-        owners = await asyncio.gather(*map(queue.assign, wishes))
-        assert await asyncio.gather(*map(queue.assign, wishes)) == owners, "again is harmless"
+        await queue.assign(assignment("w0", {EAST: (), WEST: ()}))  # it has heard of the regions
+        owners = await asyncio.gather(*map(queue.assign, assignments))
+        assert await asyncio.gather(*map(queue.assign, assignments)) == owners, "again is harmless"
     assert {slot: owner.region for slot, owner in owners[0].items()} == {0: EAST, 1: WEST, 2: EAST}
     assert await facts(two_regions) == await copies(two_regions)
     assert len(await facts(two_regions)) == 120
@@ -56,7 +56,7 @@ async def test_slots_of_many_workloads_are_assigned_in_one_transaction(two_regio
 async def test_an_assignment_that_ended_before_the_copies_is_finished_when_sent_again(
     two_regions: World,
 ) -> None:
-    half = [wish(f"w{n}", {EAST: (0,), WEST: (1,)}) for n in range(5)]
+    half = [assignment(f"w{n}", {EAST: (0,), WEST: (1,)}) for n in range(5)]
     await assign_slots(two_regions.databases, half)
     assert await copies(two_regions) == {}
     async with SlotQueue(two_regions.databases) as queue:
@@ -65,11 +65,11 @@ async def test_an_assignment_that_ended_before_the_copies_is_finished_when_sent_
 
 
 async def test_what_another_region_owns_stays_there_and_is_told(two_regions: World) -> None:
-    wishes = [wish("w", {EAST: (0, 1)}), wish("w", {WEST: (1, 2)})]
-    first, second = await assign_slots(two_regions.databases, wishes)
+    assignments = [assignment("w", {EAST: (0, 1)}), assignment("w", {WEST: (1, 2)})]
+    first, second = await assign_slots(two_regions.databases, assignments)
     assert first == second
     async with SlotQueue(two_regions.databases) as queue:
-        assert await asyncio.gather(*map(queue.assign, wishes)) == [first, first]
+        assert await asyncio.gather(*map(queue.assign, assignments)) == [first, first]
     owned = {("w", 0): EAST, ("w", 1): EAST, ("w", 2): WEST}
     assert await facts(two_regions) == await copies(two_regions) == owned
 
@@ -79,9 +79,9 @@ async def test_an_unknown_name_is_refused_alone_and_before_anything_is_assigned(
 ) -> None:
     async with SlotQueue(two_regions.databases) as queue:
         nowhere, stranger, good = await asyncio.gather(
-            queue.assign(wish("a", {EAST: (0,), RegionId("nowhere"): (1,)})),
-            queue.assign(wish("b", {EAST: (0,)}, tenant="stranger")),
-            queue.assign(wish("c", {EAST: (0,)})),
+            queue.assign(assignment("a", {EAST: (0,), RegionId("nowhere"): (1,)})),
+            queue.assign(assignment("b", {EAST: (0,)}, tenant="stranger")),
+            queue.assign(assignment("c", {EAST: (0,)})),
             return_exceptions=True,
         )
     assert isinstance(nowhere, RefusedError)
@@ -100,9 +100,9 @@ async def test_batches_with_the_same_slots_in_opposite_order_never_deadlock(
     async with Databases(url) as here, Databases(url) as there:
         for turn in range(15):
             names = [f"old{n}" for n in range(10)] + [f"new{turn}-{n}" for n in range(10)]
-            wishes = [wish(name, {EAST: range(5)}) for name in names]
+            assignments = [assignment(name, {EAST: range(5)}) for name in names]
             mine, theirs = await asyncio.gather(
-                assign_slots(here, wishes), assign_slots(there, wishes[::-1])
+                assign_slots(here, assignments), assign_slots(there, assignments[::-1])
             )
             assert mine == theirs[::-1]
 
@@ -118,27 +118,27 @@ async def test_a_region_that_does_not_answer_keeps_nobody_else_waiting(neighbour
             " VALUES (%s, 'w', 0, 'us-west', 1)",
             [RISK],
         )
-        stuck = asyncio.create_task(queue.assign(wish("w", {WEST: (0,)})))
+        stuck = asyncio.create_task(queue.assign(assignment("w", {WEST: (0,)})))
         await until_waiting(gate)
-        await queue.assign(wish("e", {EAST: (0,)}))
+        await queue.assign(assignment("e", {EAST: (0,)}))
         assert not stuck.done()
         await gate.rollback()
         await stuck
     assert await facts(neighbours) == await copies(neighbours)
 
 
-async def test_settling_assigns_moves_and_gives_up_as_far_as_claims_allow(
+async def test_reconciling_assigns_moves_and_gives_up_as_far_as_claims_allow(
     two_regions: World,
 ) -> None:
-    async def settle(share: Mapping[RegionId, tuple[int, ...]], transfer: str) -> list[str]:
-        return await settle_slots(queue, RISK, API, share, transfer=transfer, actor=TEST)
+    async def reconcile(share: Mapping[RegionId, tuple[int, ...]], transfer: str) -> list[str]:
+        return await reconcile_slots(queue, RISK, API, share, transfer=transfer, actor=TEST)
 
     async with SlotQueue(two_regions.databases) as queue:
-        assert await settle({EAST: (0, 1, 2), WEST: (3,)}, "s1") == []
+        assert await reconcile({EAST: (0, 1, 2), WEST: (3,)}, "s1") == []
         token = await two_regions.running(1, node="e1")
         held = await two_regions.at(WEST).granted(two_regions.at(WEST).reserve(3, node="w1"))
 
-        waits = await settle({WEST: (0, 1), EAST: (4,)}, "s2")
+        waits = await reconcile({WEST: (0, 1), EAST: (4,)}, "s2")
         assert waits == [
             "Slot 1 is still claimed in us-east; it is being stopped.",
             "Slot 3 is still claimed in us-west; it is being stopped.",
@@ -149,9 +149,9 @@ async def test_settling_assigns_moves_and_gives_up_as_far_as_claims_allow(
         await two_regions.granted(two_regions.evict(token, 1))
         west = two_regions.at(WEST)
         await west.granted(west.release(held.token, 3))
-        assert len(await settle({WEST: (0, 1), EAST: (4,)}, "s2")) == 1
+        assert len(await reconcile({WEST: (0, 1), EAST: (4,)}, "s2")) == 1
         assert ("api", 3) not in await facts(two_regions)
-        assert await settle({}, "s3") != [], "slot 1 is still claimed"
+        assert await reconcile({}, "s3") != [], "slot 1 is still claimed"
     assert await facts(two_regions) == {("api", 1): EAST}
     await assert_promises_hold(two_regions.databases)
 
@@ -163,7 +163,7 @@ async def test_a_slot_that_was_given_up_is_assigned_under_the_next_number(
     await registry.assign([0, 1], EAST, transfer="t0")
     await registry.give_up([0], EAST, transfer="t1")
     async with SlotQueue(two_regions.databases) as queue:
-        owners = await queue.assign(wish("api", {WEST: (0,), EAST: (1,)}, "t2"))
+        owners = await queue.assign(assignment("api", {WEST: (0,), EAST: (1,)}, "t2"))
     assert {s: (o.region, o.number) for s, o in owners.items()} == {0: (WEST, 2), 1: (EAST, 1)}
     assert await facts(two_regions) == await copies(two_regions)
     await assert_promises_hold(two_regions.databases)

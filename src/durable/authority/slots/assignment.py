@@ -1,6 +1,6 @@
-"""Unowned slots given to regions, for many workloads at once: the fact first, then the copies.
+"""Assigns unowned slots to regions, for many workloads at once: the fact first, then the copies.
 
-Sent again, it finds the fact and brings the copies that a crash may have kept back.
+Sent again, it finds the fact and delivers the copies that a crash may have held back.
 """
 
 import json
@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import lock_region
 from durable.authority.quota.quotas import unknown_tenant
 from durable.model.ids import RegionId, TenantId, WorkloadName
@@ -21,8 +22,8 @@ ROLE = "durable_workload"
 
 _TENANTS = text("SELECT tenant FROM global.tenants WHERE tenant = ANY(:tenants)")
 
-# In one order, so that two batches with the same slots wait for each other and never in turns.
-# A slot that somebody owns is locked and left as it is.
+# In one order, so that two batches with the same slots wait for each other and never deadlock.
+# A slot that has an owner is locked and left as it is.
 _ASSIGN = text("""
     INSERT INTO global.slots AS s (tenant, workload, slot, region, number, transfer, since)
     SELECT tenant, workload, slot, region, 1, transfer, clock_timestamp()
@@ -51,7 +52,7 @@ _ROWS = """
         ON CONFLICT (tenant, workload, slot)
 """
 
-# Slots that no region has ever held: no commit can have read them, so none has to be waited for.
+# Slots that no region has ever held: no commit can have read them, so there is none to wait for.
 _COPY_NEW = text(f"{_ROWS} DO NOTHING RETURNING slot")
 
 _COPY = text(f"""
@@ -61,8 +62,8 @@ _COPY = text(f"""
 
 
 @dataclass(frozen=True)
-class Wish:
-    """Which region shall own which slots of a workload, as far as nobody owns them."""
+class SlotAssignment:
+    """Which region is to own which slots of a workload, as far as they have no owner yet."""
 
     tenant: TenantId
     workload: WorkloadName
@@ -79,18 +80,18 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Owner:
-    """Who owns a slot, and the number under which it was handed over."""
+class SlotOwner:
+    """The region that owns a slot, and the number under which it was handed over."""
 
     region: RegionId
     number: int
 
 
-Owners = Mapping[int, Owner]
+SlotOwners = Mapping[int, SlotOwner]
 
 
 @dataclass(frozen=True)
-class Copy:
+class SlotCopies:
     """Slots of a workload with the numbers under which a region owns them."""
 
     tenant: TenantId
@@ -98,37 +99,42 @@ class Copy:
     numbers: Mapping[int, int]
 
 
-async def assign_slots(databases: Databases, wishes: Sequence[Wish]) -> list[Owners | Refusal]:
-    """Gives unowned slots to their regions; answers who owns what of each workload after it."""
+async def assign_slots(
+    databases: Databases, assignments: Sequence[SlotAssignment]
+) -> list[SlotOwners | Refusal]:
+    """Gives unowned slots to their regions; answers who then owns what of each workload."""
+    return await _assign(databases, assignments, _describe(assignments))
 
-    async def work(connection: AsyncConnection) -> list[Owners | Refusal]:
-        return await assign_within(connection, wishes)
 
-    return await transact(databases.at_global(ROLE), work, doing=f"assign {_of(wishes)}")
+@global_transaction(ROLE, "assign {what}")
+async def _assign(
+    connection: AsyncConnection, assignments: Sequence[SlotAssignment], what: str
+) -> list[SlotOwners | Refusal]:
+    return await assign_within(connection, assignments)
 
 
 async def assign_within(
-    connection: AsyncConnection, wishes: Sequence[Wish]
-) -> list[Owners | Refusal]:
+    connection: AsyncConnection, assignments: Sequence[SlotAssignment]
+) -> list[SlotOwners | Refusal]:
     """The same within a transaction that may still be rolled back."""
-    asked = {"tenants": sorted({str(wish.tenant) for wish in wishes})}
-    tenants = set((await connection.execute(_TENANTS, asked)).scalars())
-    allowed = [wish for wish in wishes if wish.tenant in tenants]
+    named = {"tenants": sorted({str(one.tenant) for one in assignments})}
+    tenants = set((await connection.execute(_TENANTS, named)).scalars())
+    allowed = [one for one in assignments if one.tenant in tenants]
     rows = _rows(allowed)
     if rows:
         await connection.execute(_ASSIGN, {"rows": json.dumps(rows)})
-    keys = [{"tenant": tenant, "workload": name} for tenant, name in {w.key for w in allowed}]
-    owners: dict[tuple[str, str], dict[int, Owner]] = {wish.key: {} for wish in allowed}
+    keys = [{"tenant": tenant, "workload": name} for tenant, name in {one.key for one in allowed}]
+    owners: dict[tuple[str, str], dict[int, SlotOwner]] = {one.key: {} for one in allowed}
     for row in await connection.execute(_OWNERS, {"keys": json.dumps(keys)}):
-        owners[row.tenant, row.workload][row.slot] = Owner(RegionId(row.region), row.number)
+        owners[row.tenant, row.workload][row.slot] = SlotOwner(RegionId(row.region), row.number)
     return [
-        owners[wish.key] if wish.tenant in tenants else unknown_tenant(wish.tenant).refusal
-        for wish in wishes
+        owners[one.key] if one.tenant in tenants else unknown_tenant(one.tenant).refusal
+        for one in assignments
     ]
 
 
-async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[Copy]) -> None:
-    """Hands a region its copies; one that comes after the next hand-over changes nothing."""
+async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[SlotCopies]) -> None:
+    """Hands a region its copies; a copy that arrives after the next hand-over changes nothing."""
     newest: dict[tuple[str, str, int], int] = {}
     for copy in copies:
         for slot, number in copy.numbers.items():
@@ -138,40 +144,45 @@ async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[Co
         {"tenant": tenant, "workload": workload, "slot": slot, "number": number}
         for (tenant, workload, slot), number in newest.items()
     ]
-
-    of = {"region": region, "rows": json.dumps(rows)}
-
-    async def new(connection: AsyncConnection) -> None:
-        if len((await connection.execute(_COPY_NEW, of)).all()) < len(rows):
-            raise _SomeAreOldError  # with nothing done: who waits for the region holds no row
-
-    async def old(connection: AsyncConnection) -> None:
-        await lock_region(connection, region)
-        await connection.execute(_COPY, of)
-
-    engine, doing = databases.at_region(region, ROLE), f"hand slots to {region}"
     try:
-        await transact(engine, new, doing=doing)
-    except _SomeAreOldError:
-        await transact(engine, old, doing=doing)
+        await _copy_new(databases, region, rows)
+    except _HeldBeforeError:
+        await _copy(databases, region, rows)
 
 
-class _SomeAreOldError(Exception):
-    """Some slots were held before, and have to wait for the region's commits."""
+@regional_transaction(ROLE, "hand slots to {region}")
+async def _copy_new(
+    connection: AsyncConnection, region: RegionId, rows: Sequence[Mapping[str, object]]
+) -> None:
+    copied = await connection.execute(_COPY_NEW, {"region": region, "rows": json.dumps(rows)})
+    if len(copied.all()) < len(rows):
+        raise _HeldBeforeError  # rolled back: whoever waits for the region holds no row of these
 
 
-def _rows(wishes: Iterable[Wish]) -> list[dict[str, Any]]:
-    """One row for each slot: of two wishes for one slot, the first has it."""
+@regional_transaction(ROLE, "hand slots to {region}")
+async def _copy(
+    connection: AsyncConnection, region: RegionId, rows: Sequence[Mapping[str, object]]
+) -> None:
+    await lock_region(connection, region)
+    await connection.execute(_COPY, {"region": region, "rows": json.dumps(rows)})
+
+
+class _HeldBeforeError(Exception):
+    """A region held some of the slots before, so the copies must wait for its commits."""
+
+
+def _rows(assignments: Iterable[SlotAssignment]) -> list[dict[str, Any]]:
+    """One row for each slot: of two assignments of one slot, the first counts."""
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for wish in wishes:
-        of = {"tenant": str(wish.tenant), "workload": str(wish.workload)}
-        for region, slots in wish.share.items():
+    for one in assignments:
+        of = {"tenant": str(one.tenant), "workload": str(one.workload)}
+        for region, slots in one.share.items():
             for slot in slots:
-                row = {**of, "slot": slot, "region": str(region), "transfer": wish.transfer}
-                rows.setdefault((*wish.key, slot), row)
+                row = {**of, "slot": slot, "region": str(region), "transfer": one.transfer}
+                rows.setdefault((*one.key, slot), row)
     return list(rows.values())
 
 
-def _of(wishes: Sequence[Wish]) -> str:
-    names = ["/".join(wish.key) for wish in wishes[:3]] + (["..."] if len(wishes) > 3 else [])
-    return f"slots of {', '.join(names)}"
+def _describe(assignments: Sequence[SlotAssignment]) -> str:
+    names = ["/".join(one.key) for one in assignments[:3]]
+    return f"slots of {', '.join(names)}{', ...' if len(assignments) > 3 else ''}"

@@ -1,9 +1,9 @@
 """Which region may bind a slot: assigned once, moved only by transfer, given up at the end.
 
-The fact is global and each region holds a copy of what it owns. A copy is taken away before the
-fact moves and handed out after, so at no moment do two regions hold the same slot, whichever step
-a crash falls into; the same call finishes the rest. Every hand-over has a number: a step that was
-delayed past the next hand-over is too late, and changes nothing.
+The fact is global, and each region holds a copy of what it owns. A copy is taken back before the
+fact moves and handed out afterwards, so two regions never hold the same slot, whichever step a
+crash falls into; the same call finishes the rest. Every hand-over has a number: a step that is
+delayed past the next hand-over comes too late and changes nothing.
 """
 
 import json
@@ -14,16 +14,22 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import lock_region, read_region
-from durable.authority.slots.assignment import Copy, Wish, assign_within, copy_slots
+from durable.authority.slots.assignment import (
+    ROLE,
+    SlotAssignment,
+    SlotCopies,
+    assign_within,
+    copy_slots,
+)
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 
-ROLE = "durable_workload"
 MAX_SLOTS_PER_CALL = 100_000
 
-_OWNERS = text("""
+_LOCK_OWNERS = text("""
     SELECT slot, region, number FROM global.slots
      WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots)
      ORDER BY slot FOR UPDATE
@@ -47,7 +53,7 @@ _GIVE_UP = text("""
        AND s.number = row.number AND s.region = :region
 """)
 
-# Writes the row even where no copy arrived yet: the late copy then finds its number used up.
+# Writes the row even where no copy has arrived yet: the late copy then finds its number used up.
 _TAKE_BACK = text("""
     INSERT INTO regional.slots AS s (tenant, workload, slot, region, number)
     SELECT :tenant, :workload, slot, NULL, number
@@ -56,13 +62,15 @@ _TAKE_BACK = text("""
        SET region = NULL, number = excluded.number WHERE s.number <= excluded.number
 """)
 
-_CLAIMED = text("""
+_FIND_CLAIM = text("""
     SELECT slot, token FROM regional.reservations
      WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots) AND region = :region
        AND freed_version IS NULL ORDER BY slot LIMIT 1
 """)
 
+# The numbers under which a region owns slots.
 Numbers = dict[int, int]
+_Workload = Mapping[str, str]
 
 
 class SlotRegistry:
@@ -71,22 +79,13 @@ class SlotRegistry:
     def __init__(self, databases: Databases, tenant: TenantId, workload: WorkloadName) -> None:
         self._databases = databases
         self._key = (tenant, workload)
-        self._of = {"tenant": str(tenant), "workload": str(workload)}
-        self._workload = f"{tenant}/{workload}"
+        self._workload = {"tenant": str(tenant), "workload": str(workload)}
 
     async def assign(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
         """Gives unowned slots to a region; again is harmless, another owner is a refusal."""
-        wish = Wish(*self._key, {region: slots}, transfer)
+        assignment = SlotAssignment(*self._key, {region: slots}, transfer)
         await read_region(self._databases, region)  # refuses an unknown one before anything moves
-
-        async def work(connection: AsyncConnection) -> Numbers:
-            (owners,) = await assign_within(connection, [wish])
-            if isinstance(owners, Refusal):
-                raise RefusedError(owners.code, owners.sentence)
-            return await self._owned_by(connection, slots, region)
-
-        engine = self._databases.at_global(ROLE)
-        numbers = await transact(engine, work, doing=f"assign slots to {region}")
+        numbers = await _assign(self._databases, assignment, region)
         await self._copy(region, numbers)
 
     async def transfer(
@@ -98,47 +97,30 @@ class SlotRegistry:
         transfer: str,
         actor: ActorId,
     ) -> None:
-        """Moves slots between regions once the old one claims none of them any more.
+        """Moves slots between regions once the old one no longer claims any of them.
 
-        From a region to itself it gives back what an abandoned transfer had taken.
+        From a region to itself, it returns what an abandoned transfer had taken.
         """
         await read_region(self._databases, to_region)  # or the slots would go where nobody is
         held = await self._held(slots, from_region, or_by=to_region)
         await self._take_back(from_region, held)
-        await self._copy(
-            to_region, await self._hand_over(slots, held, from_region, to_region, transfer, actor)
-        )
+        numbers = await self._hand_over(slots, held, from_region, to_region, transfer, actor)
+        await self._copy(to_region, numbers)
 
     async def give_up(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
         """Ends the ownership for good: the workload was deleted or scaled down."""
         held = await self._held(slots, region)
         await self._take_back(region, held)
-        ended = {**self._of, "region": region, "transfer": transfer, "rows": _rows(held)}
-
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_GIVE_UP, ended)
-
-        engine = self._databases.at_global(ROLE)
-        await transact(engine, work, doing=f"give up slots of {region}")
-
-    def _named(self, slots: Sequence[int]) -> dict[str, str | list[int]]:
-        assert len(slots) <= MAX_SLOTS_PER_CALL, f"at most {MAX_SLOTS_PER_CALL} slots per call"
-        assert all(slot >= 0 for slot in slots), "slots count from 0"
-        return {**self._of, "slots": sorted(set(slots))}
+        await _give_up(self._databases, self._workload, held, region, transfer)
 
     async def _held(
         self, slots: Sequence[int], region: RegionId, *, or_by: RegionId | None = None
     ) -> Numbers:
-        """The numbers under which a region owns slots; with `or_by`, nobody else may own any."""
+        return await _read_held(self._databases, self._workload, slots, region, or_by)
 
-        async def work(connection: AsyncConnection) -> Numbers:
-            rows = (await connection.execute(_OWNERS, self._named(slots))).all()
-            if or_by is not None:
-                self._refuse_strangers(slots, rows, {region, or_by})
-            return {row.slot: row.number for row in rows if row.region == region}
-
-        engine = self._databases.at_global(ROLE)
-        return await transact(engine, work, doing=f"read the slots of {region}")
+    async def _take_back(self, region: RegionId, numbers: Numbers) -> None:
+        if numbers:
+            await _take_back(self._databases, region, self._workload, numbers)
 
     async def _hand_over(
         self,
@@ -149,71 +131,131 @@ class SlotRegistry:
         transfer: str,
         actor: ActorId,
     ) -> Numbers:
-        ends = {"from_region": from_region, "to_region": to_region, "transfer": transfer}
-        moved = {**self._of, **ends, "rows": _rows(held)}
-
-        async def work(connection: AsyncConnection) -> Numbers:
-            if (await connection.execute(_HAND_OVER, moved)).rowcount:
-                await audit.append(
-                    connection,
-                    audit.GLOBAL_CHAIN,
-                    actor=actor,
-                    action="transfer slots",
-                    target=f"workload/{self._workload}",
-                    before={"region": from_region},
-                    after={"region": to_region, "slots": sorted(held), "transfer": transfer},
-                )
-            return await self._owned_by(connection, slots, to_region)
-
-        engine = self._databases.at_global(ROLE)
-        return await transact(engine, work, doing=f"transfer slots to {to_region}")
-
-    async def _owned_by(
-        self, connection: AsyncConnection, slots: Sequence[int], region: RegionId
-    ) -> Numbers:
-        rows = (await connection.execute(_OWNERS, self._named(slots))).all()
-        self._refuse_strangers(slots, rows, {region})
-        return {row.slot: row.number for row in rows}
-
-    def _refuse_strangers(
-        self, slots: Sequence[int], rows: Sequence[Any], regions: Set[RegionId]
-    ) -> None:
-        for row in rows:
-            if row.region not in regions:
-                raise RefusedError(
-                    RefusalCode.SLOT_NOT_OWNED,
-                    f"Slot {row.slot} of {self._workload} belongs to {row.region or 'no region'}, "
-                    f"not to {' or '.join(sorted(regions))}; read its owner again.",
-                )
-        missing = set(slots) - {row.slot for row in rows}
-        if missing:
-            raise RefusedError(
-                RefusalCode.SLOT_NOT_OWNED,
-                f"Slot {min(missing)} of {self._workload} was never assigned; assign it first.",
-            )
-
-    async def _take_back(self, region: RegionId, numbers: Numbers) -> None:
-        if not numbers:
-            return
-        named = {**self._of, "slots": list(numbers), "region": region, "rows": _rows(numbers)}
-
-        async def work(connection: AsyncConnection) -> None:
-            await lock_region(connection, region)
-            claimed = (await connection.execute(_CLAIMED, named)).one_or_none()
-            if claimed is not None:
-                raise RefusedError(
-                    RefusalCode.SLOT_TAKEN,
-                    f"Slot {claimed.slot} of {self._workload} is still claimed in {region} by "
-                    f"token {claimed.token}; release it there, or fence the region and release "
-                    "it as fenced.",
-                )
-            await connection.execute(_TAKE_BACK, named)
-
-        engine = self._databases.at_region(region, ROLE)
-        await transact(engine, work, doing=f"take slots from {region}")
+        return await _hand_over(
+            self._databases, self._workload, slots, held, from_region, to_region, transfer, actor
+        )
 
     async def _copy(self, region: RegionId, numbers: Numbers) -> None:
-        await copy_slots(self._databases, region, [Copy(*self._key, numbers)])
+        await copy_slots(self._databases, region, [SlotCopies(*self._key, numbers)])
+
+
+@global_transaction(ROLE, "assign slots to {region}")
+async def _assign(
+    connection: AsyncConnection, assignment: SlotAssignment, region: RegionId
+) -> Numbers:
+    (owners,) = await assign_within(connection, [assignment])
+    if isinstance(owners, Refusal):
+        raise RefusedError(owners.code, owners.sentence)
+    workload = {"tenant": str(assignment.tenant), "workload": str(assignment.workload)}
+    return await _owned_by(connection, workload, assignment.share[region], region)
+
+
+@global_transaction(ROLE, "read the slots of {region}")
+async def _read_held(
+    connection: AsyncConnection,
+    workload: _Workload,
+    slots: Sequence[int],
+    region: RegionId,
+    or_by: RegionId | None,
+) -> Numbers:
+    """The numbers under which a region owns slots; with `or_by`, nobody else may own any."""
+    rows = await _lock_owners(connection, workload, slots)
+    if or_by is not None:
+        _refuse_other_owners(workload, slots, rows, {region, or_by})
+    return {row.slot: row.number for row in rows if row.region == region}
+
+
+@regional_transaction(ROLE, "take slots from {region}")
+async def _take_back(
+    connection: AsyncConnection, region: RegionId, workload: _Workload, numbers: Numbers
+) -> None:
+    await lock_region(connection, region)
+    taken = {**workload, "slots": list(numbers), "region": region, "rows": _rows(numbers)}
+    claim = (await connection.execute(_FIND_CLAIM, taken)).one_or_none()
+    if claim is not None:
+        raise RefusedError(
+            RefusalCode.SLOT_TAKEN,
+            f"Slot {claim.slot} of {_name(workload)} is still claimed in {region} by token "
+            f"{claim.token}; release it there, or fence the region and release it as fenced.",
+        )
+    await connection.execute(_TAKE_BACK, taken)
+
+
+@global_transaction(ROLE, "transfer slots to {to_region}")
+async def _hand_over(
+    connection: AsyncConnection,
+    workload: _Workload,
+    slots: Sequence[int],
+    held: Numbers,
+    from_region: RegionId,
+    to_region: RegionId,
+    transfer: str,
+    actor: ActorId,
+) -> Numbers:
+    ends = {"from_region": from_region, "to_region": to_region, "transfer": transfer}
+    moved = {**workload, **ends, "rows": _rows(held)}
+    if (await connection.execute(_HAND_OVER, moved)).rowcount:
+        await audit.append(
+            connection,
+            audit.GLOBAL_CHAIN,
+            actor=actor,
+            action="transfer slots",
+            target=f"workload/{_name(workload)}",
+            before={"region": from_region},
+            after={"region": to_region, "slots": sorted(held), "transfer": transfer},
+        )
+    return await _owned_by(connection, workload, slots, to_region)
+
+
+@global_transaction(ROLE, "give up slots of {region}")
+async def _give_up(
+    connection: AsyncConnection,
+    workload: _Workload,
+    held: Numbers,
+    region: RegionId,
+    transfer: str,
+) -> None:
+    ended = {**workload, "region": region, "transfer": transfer, "rows": _rows(held)}
+    await connection.execute(_GIVE_UP, ended)
+
+
+async def _owned_by(
+    connection: AsyncConnection, workload: _Workload, slots: Sequence[int], region: RegionId
+) -> Numbers:
+    rows = await _lock_owners(connection, workload, slots)
+    _refuse_other_owners(workload, slots, rows, {region})
+    return {row.slot: row.number for row in rows}
+
+
+async def _lock_owners(
+    connection: AsyncConnection, workload: _Workload, slots: Sequence[int]
+) -> Sequence[Any]:
+    assert len(slots) <= MAX_SLOTS_PER_CALL, f"at most {MAX_SLOTS_PER_CALL} slots per call"
+    assert all(slot >= 0 for slot in slots), "slots count from 0"
+    wanted = {**workload, "slots": sorted(set(slots))}
+    return (await connection.execute(_LOCK_OWNERS, wanted)).all()
+
+
+def _refuse_other_owners(
+    workload: _Workload, slots: Sequence[int], rows: Sequence[Any], regions: Set[RegionId]
+) -> None:
+    for row in rows:
+        if row.region not in regions:
+            raise RefusedError(
+                RefusalCode.SLOT_NOT_OWNED,
+                f"Slot {row.slot} of {_name(workload)} belongs to {row.region or 'no region'}, "
+                f"not to {' or '.join(sorted(regions))}; read its owner again.",
+            )
+    missing = set(slots) - {row.slot for row in rows}
+    if missing:
+        raise RefusedError(
+            RefusalCode.SLOT_NOT_OWNED,
+            f"Slot {min(missing)} of {_name(workload)} was never assigned; assign it first.",
+        )
+
+
+def _name(workload: _Workload) -> str:
+    return f"{workload['tenant']}/{workload['workload']}"
 
 
 def _rows(numbers: Mapping[int, int]) -> str:
