@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.pending import Pending, PendingCode
+from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.admission import why_never
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from tests.scheduling.world import FULL, node, spec, taint
@@ -13,13 +13,10 @@ from tests.scheduling.world import FULL, node, spec, taint
 RISK, API = TenantId("risk"), WorkloadName("api")
 
 
-def ask(*regions: tuple[str, list[NodeFacts]], **wishes: Any) -> Pending | None:
-    snapshots = list[Snapshot]()
-    for name, nodes in regions:
-        snapshot = Snapshot.empty(name)
-        snapshot.put(nodes)
-        snapshots.append(snapshot)
-    return why_never(snapshots, RISK, API, spec(**wishes))
+def ask(*nodes: NodeFacts, **requested: Any) -> Refusal | None:
+    kinds = Snapshot.empty("us-east")
+    kinds.put(nodes)
+    return why_never(kinds, RISK, API, spec(**requested))
 
 
 @pytest.mark.parametrize(
@@ -33,35 +30,47 @@ def ask(*regions: tuple[str, list[NodeFacts]], **wishes: Any) -> Pending | None:
     ],
 )
 def test_what_passes_speaks_against_nobody(facts: NodeFacts) -> None:
-    assert ask(("us-east", [facts])) is None
+    assert ask(facts) is None
 
 
-def test_one_region_where_it_could_run_is_enough() -> None:
-    assert ask(("us-east", [node(cpu=1)]), ("us-west", [node(cpu=4)]), cpu=4) is None
+def test_one_node_that_could_take_it_is_enough() -> None:
+    assert ask(node("n1", cpu=1), node("n2", cpu=4), cpu=4) is None
 
 
-def test_regions_without_nodes_say_nothing() -> None:
-    assert ask(("us-east", []), cpu=4) is None
+def test_a_region_without_nodes_refuses_nothing() -> None:
+    assert ask(cpu=4) is None
 
 
-def test_the_largest_node_of_all_regions_is_named() -> None:
+def test_the_largest_node_that_it_may_use_is_named() -> None:
     never = ask(
-        ("us-east", [node("n1", cpu=4), node("n2", cpu=2)]),
-        ("us-west", [node("n1", cpu=6)]),
-        ("eu-central", [node("n1", cpu=9)]),
+        node("n1", cpu=4),
+        node("n2", cpu=6),
+        node("n3", cpu=9, dedicated_to="billing"),
         cpu=8,
-        requirements={"regions": ["us-east", "us-west"]},
     )
     assert never is not None
-    assert never.code is PendingCode.NEVER_FITS
+    assert never.code is RefusalCode.NEVER_FITS
     assert never.sentence == (
-        "No node for risk/api; none it may use could ever hold 8 cpu, the largest has 6 cpu; "
-        "4 of 4 nodes: 3 too small for 8 cpu, 1 region eu-central outside its residency; "
-        "ask for less, or add larger nodes."
+        "No node in us-east can take risk/api, which needs 8 cpu; the largest has 6 cpu "
+        "(3 of 3 kinds of node: 2 too small for 8 cpu, 1 kept for billing); "
+        "request less, or add larger nodes."
     )
 
 
-def test_a_taint_everywhere_is_named() -> None:
-    never = ask(("us-east", [node(taints=[taint("shape", "gpu")])]))
+@pytest.mark.parametrize(
+    ("kept_out", "requested", "code"),
+    [
+        (node(taints=[taint("shape", "gpu")]), {}, RefusalCode.TAINTED),
+        (node(dedicated_to="billing"), {}, RefusalCode.TENANCY),
+        (node(), {"requirements": {"labels": {"disk": "ssd"}}}, RefusalCode.REQUIRED_LABELS),
+        (node(), {"requirements": {"zones": ["b"]}}, RefusalCode.RESIDENCY),
+        (node(), {"requirements": {"regions": ["us-west"]}}, RefusalCode.RESIDENCY),
+        (node(), {"cpu": 9}, RefusalCode.NEVER_FITS),
+    ],
+)
+def test_the_code_says_what_keeps_it_out(
+    kept_out: NodeFacts, requested: dict[str, Any], code: RefusalCode
+) -> None:
+    never = ask(kept_out, **requested)
     assert never is not None
-    assert never.code is PendingCode.TAINTED
+    assert never.code is code

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters import FILTERS
 from durable.scheduling.snapshot.region import NodeFacts
 from tests.scheduling.world import NOW, node, places, region, rejected, said, taint, used, wish

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.scheduling.snapshot.region import NodeFacts
 from tests.scheduling.world import node, places, region, rejected, said, used, wish
 
@@ -24,7 +24,9 @@ def test_no_node_is_given_more_than_it_has() -> None:
     assert proposal.unplaced == (5, 6, 7, 8)
     assert proposal.pending is not None
     assert proposal.pending.code is PendingCode.CAPACITY
-    assert said(proposal).startswith("No node for 4 of 9 slots of risk/api; 2 of 2 nodes: ")
+    assert said(proposal).startswith(
+        "No node in us-east can take 4 of 9 slots of risk/api (2 of 2 nodes: "
+    )
 
 
 def test_the_lowest_slots_are_placed_first() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable.model.ids import NodeId
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.waiting import told
 from durable.scheduling.wish import Crash
@@ -81,9 +81,9 @@ def test_what_never_fits_is_said_even_without_a_grant_to_spend() -> None:
 @pytest.mark.parametrize(
     ("asked", "lacking"),
     [
-        ({"cpu": 17}, "17 cpu, the largest has 16 cpu"),
-        ({"memory": 99}, "99Gi memory, the largest has 64Gi memory"),
-        ({"gpus": 3}, "3 gpu, the largest has 2 gpu"),
+        ({"cpu": 17}, "17 cpu; the largest has 16 cpu"),
+        ({"memory": 99}, "99Gi memory; the largest has 64Gi memory"),
+        ({"gpus": 3}, "3 gpu; the largest has 2 gpu"),
         ({"cpu": 16, "gpus": 2}, "16 cpu, 1Gi, 2 gpu at once"),
     ],
 )
@@ -98,7 +98,7 @@ def test_what_never_fits_is_named_with_the_largest_there_is(
     proposal = world.decide(wish(**asked))
     assert proposal.pending is not None
     assert proposal.pending.code is PendingCode.NEVER_FITS
-    assert f"none it may use could ever hold {lacking}; 3 of 3 nodes:" in said(proposal)
+    assert f"risk/api, which needs {lacking} (3 of 3 nodes:" in said(proposal)
 
 
 def test_a_toleration_is_advised_when_only_tainted_nodes_are_large_enough() -> None:
@@ -149,7 +149,7 @@ def test_a_slot_that_crashed_everywhere_is_told_until_when_each_node_is_avoided(
     )
     asked = wish().model_copy(update={"crashes": crashes})
     assert said(region(node("n1"), node("n2")).decide(asked)) == (
-        "No node for 1 of 1 slots of risk/api; 2 of 2 nodes: 1 it crashed there, avoided until "
-        "12:00:05Z, 1 it crashed there, avoided until 12:00:07Z; wait until it may go back there, "
-        "or add nodes."
+        "No node in us-east can take 1 of 1 slots of risk/api (2 of 2 nodes: 1 it crashed there, "
+        "avoided until 12:00:05Z, 1 it crashed there, avoided until 12:00:07Z); wait until it may "
+        "go back there, or add nodes."
     )

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.model.workload import WorkloadSpec
 from durable.signals.status import (
     Owner,
@@ -14,9 +14,10 @@ from durable.signals.status import (
     WorkloadStatus,
 )
 from durable.workflows.details import placement_details, workload_details
+from tests.model.pending import pending
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-GRANT = Pending(code=PendingCode.GRANT, sentence="Tenant risk has no grant left.")
+GRANT = pending(PendingCode.GRANT, "Tenant risk has no grant left.")
 
 
 def placement(*slots: SlotView, held_by: str | None = None) -> PlacementStatus:

@@ -79,7 +79,7 @@ async def test_a_gang_starts_together_or_not_at_all(plane: Plane) -> None:
     [
         ({"requirements": {"regions": ["mars"]}}, RefusalCode.UNKNOWN_REGION, "east"),
         ({"weights": {"east": 0}}, RefusalCode.RESIDENCY, "east"),
-        ({"resources": {"cpu": 5}}, RefusalCode.NODE_FULL, "cpu"),
+        ({"resources": {"cpu": 5}}, RefusalCode.NEVER_FITS, "cpu"),
         ({"requirements": {"labels": {"disk": "fast"}}}, RefusalCode.REQUIRED_LABELS, "disk"),
         ({"replicas": 100}, RefusalCode.OVER_HARD_QUOTA, "hard quota of risk"),
     ],

@@ -18,7 +18,7 @@ from durable.activities.steps import (
     StepRefusal,
 )
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
@@ -29,6 +29,7 @@ from durable.workflows.placement import workflow as placement
 from durable.workflows.placement.slots import Leave, SlotState
 from durable.workflows.placement.state import PlacementStart
 from durable.workflows.placement.workflow import Placement
+from tests.model.pending import pending
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
@@ -37,7 +38,7 @@ CLAIM = Claim(slot=0, attempt=1, token=5, node=NodeId("n1"), expires_at=START + 
 FULL = Placed(
     claims=(),
     next_attempt=2,
-    pending=Pending(code=PendingCode.CAPACITY, sentence="There is no room."),
+    pending=pending(PendingCode.CAPACITY, "There is no room."),
     retry_after_seconds=60.0,
 )
 GONE: Any = placement._UNREACHABLE  # pyright: ignore[reportPrivateUsage]

@@ -19,7 +19,7 @@ from durable.authority.fleet.nodes import register_nodes
 from durable.authority.fleet.regions import read_region
 from durable.authority.queue.requests import read_request
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.model.request import RequestRow
 from durable.model.states import RequestState
 from durable.scheduling.policies import first_policy

@@ -11,7 +11,8 @@ from durable.authority.regional import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending import Pending
+from durable.model.pending_reasons import Gang, PendingCode
 from durable.model.records import Decision
 from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.decide import decide
@@ -30,7 +31,7 @@ _WAITS = {
 }
 
 
-_NEXT_TURN = Pending(code=PendingCode.QUEUED, sentence="Waits for its next decision.")
+_NEXT_TURN = Pending(code=PendingCode.QUEUED)
 
 
 @dataclass
@@ -198,13 +199,17 @@ class Reserving:
         so_far.claims.clear()
         so_far.waiting = step.slots
         if so_far.pending is None or so_far.pending.code is not PendingCode.GANG:
-            sentence = (
-                f"{got} of the {step.spec.gang_size} replicas that must start together found a "
-                "place before others did; nothing was kept, and all are tried again."
+            gang = Gang(
+                size=step.spec.gang_size,
+                slots=len(step.slots),
+                placeable=got,
+                live=len(step.standing),
+                was_reserved=True,
+                because=so_far.pending and so_far.pending.reason(),
             )
-            so_far.pending = Pending(code=PendingCode.GANG, sentence=sentence)
+            so_far.pending = Pending.because(PendingCode.GANG, gang)
 
 
 def _waits_for(refusal: Refusal) -> Pending:
     code = _WAITS.get(refusal.code, PendingCode.CONFLICTS)
-    return Pending(code=code, sentence=refusal.sentence)
+    return Pending.refused(code, refusal)

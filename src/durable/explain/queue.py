@@ -9,7 +9,8 @@ from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_queue
 from durable.explain.attempt import AttemptAccount
 from durable.explain.ends import End, EndAccount
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending import Pending
+from durable.model.pending_reasons import PendingCode
 from durable.model.records import Decision
 from durable.model.request import RequestRow
 from durable.model.slots import ObservedSlot

@@ -1,56 +1,74 @@
-"""Why something waits: what time can mend, told apart from what somebody has to change."""
+"""Why something waits: a code with parameters, put into words only where people read them."""
 
-from enum import StrEnum
-from typing import Annotated, Self
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Self, cast
 
-from pydantic import Field
+from pydantic import Field, JsonValue, computed_field, model_validator
 
+from durable.model.pending_reasons import (
+    NEEDS_A_CHANGE,
+    CommitRefused,
+    Crashed,
+    Details,
+    Gang,
+    Held,
+    NoGrant,
+    NoNode,
+    PendingCode,
+    Shortage,
+    Unreachable,
+)
+from durable.model.refusal import Refusal, RefusalCode
+from durable.validation.quantities import show_cpu, show_memory
 from durable.validation.value import Value
 
+Parameters = Mapping[str, JsonValue]
 
-class PendingCode(StrEnum):
-    QUEUED = "queued"
-    CAPACITY = "capacity"
-    NODES_UNAVAILABLE = "nodes_unavailable"
-    SPREAD = "spread"
-    GRANT = "grant"
-    HEADROOM = "headroom"
-    GANG = "gang"
-    CONFLICTS = "conflicts"
-    CRASHED = "crashed"
-    HELD = "held"
-    REGION_FENCED = "region_fenced"
-    AUTHORITY_UNREACHABLE = "authority_unreachable"
-    NEVER_FITS = "never_fits"
-    REQUIREMENTS = "requirements"
-    TAINTED = "tainted"
-    OVER_HARD_QUOTA = "over_hard_quota"
-    NO_GRANT = "no_grant"
-    GIVEN_UP = "given_up"
-
-
-_CODES = frozenset(PendingCode)
-LONGEST = 500
-
-# Somebody has to change the workload, the fleet or the quota, or resume; waiting never helps.
-NEEDS_A_CHANGE = frozenset(
-    {
-        PendingCode.HELD,
-        PendingCode.NEVER_FITS,
-        PendingCode.REQUIREMENTS,
-        PendingCode.TAINTED,
-        PendingCode.OVER_HARD_QUOTA,
-        PendingCode.NO_GRANT,
-        PendingCode.GIVEN_UP,
-    }
-)
+MAX_LENGTH = 500
+# What surrounds the rejections in a sentence needs less than the rest of it.
+_REJECTIONS_LENGTH = 240
 
 
 class Pending(Value):
-    """One wait: its reason for programs, and a sentence that says what would end it."""
+    """One wait: programs read the code and the parameters, people read the sentence."""
 
     code: PendingCode
-    sentence: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    parameters: Parameters = Field(default={})
+
+    @classmethod
+    def because(cls, code: PendingCode, details: Details) -> Self:
+        return cls(code=code, parameters=details.model_dump(mode="json", exclude_none=True))
+
+    @classmethod
+    def refused(cls, code: PendingCode, refusal: Refusal) -> Self:
+        """A wait because the authority refused a step; the refusal's sentence says why."""
+        return cls.because(code, CommitRefused(refusal=refusal))
+
+    def reason(self) -> dict[str, JsonValue]:
+        """The code and the parameters alone, as one reason is nested in another."""
+        return {"code": self.code.value, "parameters": dict(self.parameters)}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_sentence(cls, data: Any) -> Any:
+        """It is written beside the parameters for people, and never read back."""
+        if not isinstance(data, Mapping):
+            return data
+        fields = cast(Mapping[str, Any], data)
+        return {name: value for name, value in fields.items() if name != "sentence"}
+
+    @model_validator(mode="after")
+    def _has_words(self) -> Self:
+        """Parameters that do not belong to the code are refused now, not when somebody reads."""
+        _words(self.code, self.parameters)
+        return self
+
+    @computed_field
+    @property
+    def sentence(self) -> str:
+        """What the wait is for and what would end it, in at most 500 characters."""
+        return _cut(_words(self.code, self.parameters))
 
     @property
     def waiting_helps(self) -> bool:
@@ -61,8 +79,179 @@ class Pending(Value):
 
     @classmethod
     def said(cls, words: str) -> Self | None:
-        """The wait of which these words tell, if they are one's own; the other way of `str`."""
+        """The wait of which these words tell; goes once rows hold the code and the parameters."""
         sentence, _, code = words.removesuffix(")").rpartition(" (")
-        if not words.endswith(")") or code not in _CODES or not sentence:
+        if not words.endswith(")") or code not in frozenset(PendingCode) or not sentence:
             return None
-        return cls(code=PendingCode(code), sentence=sentence[:LONGEST])
+        said = Refusal(code=RefusalCode.INVALID, sentence=sentence[:MAX_LENGTH])
+        return cls.refused(PendingCode(code), said)
+
+
+def show_rejections(rejections: Counter[str], nodes: int, counted: str = "nodes") -> str:
+    """On one line: `4,981 of 5,000 nodes: 3,000 insufficient gpu, ...`."""
+    parts, rest = list[str](), rejections.total()
+    for words, count in sorted(rejections.items(), key=lambda line: (-line[1], line[0])):
+        part = f"{count:,} {words}"
+        if len(", ".join([*parts, part])) > _REJECTIONS_LENGTH:
+            break
+        parts.append(part)
+        rest -= count
+    if rest:
+        parts.append(f"{rest:,} for other reasons")
+    return f"{rejections.total():,} of {nodes:,} {counted}: {', '.join(parts)}"
+
+
+def _words(code: PendingCode, parameters: Parameters) -> str:
+    if "refusal" in parameters:
+        return CommitRefused.model_validate(parameters).refusal.sentence
+    return _WORDS[code](parameters)
+
+
+def _queued(_: Parameters) -> str:
+    return "It waits for its next decision."
+
+
+def _conflicts(_: Parameters) -> str:
+    return "Others took the nodes first; it tries again."
+
+
+def _no_node(remedy: str) -> Callable[[Parameters], str]:
+    def words(parameters: Parameters) -> str:
+        return _no_node_words(NoNode.model_validate(parameters), "", remedy)
+
+    return words
+
+
+def _nodes_unavailable(parameters: Parameters) -> str:
+    details = NoNode.model_validate(parameters)
+    if not details.nodes:
+        return f"{details.region} has no nodes; wait for their agents, or add some."
+    return _no_node_words(details, "", "wait for nodes to come back, or add some")
+
+
+def _never_fits(parameters: Parameters) -> str:
+    """Names the dimension of which no node has enough, and the largest amount there is."""
+    details = NoNode.model_validate(parameters)
+    requested, largest = details.requested, details.largest or details.requested
+    for name, amount, most in zip(_NAMES, requested.amounts, largest.amounts, strict=True):
+        if most < amount:
+            needs = f", which needs {_show(name, amount)}; the largest has {_show(name, most)}"
+            return _no_node_words(details, needs, "request less, or add larger nodes")
+    needs = f", which needs {requested} at once"
+    return _no_node_words(details, needs, "request less, or add nodes of another shape")
+
+
+def _crashed(parameters: Parameters) -> str:
+    if "nodes" in parameters:
+        details = NoNode.model_validate(parameters)
+        failed = f" What failed last: {details.failure}" if details.failure else ""
+        remedy = "wait until it may go back there, or add nodes"
+        return _no_node_words(details, "", remedy) + failed
+    crash = Crashed.model_validate(parameters)
+    many = "1 slot failed and is" if crash.slots == 1 else f"{crash.slots:,} slots failed and are"
+    return f"{many} tried again shortly: {crash.failure}"
+
+
+def _no_node_words(details: NoNode, needs: str, remedy: str) -> str:
+    of = "" if details.slots is None else f"{details.unplaced:,} of {details.slots:,} slots of "
+    rejections = Counter[str]()
+    for line in details.rejections:
+        rejections[line.words] += line.nodes
+    rest = details.rejected - rejections.total()
+    if rest:
+        rejections["for other reasons"] = rest
+    counted = "kinds of node" if details.counts_kinds else "nodes"
+    line = show_rejections(rejections, details.nodes, counted)
+    what = f"{of}{details.workload}{needs}"
+    return f"No node in {details.region} can take {what} ({line}); {remedy}."
+
+
+def _grant(parameters: Parameters) -> str:
+    details = Shortage.model_validate(parameters)
+    return (
+        f"Tenant {details.tenant} has {details.left} of its grant left in {details.region}, "
+        f"{_enough_for(details)}; what it does not use elsewhere is brought by itself, else let it "
+        "use less or raise its quota."
+    )
+
+
+def _headroom(parameters: Parameters) -> str:
+    details = Shortage.model_validate(parameters)
+    return (
+        f"{details.region} has {details.left} left beside what is kept for recovery, "
+        f"{_enough_for(details)}; wait until others use less, or add nodes."
+    )
+
+
+def _enough_for(details: Shortage) -> str:
+    of = f"{details.enough_for:,} of {details.slots:,} slots"
+    return f"which is enough for {of} of {details.requested}"
+
+
+def _no_grant(parameters: Parameters) -> str:
+    details = NoGrant.model_validate(parameters)
+    return (
+        f"Tenant {details.tenant} has no grant in {details.region}; grant it some of its quota "
+        "there, or let the workload run elsewhere."
+    )
+
+
+def _gang(parameters: Parameters) -> str:
+    details = Gang.model_validate(parameters)
+    if details.was_reserved:
+        return (
+            f"{details.placeable:,} of the {details.size:,} replicas that must start together "
+            "found a place before others did; nothing was kept, and all are tried again."
+        )
+    beside = f" beside {details.live:,} that stand" if details.live else ""
+    begins = (
+        f"A gang of {details.size:,} starts together or not at all, and {details.placeable:,} of "
+        f"{details.slots:,} slots could be placed{beside}"
+    )
+    if details.because is None:
+        return f"{begins}; ask for more slots at once."
+    return f"{begins}: {Pending.model_validate(details.because).sentence}"
+
+
+def _held(parameters: Parameters) -> str:
+    details = Held.model_validate(parameters)
+    return f"Held by {details.actor}: {details.reason}"
+
+
+def _unreachable(parameters: Parameters) -> str:
+    return Unreachable.model_validate(parameters).error
+
+
+_WORDS: Mapping[PendingCode, Callable[[Parameters], str]] = {
+    PendingCode.QUEUED: _queued,
+    PendingCode.CAPACITY: _no_node("wait for room, request less, or add nodes"),
+    PendingCode.NODES_UNAVAILABLE: _nodes_unavailable,
+    PendingCode.SPREAD: _no_node(
+        "wait for room where it may go, relax its spread, or add nodes there"
+    ),
+    PendingCode.GRANT: _grant,
+    PendingCode.HEADROOM: _headroom,
+    PendingCode.GANG: _gang,
+    PendingCode.CONFLICTS: _conflicts,
+    PendingCode.CRASHED: _crashed,
+    PendingCode.HELD: _held,
+    PendingCode.REGION_FENCED: _no_node("place it elsewhere, or wait for the failback"),
+    PendingCode.AUTHORITY_UNREACHABLE: _unreachable,
+    PendingCode.NEVER_FITS: _never_fits,
+    PendingCode.REQUIREMENTS: _no_node("change its requirements, or add nodes that meet them"),
+    PendingCode.TAINTED: _no_node("tolerate the taint, or add nodes without it"),
+    PendingCode.NO_GRANT: _no_grant,
+}
+
+# In the order of a Resources' amounts.
+_NAMES = ("cpu", "memory", "gpu")
+
+
+def _show(name: str, amount: int) -> str:
+    if name == "cpu":
+        return show_cpu(amount)
+    return f"{show_memory(amount)} memory" if name == "memory" else f"{amount} gpu"
+
+
+def _cut(sentence: str) -> str:
+    return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[: MAX_LENGTH - 3]}..."

@@ -33,6 +33,8 @@ class RefusalCode(StrEnum):
     RESIDENCY = "residency"
     TENANCY = "tenancy"
     REQUIRED_LABELS = "required_labels"
+    TAINTED = "tainted"
+    NEVER_FITS = "never_fits"
     NODE_NOT_READY = "node_not_ready"
     NODE_CORDONED = "node_cordoned"
     NODE_STALE = "node_stale"

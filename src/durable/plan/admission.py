@@ -8,18 +8,12 @@ from durable.authority.fleet.regions import list_regions
 from durable.authority.quota.quotas import read_quota
 from durable.model.capacity import Quota
 from durable.model.ids import RegionId, TenantId
-from durable.model.pending import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadManifest
 from durable.plan.ttl_cache import Trusted
 from durable.scheduling.admission import why_never
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.split import split
-
-_CODES = {
-    PendingCode.REQUIREMENTS: RefusalCode.REQUIRED_LABELS,
-    PendingCode.TAINTED: RefusalCode.TENANCY,
-}
 
 # A new region takes part so soon; a quota that was lowered is kept by grants, not by admission.
 KINDS_SECONDS = 5.0
@@ -77,13 +71,11 @@ def _never(
     manifest: WorkloadManifest, share: Sequence[RegionId], kinds: Kinds
 ) -> RefusedError | None:
     for region in share:
-        known = [kinds[region]] if region in kinds else []
-        never = why_never(known, manifest.tenant, manifest.name, manifest.spec)
+        if region not in kinds:
+            continue
+        never = why_never(kinds[region], manifest.tenant, manifest.name, manifest.spec)
         if never is not None:
-            code = _CODES.get(never.code, RefusalCode.NODE_FULL)
-            # One of each kind of node was asked, so it is kinds that were counted.
-            said = never.sentence.replace(" nodes:", " kinds of node:")
-            return RefusedError(code, f"In {region}: {said}"[:500])
+            return RefusedError(never.code, never.sentence)
     return None
 
 

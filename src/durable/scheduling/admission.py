@@ -1,57 +1,62 @@
 """What admission asks before anything is placed: could any node ever take one replica?"""
 
-from collections.abc import Iterable
-
-import numpy as np
-
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending
+from durable.model.pending_reasons import NoNode
+from durable.model.refusal import Refusal, RefusalCode
 from durable.model.workload import WorkloadSpec
 from durable.scheduling.account import ask_lasting
-from durable.scheduling.filters import LASTING
+from durable.scheduling.filters import marks, place, size
 from durable.scheduling.question import Question
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.waiting import told, why_closest_refused
+from durable.scheduling.waiting import largest_of, most_frequent
 from durable.scheduling.wish import Wish
+
+_CODES = {
+    place.REGIONS.code: RefusalCode.RESIDENCY,
+    place.ZONES.code: RefusalCode.RESIDENCY,
+    place.TENANCY.code: RefusalCode.TENANCY,
+    marks.LABELS.code: RefusalCode.REQUIRED_LABELS,
+    size.EVER.code: RefusalCode.NEVER_FITS,
+    marks.TAINTS.code: RefusalCode.TAINTED,
+}
 
 
 def why_never(
-    regions: Iterable[Snapshot], tenant: TenantId, workload: WorkloadName, spec: WorkloadSpec
-) -> Pending | None:
-    """Why no node of these regions could ever take one replica, or nothing if one could.
+    kinds: Snapshot, tenant: TenantId, workload: WorkloadName, spec: WorkloadSpec
+) -> Refusal | None:
+    """Why no node of a region could ever take one replica, or nothing if one could.
 
-    Leases, cordons and what is in use are not looked at: they pass. A region without nodes says
-    nothing, because its nodes may be still to come.
+    The snapshot has one node of each kind. Leases, cordons and what is in use are not looked at:
+    they pass. A region without nodes refuses nothing, because its nodes may be still to come.
     """
-    questions = [_question(region, tenant, workload, spec) for region in regions if len(region)]
-    asked = [(question, ask_lasting(question)) for question in questions]
-    if not asked or any(account.feasible for _, account in asked):
+    question = Question(kinds, _wish(kinds, tenant, workload, spec))
+    account = ask_lasting(question)
+    if account.closest is None or account.feasible:
         return None
-    closest = [account.refused[-1] for _, account in asked]
-    reason = max((each.by for each in closest), key=LASTING.index)
-    capacity = [
-        question.columns.capacity[each.rows]
-        for question, each in zip(questions, closest, strict=True)
-        if each.by is reason
-    ]
-    lines = [line for question, account in asked for line in account.rejections(question)]
-    line = told(lines, sum(len(question.snapshot) for question in questions))
-    what = f"{tenant}/{workload}"
-    return why_closest_refused(what, spec.resources, reason.pending, np.concatenate(capacity), line)
+    rejections = account.rejections(question)
+    no_node = NoNode(
+        region=kinds.region,
+        workload=f"{tenant}/{workload}",
+        nodes=len(kinds),
+        counts_kinds=True,
+        rejections=most_frequent(rejections),
+        rejected=sum(line.nodes for line in rejections),
+        requested=spec.resources,
+        largest=largest_of(question.columns.capacity[account.closest.rows]),
+    )
+    closest = account.closest.by
+    sentence = Pending.because(closest.pending, no_node).sentence
+    return Refusal(code=_CODES[closest.code], sentence=sentence)
 
 
-def _question(
-    region: Snapshot, tenant: TenantId, workload: WorkloadName, spec: WorkloadSpec
-) -> Question:
-    return Question(
-        region,
-        Wish(
-            region=RegionId(region.region),
-            tenant=tenant,
-            workload=workload,
-            generation=1,
-            attempt=1,
-            slots=(0,),
-            spec=spec,
-        ),
+def _wish(kinds: Snapshot, tenant: TenantId, workload: WorkloadName, spec: WorkloadSpec) -> Wish:
+    return Wish(
+        region=RegionId(kinds.region),
+        tenant=tenant,
+        workload=workload,
+        generation=1,
+        attempt=1,
+        slots=(0,),
+        spec=spec,
     )

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending import Pending
+from durable.model.pending_reasons import NoGrant, PendingCode, Shortage
 from durable.model.resources import Resources
 from durable.scheduling.question import Question
 from durable.scheduling.snapshot.region import Triple
@@ -25,52 +26,40 @@ def grant_gate(question: Question) -> Limit:
     wish, region = question.wish, question.snapshot.region
     found = question.snapshot.grants.get(wish.tenant)
     if found is None:
-        return Limit(0, Pending(
-            code=PendingCode.NO_GRANT,
-            sentence=f"Tenant {wish.tenant} has no grant in {region}; "
-            "grant it some of its quota there, or let the workload run elsewhere.",
-        ))  # fmt: skip
-    left = minus(*found)
-    return _limit(question, left, PendingCode.GRANT, (
-        f"Tenant {wish.tenant} has {shown(left)} of its grant left in {region}",
-        "what it does not use elsewhere is brought by itself, else let it use less or raise its "
-        "quota",
-    ))  # fmt: skip
+        return Limit(
+            0, Pending.because(PendingCode.NO_GRANT, NoGrant(region=region, tenant=wish.tenant))
+        )
+    return _limit(question, minus(*found), PendingCode.GRANT)
 
 
 def headroom_gate(question: Question) -> Limit:
     """Recovery draws on its budget instead, which the commit checks."""
-    wish, room = question.wish, question.snapshot.room
-    if wish.draw is not None:
-        return Limit(len(wish.slots))
-    return _limit(question, room, PendingCode.HEADROOM, (
-        f"{question.snapshot.region} has {shown(room)} left beside what is kept for recovery",
-        "wait until others use less, or add nodes",
-    ))  # fmt: skip
+    if question.wish.draw is not None:
+        return Limit(len(question.wish.slots))
+    return _limit(question, question.snapshot.room, PendingCode.HEADROOM)
 
 
 GATES = (grant_gate, headroom_gate)
 
 
-def _limit(question: Question, left: Triple, code: PendingCode, says: tuple[str, str]) -> Limit:
+def _limit(question: Question, left: Triple, code: PendingCode) -> Limit:
     wish = question.wish
     fits = min(
         max(0, have // asked) for have, asked in zip(left, question.asked, strict=True) if asked
     )
     if fits >= len(wish.slots):
         return Limit(len(wish.slots))
-    has, remedy = says
-    size = wish.spec.resources
-    sentence = (
-        f"{has}, which is enough for {fits:,} of {len(wish.slots):,} slots of {size}; {remedy}."
+    shortage = Shortage(
+        region=question.snapshot.region,
+        tenant=wish.tenant,
+        # What has shrunk may have less than nothing left.
+        left=Resources.of(*(max(0, amount) for amount in left)),
+        requested=wish.spec.resources,
+        enough_for=fits,
+        slots=len(wish.slots),
     )
-    return Limit(fits, Pending(code=code, sentence=sentence))
+    return Limit(fits, Pending.because(code, shortage))
 
 
 def minus(left: Triple, right: Triple) -> Triple:
     return (left[0] - right[0], left[1] - right[1], left[2] - right[2])
-
-
-def shown(amounts: Triple) -> str:
-    """Amounts for a sentence; what has shrunk may have less than nothing left."""
-    return str(Resources.of(*(max(0, amount) for amount in amounts)))

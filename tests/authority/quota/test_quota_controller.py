@@ -7,13 +7,14 @@ from durable.authority.queue.requests import write_requests
 from durable.controllers import quota as duty
 from durable.controllers.quota import AGAIN_FIRST_SECONDS, QuotaController
 from durable.model.ids import RegionId, WorkloadName
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.model.resources import Resources
 from durable.model.workload import WorkloadSpec
 from tests.authority.invariants import assert_promises_hold
 from tests.authority.queue.test_requests import request
 from tests.authority.quota.test_grants import billing, cpu, split, use
 from tests.authority.world import BILLING, EAST, WEST, World
+from tests.model.pending import pending
 
 SPEC = WorkloadSpec(replicas=3, resources=cpu(1))
 
@@ -31,7 +32,7 @@ async def wait_in(
         workload=WorkloadName(f"{code}".replace("_", "-")),
         spec=spec,
         waiting=waiting,
-        pending_reason=str(Pending(code=code, sentence="It waits.")),
+        pending_reason=str(pending(code, "It waits.")),
     )
     await write_requests(world.databases, region, [row])
 

@@ -9,11 +9,12 @@ import pytest
 from durable.cli.render.attempts import AttemptDescriber, step_words
 from durable.explain.attempt import AttemptAccount, StepAccount
 from durable.model.ids import NodeId, RegionId
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.scheduling.proposal import Candidate, Rejection
+from tests.model.pending import pending
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-FULL = Pending(code=PendingCode.CAPACITY, sentence="No node has room: 2 of 2 nodes: 2 full")
+FULL = pending(PendingCode.CAPACITY, "No node has room: 2 of 2 nodes: 2 full")
 
 
 def attempt(number: int, **other: Any) -> AttemptAccount:

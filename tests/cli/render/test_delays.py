@@ -4,15 +4,16 @@ from durable.cli.render.delays import describe_delay
 from durable.cli.render.progress import WaitTarget
 from durable.client import Until
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.model.workload import WorkloadSpec
 from durable.signals.status import WorkloadStatus
+from tests.model.pending import pending
 
 SPEC = WorkloadSpec.model_validate({"replicas": 2, "resources": {"cpu": 1}})
 
 
 def waiting(code: PendingCode, sentence: str = "That is why") -> str:
-    return f"north: {Pending(code=code, sentence=sentence)}"
+    return f"north: {pending(code, sentence)}"
 
 
 def status(*waits_for: str, name: str = "web") -> WorkloadStatus:

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from durable.cli.render.holds import Hold, hold_in, read_holds
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.settings import Settings
+from tests.model.pending import pending
 
-HELD = str(Pending(code=PendingCode.HELD, sentence="Held by person:ann: INC-1 (really)"))
-FULL = str(Pending(code=PendingCode.CAPACITY, sentence="Held by nobody, but no node has room"))
+HELD = str(pending(PendingCode.HELD, "Held by person:ann: INC-1 (really)"))
+FULL = str(pending(PendingCode.CAPACITY, "Held by nobody, but no node has room"))
 
 
 def test_a_wait_that_is_a_hold_names_who_holds() -> None:

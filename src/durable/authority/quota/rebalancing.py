@@ -14,7 +14,7 @@ from durable.authority.quota.grants import has_half, read_unused_grant
 from durable.authority.quota.quotas import amount_of, read_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
 from durable.model.workload import WorkloadSpec

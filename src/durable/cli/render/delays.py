@@ -7,7 +7,8 @@ from durable.authority.reads.stops import Stop
 from durable.cli.render.phrases import clock_time, counted
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending import Pending
+from durable.model.pending_reasons import PendingCode
 from durable.signals.status import WorkloadStatus
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 

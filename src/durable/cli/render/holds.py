@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from durable.model.pending import Pending, PendingCode
+from durable.model.pending import Pending
+from durable.model.pending_reasons import PendingCode
 from durable.settings import Settings
 from durable.state_dir.record import StackError
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, by_number
 from durable.scheduling.question import Question, Some
 from durable.scheduling.snapshot.columns import Mask

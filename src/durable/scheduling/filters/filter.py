@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.scheduling.question import Question, Some
 from durable.scheduling.snapshot.columns import Mask
 from durable.scheduling.snapshot.rows import Rows

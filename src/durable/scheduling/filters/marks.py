@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from durable.model.labels import TaintEffect
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.model.workload import Toleration
 from durable.scheduling.filters.filter import Filter, by_number
 from durable.scheduling.question import Question, Some

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from durable.model.pending import PendingCode
+from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, by_number, says
 from durable.scheduling.question import Question, Some
 from durable.scheduling.snapshot.columns import Mask

@@ -8,7 +8,8 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import Progress, Share
-    from durable.model.pending import Pending, PendingCode
+    from durable.model.pending import Pending
+    from durable.model.pending_reasons import Crashed, Held, PendingCode
     from durable.model.states import RequestState
     from durable.model.workload import WorkloadSpec
     from durable.signals.messages import Ended, Resize
@@ -88,25 +89,28 @@ class PlacementState:
         if not waiting:
             return None
         if self.held_by is not None:
-            return Pending(code=PendingCode.HELD, sentence=f"Held by {self.held_by}"[:500])
+            actor, _, reason = self.held_by.partition(": ")
+            return Pending.because(PendingCode.HELD, Held(actor=actor, reason=reason))
         if self.pending is not None:
             return self._with_what_failed(self.pending)
         crashed = [slot for slot in waiting if slot.retry_at]
         if not crashed:
-            return Pending(code=PendingCode.QUEUED, sentence="Waits for its first decision.")
-        many = (
-            "1 slot failed and is" if len(crashed) == 1 else f"{len(crashed)} slots failed and are"
+            return Pending(code=PendingCode.QUEUED)
+        return Pending.because(
+            PendingCode.CRASHED,
+            Crashed(
+                slots=len(crashed),
+                failure=crashed[0].evidence,
+                until=min(slot.retry_at for slot in crashed if slot.retry_at),
+            ),
         )
-        sentence = f"{many} tried again shortly: {crashed[0].evidence}"
-        return Pending(code=PendingCode.CRASHED, sentence=sentence[:500])
 
     def _with_what_failed(self, pending: Pending) -> Pending:
         """A wait for a node that may be tried again says what happened on those before."""
         ends = [s.evidence for s in self.board.in_phase(Phase.WAITING) if s.crashes and s.evidence]
         if pending.code is not PendingCode.CRASHED or not ends:
             return pending
-        sentence = f"{pending.sentence} What failed last: {ends[0]}"
-        return Pending(code=pending.code, sentence=sentence[:500])
+        return Pending(code=pending.code, parameters={**pending.parameters, "failure": ends[0]})
 
     @property
     def owner(self) -> Owner:

@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.model.intents import ReleaseCause
     from durable.model.pending import Pending
+    from durable.model.pending_reasons import Unreachable
     from durable.model.refusal import RefusalCode
     from durable.model.states import COMING_UP, BindingState
     from durable.model.workload import WorkloadKind
@@ -372,7 +373,7 @@ class Placement(PlacementMessages):
         try:
             return await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
-            self._state.pending = Pending(code=AWAY, sentence=said_by(error)[:500])
+            self._state.pending = Pending.because(AWAY, Unreachable(error=said_by(error)[:500]))
             self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
             return _UNREACHABLE
 
