@@ -17,8 +17,8 @@ from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId
 from durable.settings import Settings
 from durable.stack.ports import free_port
-from durable.stack.postgres import EmbeddedPostgres
-from durable.stack.temporal import temporal_child
+from durable.stack.postgres.server import EmbeddedPostgres
+from durable.stack.temporal_server import temporal_child
 from durable.temporal.connection import answers
 from durable.temporal.namespace import register
 

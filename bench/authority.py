@@ -29,7 +29,7 @@ from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
 from durable.stack.ports import free_port
-from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.postgres.server import EmbeddedPostgres
 
 REGION, ACTOR, WORKLOAD = RegionId("us-east"), ActorId("bench"), WorkloadName("api")
 NODES, TENANTS, SLOTS_PER_TENANT = 5_000, 50, 2_200

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from durable.authority.migrations import upgrade
 from durable.stack.ports import free_port
-from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.postgres.server import EmbeddedPostgres
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder of every run has a name of its own below it
 MEMORY_NEEDED_BYTES = 4 * 2**30

@@ -17,7 +17,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
-from durable.stack.temporal import DYNAMIC_CONFIG, temporal_binary
+from durable.stack.temporal_server import DYNAMIC_CONFIG, temporal_binary
 from tests.compose_specification import Compose, read_compose
 
 ROOT = Path(__file__).parents[1]

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from durable.settings import Settings, SettingsError
-from durable.stack.state import StateDirectory
-from durable.state_dir.record import Process, StackError, StackRecord
+from durable.state_dir.directory import StateDirectory
+from durable.state_dir.errors import StackError
+from durable.state_dir.processes import Process
+from durable.state_dir.record import StackRecord
 
 SECRET = "hunter2"  # noqa: S105
 URL = f"postgresql://durable:{SECRET}@db.example:5432/durable"
@@ -157,7 +159,9 @@ def test_unset_addresses_are_those_of_the_running_stack(tmp_path: Path) -> None:
 def test_without_a_running_stack_the_sentence_says_what_to_do(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.prepare()
-    told = f"No stack runs in {tmp_path}: start one with durable up. Or set DURABLE_DATABASE_URL"
+    told = (
+        f"No stack is running in {tmp_path}: start one with durable up. Or set DURABLE_DATABASE_URL"
+    )
     with pytest.raises(StackError, match=told):
         Settings(state_dir=tmp_path).require_database_url()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
 from durable.stack.ports import free_port
-from durable.stack.postgres import EmbeddedPostgres
-from durable.stack.temporal import temporal_child
+from durable.stack.postgres.server import EmbeddedPostgres
+from durable.stack.temporal_server import temporal_child
 from durable.temporal.connection import answers
 
 NAMESPACE = "chaos"

@@ -21,9 +21,9 @@ from durable.settings import Settings
 from durable.stack.child import spawn
 from durable.stack.health import StackStatus
 from durable.stack.ports import HOST, free_port
-from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.shutdown import stop_stack
-from durable.stack.temporal import temporal_child
+from durable.stack.temporal_server import temporal_child
 from durable.state_dir.record import is_running, record_path
 
 COMMAND = "from durable.cli.main import run; run()"
@@ -158,7 +158,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
 
     again = refused(durable("up", "--detach"))
     assert again.startswith(
-        f"A stack already runs in {durable.state_dir} with its UI at {found.temporal_ui_url}"
+        f"A stack is already running in {durable.state_dir} with its UI at {found.temporal_ui_url}"
     )
 
     down = durable("down")
@@ -168,7 +168,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
 
     second = durable("down")
     assert second.code == 0
-    assert second.stdout == f"Nothing runs in {durable.state_dir}.\n"
+    assert second.stdout == f"Nothing is running in {durable.state_dir}.\n"
 
     after = durable("status", "--json")
     assert after.code == 1

@@ -1,4 +1,4 @@
-"""A child: started alone, ready when it says so, stopped for sure."""
+"""A child is started alone, is ready when it says so, and is stopped for certain."""
 
 import signal
 import sys
@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from durable.stack import child as child_module
-from durable.stack.child import Child, spawn
-from durable.stack.errors import PortTakenError, StackError
-from durable.stack.process import send_signal
-from durable.state_dir.processes import identify, is_alive
+from durable.stack.child import Child, PortTakenError, spawn
+from durable.state_dir.errors import StackError
+from durable.state_dir.processes import identify, is_alive, send_signal
 
 from .polling import eventually
 
@@ -34,7 +33,7 @@ def python_child(directory: Path, code: str) -> Child:
     )
 
 
-def test_a_child_that_ends_before_it_is_ready_is_told_about_in_its_own_words(
+def test_a_child_that_ends_before_it_is_ready_fails_with_its_own_words(
     tmp_path: Path,
 ) -> None:
     complains = python_child(tmp_path, "raise SystemExit('error: the moon is full')")
@@ -45,7 +44,7 @@ def test_a_child_that_ends_before_it_is_ready_is_told_about_in_its_own_words(
         running.wait_ready()
 
 
-def test_a_port_that_someone_else_holds_is_told_apart(tmp_path: Path) -> None:
+def test_a_port_that_someone_else_holds_is_a_failure_of_its_own_kind(tmp_path: Path) -> None:
     running = spawn(python_child(tmp_path, "raise SystemExit('bind: Address already in use')"))
     eventually("it has ended", lambda: running.exit_code() is not None)
 

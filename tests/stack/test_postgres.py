@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from durable.stack.errors import PortTakenError, StackError
+from durable.stack.child import PortTakenError
 from durable.stack.ports import free_port
-from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.postgres.server import EmbeddedPostgres
+from durable.state_dir.errors import StackError
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_a_half_made_data_directory_is_made_anew(server: EmbeddedPostgres, scrat
     assert not unfinished.exists()
 
 
-def test_a_taken_port_is_told_apart_from_other_failures(
+def test_a_taken_port_is_distinguished_from_other_failures(
     shared: EmbeddedPostgres, server: EmbeddedPostgres
 ) -> None:
     taken = urlsplit(shared.url()).port or 0
@@ -142,7 +143,7 @@ def test_data_of_another_major_version_is_refused(server: EmbeddedPostgres, scra
     data.mkdir(parents=True)
     (data / "PG_VERSION").write_text("16\n")
 
-    with pytest.raises(StackError, match="belongs to PostgreSQL 16 and this is 18"):
+    with pytest.raises(StackError, match="belongs to PostgreSQL 16, but this is 18"):
         server.start(free_port())
 
 
@@ -156,6 +157,6 @@ def test_a_lost_password_file_is_named(server: EmbeddedPostgres, scratch: Path) 
 
 
 def test_a_server_that_is_not_started_has_no_address(server: EmbeddedPostgres) -> None:
-    with pytest.raises(StackError, match="is not started"):
+    with pytest.raises(StackError, match="is not running"):
         server.url()
     server.stop()

@@ -10,14 +10,13 @@ import pytest
 
 from durable.stack import ports as ports_module
 from durable.stack.child import Child
-from durable.stack.errors import StackError
-from durable.stack.events import Event
 from durable.stack.ports import HOST, free_port
-from durable.stack.postgres import EmbeddedPostgres
-from durable.stack.state import StateDirectory
-from durable.stack.stopping import StopRequest
-from durable.stack.supervisor import Supervisor
-from durable.stack.temporal import temporal_child
+from durable.stack.postgres.server import EmbeddedPostgres
+from durable.stack.shutdown import StopRequest
+from durable.stack.supervisor import StackEvent, Supervisor
+from durable.stack.temporal_server import temporal_child
+from durable.state_dir.directory import StateDirectory
+from durable.state_dir.errors import StackError
 from durable.state_dir.processes import is_alive
 from durable.state_dir.record import is_running, lock_path, read_record, record_path
 
@@ -28,7 +27,7 @@ class Run:
     """A supervisor in a thread of its own, until it is stopped."""
 
     def __init__(self, directory: Path, start: Callable[[Supervisor], object]) -> None:
-        self.events: list[Event] = []
+        self.events: list[StackEvent] = []
         self.failure: StackError | None = None
         self._stop = StopRequest()
         self._supervisor = Supervisor(directory, self.events.append, self._stop)
@@ -51,7 +50,7 @@ class Run:
         self._thread.join(DEADLINE_SECONDS)
         assert self._ended()
 
-    def _of(self, kind: str) -> list[Event]:
+    def _of(self, kind: str) -> list[StackEvent]:
         return [event for event in self.events if event.kind == kind]
 
     def _ended(self) -> bool:
@@ -198,7 +197,7 @@ def test_a_request_while_starting_is_answered_at_once_but_not_between_process_an
     assert reached == ["recorded"]
 
 
-def test_an_interrupted_start_is_told_as_one_whatever_a_library_makes_of_it() -> None:
+def test_an_interrupted_start_is_reported_as_such_even_if_a_library_wraps_the_error() -> None:
     stop = StopRequest()
 
     def start() -> None:

@@ -14,14 +14,13 @@ from temporalio.worker import Worker
 
 from durable.settings import Settings
 from durable.stack.detached import start_detached
-from durable.stack.events import Event
 from durable.stack.health import stack_status
 from durable.stack.ports import choose_port
-from durable.stack.process import send_signal, wait_gone
 from durable.stack.shutdown import stop_stack
-from durable.stack.state import StateDirectory
-from durable.state_dir.processes import is_alive
-from durable.state_dir.record import Process, StackRecord, read_record
+from durable.stack.supervisor import StackEvent
+from durable.state_dir.directory import StateDirectory
+from durable.state_dir.processes import Process, is_alive, send_signal, wait_gone
+from durable.state_dir.record import StackRecord, read_record
 
 from .polling import DEADLINE_SECONDS, eventually
 from .waiting import Waiting
@@ -84,7 +83,7 @@ def kill(state_dir: Path, *names: str) -> None:
 def start(state_dir: Path) -> list[str]:
     notes: list[str] = []
 
-    def report(event: Event) -> None:
+    def report(event: StackEvent) -> None:
         if event.kind == "note":
             notes.append(event.text)
 
@@ -100,7 +99,7 @@ def kill_and_wait(state_dir: Path, name: str) -> None:
     killed = process_of(state_dir, name)
     kill(state_dir, name)
     eventually(
-        f"{name} runs again",
+        f"{name} is running again",
         lambda: healthy(state_dir) and process_of(state_dir, name) != killed,
     )
 
@@ -166,10 +165,12 @@ def test_up_recovers_a_directory_whose_supervisor_was_killed(state_dir: Path) ->
     after_all = start(state_dir)
 
     first_to_last = (*reversed(OURS), "temporal", "postgres")
-    assert any(f"Stopped of it: {' and '.join(first_to_last)}" in note for note in after_one), (
-        after_one
-    )
+    assert any(
+        f"Stopped what it left: {' and '.join(first_to_last)}" in note for note in after_one
+    ), after_one
     assert len(orphans) == 2 + len(OURS)
     assert not any(is_alive(orphan) for orphan in orphans)
-    assert any("Stopped of it: nothing, all had ended" in note for note in after_all), after_all
+    assert any(
+        "Stopped what it left: nothing: all its processes had ended" in note for note in after_all
+    ), after_all
     check_survivors(state_dir)

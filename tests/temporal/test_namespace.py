@@ -18,9 +18,9 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from durable.settings import Settings
 from durable.signals.search_attributes import PHASE, SEARCH_ATTRIBUTES, TENANT
 from durable.stack.child import spawn
-from durable.stack.errors import StackError
 from durable.stack.ports import HOST, free_port
-from durable.stack.temporal import temporal_child
+from durable.stack.temporal_server import temporal_child
+from durable.state_dir.errors import StackError
 from durable.temporal.namespace import register
 from tests.stack.polling import DEADLINE_SECONDS
 

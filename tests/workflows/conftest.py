@@ -11,7 +11,7 @@ import pytest
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
 from durable.stack.ports import free_port
-from durable.stack.temporal import DYNAMIC_CONFIG, temporal_binary
+from durable.stack.temporal_server import DYNAMIC_CONFIG, temporal_binary
 from durable.temporal.connection import answers
 from tests.workflows.plane import Plane
 

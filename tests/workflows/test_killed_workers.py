@@ -7,7 +7,7 @@ from pathlib import Path
 
 from durable.failpoints import Failpoint
 from durable.model.states import BindingState
-from durable.state_dir.record import StackError
+from durable.state_dir.errors import StackError
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import Plane, manifest, until
 from tests.workflows.processes import AGENT, WORKER, Process, process

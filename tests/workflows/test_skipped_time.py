@@ -27,7 +27,7 @@ from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
 from durable.signals.status import Owner, Phase, SlotView
-from durable.stack.temporal import DYNAMIC_CONFIG, temporal_binary
+from durable.stack.temporal_server import DYNAMIC_CONFIG, temporal_binary
 from durable.workflows import timeouts
 from durable.workflows.workload.state import WorkloadStart
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until

@@ -6,56 +6,29 @@ import os
 import signal
 import sys
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 
 from durable.settings import Settings
-from durable.stack.errors import StackError
-from durable.stack.events import Event
+from durable.stack.detached import EventPipe
+from durable.stack.shutdown import StopRequest
 from durable.stack.stack import start_stack
-from durable.stack.stopping import StopRequest
-from durable.stack.supervisor import Supervisor
-
-
-class Listener:
-    """Whoever started us hears every event until the verdict; the log has them all."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-
-    def report(self, event: Event) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        took = f" ({event.seconds:.2f} s)" if event.kind == "done" else ""
-        sys.stdout.write(f"{now} {event.kind}: {event.text}{took}\n")
-        sys.stdout.flush()
-        self._tell(event)
-
-    def _tell(self, event: Event) -> None:
-        if self._descriptor is None:
-            return
-        try:
-            os.write(self._descriptor, event.model_dump_json().encode() + b"\n")
-        except BrokenPipeError:
-            # Nobody listens any more; the stack goes on.
-            event = Event(kind="running")
-        if event.kind in ("running", "failed"):
-            os.close(self._descriptor)
-            self._descriptor = None
+from durable.stack.supervisor import StackEvent, Supervisor
+from durable.state_dir.errors import StackError
 
 
 def main(state_dir: Path, descriptor: int) -> int:
     stop = StopRequest()
     signal.signal(signal.SIGTERM, stop.make)
     signal.signal(signal.SIGINT, stop.make)
-    listener = Listener(descriptor)
+    pipe = EventPipe(descriptor)
     settings = Settings.from_environment(os.environ, state_dir=state_dir)
-    supervisor = Supervisor(settings.state_dir, listener.report, stop)
+    supervisor = Supervisor(settings.state_dir, pipe.report, stop)
     try:
         supervisor.run(lambda started: start_stack(started, settings))
     except StackError as error:
-        # The person gets the sentence, the log its causes.
+        # The person gets the sentence, the log the traceback.
         traceback.print_exc()
-        listener.report(Event(kind="failed", text=str(error)))
+        pipe.report(StackEvent(kind="failed", text=str(error)))
         return 1
     return 0
 

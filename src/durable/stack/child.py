@@ -1,4 +1,4 @@
-"""A child of the supervisor: how to start it, know that it is ready, and stop it."""
+"""A child process of the supervisor: how to start it, tell that it is ready, and stop it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from durable.stack.errors import PortTakenError, StackError, disk_error
-from durable.stack.process import POLL_SECONDS
-from durable.state_dir.processes import identify
-from durable.state_dir.record import Process, open_private
+from durable.state_dir.errors import StackError, disk_error
+from durable.state_dir.processes import POLL_SECONDS, Process, identify
+from durable.state_dir.record import open_private
 
 READY_DEADLINE_SECONDS = 120.0
 STOP_DEADLINE_SECONDS = 20.0
@@ -24,9 +23,13 @@ LOG_LIMIT_BYTES = 16 * 1024 * 1024
 LOG_TAIL_BYTES = 64 * 1024
 
 
+class PortTakenError(StackError):
+    """Another process holds the port, so another port is worth a try."""
+
+
 @dataclass(frozen=True)
 class Child:
-    """What the supervisor needs to know of a process that it keeps running."""
+    """What the supervisor needs to know about a process that it keeps running."""
 
     name: str
     argv: tuple[str, ...]
@@ -59,7 +62,7 @@ class RunningChild:
         return self.exit_code() is None and self.child.ready(self.process.pid)
 
     def wait_ready(self) -> None:
-        """Wait until it answers; a child that ended or lingers is stopped and told about."""
+        """Wait until it answers; if it ends or takes too long, raise why."""
         give_up = time.monotonic() + READY_DEADLINE_SECONDS
         while not self.is_ready():
             if self.exit_code() is not None:
@@ -73,7 +76,7 @@ class RunningChild:
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
-        """End it, more firmly with each deadline that passes."""
+        """Send its stop signals one after the other until it has ended."""
         for number in self.child.stop_signals:
             # Popen signals only a child that it has not reaped, so never a reused pid.
             self._popen.send_signal(number)
@@ -93,8 +96,8 @@ class RunningChild:
         if "address already in use" in text.lower():
             return PortTakenError(f"{self.child.name} found its port taken by another process.")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        told = [line for line in lines if "FATAL" in line or "PANIC" in line or "rror" in line]
-        last = next(reversed(told or lines), "it said nothing")
+        errors = [line for line in lines if "FATAL" in line or "PANIC" in line or "rror" in line]
+        last = next(reversed(errors or lines), "it logged nothing")
         return StackError(
             f"{self.child.name} ended with code {code}: {last} (its log is {self.child.log})."
         )
@@ -107,7 +110,7 @@ class RunningChild:
 
 
 def spawn(child: Child) -> RunningChild:
-    """Start a child in a session of its own, once its predecessor is gone to the last process."""
+    """Start a child in its own session, once the last process of its predecessor is gone."""
     try:
         child.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _sole_user(child) as lock, open_log(child.log) as log:
@@ -138,7 +141,7 @@ def _popen(child: Child, lock: IO[bytes], log: IO[bytes]) -> subprocess.Popen[by
 
 
 def _sole_user(child: Child) -> IO[bytes]:
-    """A lock that the child and all its descendants inherit: it is free when the last has ended.
+    """A lock that the child and all its descendants inherit: it is free once all have ended.
 
     A postmaster killed with -9 leaves backends behind for a moment, and a supervisor killed
     between a start and its record leaves a child that no record names; both hold this lock.

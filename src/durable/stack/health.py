@@ -1,4 +1,4 @@
-"""Ask every part of the stack how it is, and say so in one value."""
+"""How the stack is: every part is asked, servers and our own processes alike."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.fleet.regions import list_regions
 from durable.settings import Settings
-from durable.stack.controllers import ADDRESSES
-from durable.stack.controllers_health import controller_problem
-from durable.stack.errors import StackError
-from durable.stack.postgres_data import ENVIRONMENT, binary
-from durable.state_dir.leftovers import why_nothing_runs
+from durable.signals.names import GLOBAL_QUEUE, regional_queue
+from durable.stack.control_plane import ADDRESSES, AGENT, GLOBAL_WORKER
+from durable.stack.ports import is_connected, port_of
+from durable.stack.postgres.data import ENVIRONMENT, binary
+from durable.state_dir.errors import StackError
 from durable.state_dir.processes import is_alive
-from durable.state_dir.record import Part, StackRecord, is_running, read_record
-from durable.temporal.connection import healthy_namespace
+from durable.state_dir.record import Part, StackRecord, is_running, read_record, why_nothing_runs
+from durable.temporal.connection import check_namespace, queues_not_polled_by
 
-PROBE_SECONDS = 3
+SERVER_PROBE_SECONDS = 3
+CONTROL_PLANE_PROBE_SECONDS = 5.0
 
 
 class PartStatus(BaseModel):
@@ -50,7 +54,7 @@ class StackStatus(BaseModel):
 
 
 def stack_status(settings: Settings) -> StackStatus:
-    """Look at the record, then ask each part itself."""
+    """Read the record, then ask each part itself."""
     path = settings.state_dir.absolute()
     record = read_record(path)
     running = is_running(path)
@@ -71,7 +75,7 @@ def stack_status(settings: Settings) -> StackStatus:
 
 def _detail(record: StackRecord, running: bool, path: Path) -> str:
     if running:
-        return "The stack runs." if record.phase == "running" else "The stack is starting."
+        return "The stack is running." if record.phase == "running" else "The stack is starting."
     return why_nothing_runs(path)
 
 
@@ -81,7 +85,7 @@ def _part_status(settings: Settings, record: StackRecord, part: Part) -> PartSta
     elif part.name == "postgres":
         problem = _postgres_problem(part.address)
     elif part.name in ADDRESSES:
-        problem = controller_problem(settings, record, part)
+        problem = _control_plane_problem(settings, record, part)
     else:
         problem = _temporal_problem(settings, part.address)
     return PartStatus(
@@ -101,18 +105,18 @@ def _postgres_problem(address: str) -> str:
     except StackError:
         return _connect_problem(host, int(port))
     code = subprocess.run(  # noqa: S603
-        [*command, f"--timeout={PROBE_SECONDS}"],
+        [*command, f"--timeout={SERVER_PROBE_SECONDS}"],
         env=ENVIRONMENT,
         check=False,
-        timeout=2 * PROBE_SECONDS,
+        timeout=2 * SERVER_PROBE_SECONDS,
     ).returncode
     return ("", "it refuses connections", "it does not answer")[code] if code < 3 else "unknown"
 
 
 def _connect_problem(host: str, port: int) -> str:
-    """All that can be asked without the wheel's programs, for a server of somebody else."""
+    """All that can be checked of somebody else's server without the wheel's programs."""
     try:
-        socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
+        socket.create_connection((host, port), timeout=SERVER_PROBE_SECONDS).close()
     except OSError as error:
         return f"it does not answer: {error.strerror or error}"
     return ""
@@ -120,7 +124,36 @@ def _connect_problem(host: str, port: int) -> str:
 
 def _temporal_problem(settings: Settings, address: str) -> str:
     try:
-        asyncio.run(healthy_namespace(settings, address))
+        asyncio.run(check_namespace(settings, address))
     except StackError as error:
         return str(error)
     return ""
+
+
+def _control_plane_problem(settings: Settings, record: StackRecord, part: Part) -> str:
+    """What is wrong with a process of ours that is alive; empty if nothing is."""
+    try:
+        return asyncio.run(_ask_servers(settings, record, part))
+    except (StackError, AuthorityError) as error:
+        return f"unknown: {error}"
+    except TimeoutError:
+        return "unknown: the servers that it works with do not answer"
+
+
+async def _ask_servers(settings: Settings, record: StackRecord, part: Part) -> str:
+    """Temporal knows what a worker polls, and the kernel what the agent is connected to."""
+    url = settings.database_url or record.database_url
+    address = settings.temporal_address or record.temporal_address
+    if url is None or address is None or part.process is None:
+        return "unknown: the stack has not recorded where its servers are"
+    pid = part.process.pid
+    if part.name == AGENT:
+        # Single nodes may be down for reasons of their own; `durable get regions` counts them.
+        return "" if is_connected(pid, port_of(url)) else "it has lost the database"
+    queues = [GLOBAL_QUEUE]
+    async with asyncio.timeout(CONTROL_PLANE_PROBE_SECONDS):
+        if part.name != GLOBAL_WORKER:
+            async with Databases(url, settings.regional_database_urls) as databases:
+                queues = [regional_queue(region) for region in await list_regions(databases)]
+        unserved = await queues_not_polled_by(pid, settings, address, queues)
+    return f"it does not serve {', '.join(unserved)}" if unserved else ""

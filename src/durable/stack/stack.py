@@ -1,4 +1,4 @@
-"""What the stack is made of: each part is started here, in this order."""
+"""The parts of the stack, in the order in which they are started."""
 
 from __future__ import annotations
 
@@ -9,56 +9,54 @@ from urllib.parse import urlsplit
 from durable.authority.db.errors import AuthorityError
 from durable.authority.migrations import upgrade_all
 from durable.settings import Settings
-from durable.stack.controllers import ADDRESSES, controllers
-from durable.stack.controllers_health import AGENT
-from durable.stack.errors import StackError
-from durable.stack.ports import HOST
-from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.control_plane import ADDRESSES, AGENT, control_plane
+from durable.stack.ports import DATABASE_PORT, HOST, port_of
+from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.supervisor import Supervisor
-from durable.stack.temporal import temporal_child
+from durable.stack.temporal_server import temporal_child
+from durable.state_dir.errors import StackError
 from durable.temporal.namespace import register
 
 DATABASE = "durable"
-POSTGRES_PORTS = {"postgres": 5432}
+POSTGRES_PORTS = {"postgres": DATABASE_PORT}
 TEMPORAL_PORTS = {"temporal": 7233, "temporal-ui": 8233}
 
 
 def start_stack(supervisor: Supervisor, settings: Settings) -> None:
-    """Bring every part up, or use the one that the settings name."""
+    """Start every part, or use the one that the settings name."""
     database_url = _postgres(supervisor, settings.database_url)
     with supervisor.step("Migrate the database"):
         _migrate(database_url, settings.regional_database_urls.values())
     address = _temporal(supervisor, settings)
     with supervisor.step(f"Register namespace {settings.temporal_namespace}"):
         asyncio.run(register(settings, address))
-    _controllers(supervisor, settings, database_url, address)
+    _control_plane(supervisor, settings, database_url, address)
 
 
-def _controllers(
+def _control_plane(
     supervisor: Supervisor, settings: Settings, database_url: str, temporal_address: str
 ) -> None:
-    """Last to start, and so the first to be drained while the servers still answer."""
-    ours = controllers(
-        supervisor.directory / "controllers", settings, database_url, temporal_address
+    """Last to start, and therefore first to be drained, while the servers still answer."""
+    ours = control_plane(
+        supervisor.directory / "control-plane", settings, database_url, temporal_address
     )
     if settings.database_url is not None:
-        # Those nodes may be machines: whoever owns the database decides who stands for them.
+        # Its nodes may be real machines: whoever owns the database decides who hosts them.
         ours = [child for child in ours if child.name != AGENT]
         supervisor.note(
-            "Nodes are not simulated because DURABLE_DATABASE_URL is set: if they shall be, run "
+            "Nodes are not simulated because DURABLE_DATABASE_URL is set. To simulate them, run "
             "durable agent --simulated --region all."
         )
     with supervisor.step(f"Start {', '.join(child.name for child in ours)}"):
         supervisor.launch_together([(child, ADDRESSES[child.name]) for child in ours])
 
 
-def _postgres(supervisor: Supervisor, theirs: str | None) -> str:
-    if theirs is not None:
-        # Only where it is: the rest of the URL may hold a password.
-        where = urlsplit(theirs)
-        address = f"{where.hostname}:{where.port or POSTGRES_PORTS['postgres']}"
+def _postgres(supervisor: Supervisor, external_url: str | None) -> str:
+    if external_url is not None:
+        # Only the address: the rest of the URL may hold a password.
+        address = f"{urlsplit(external_url).hostname}:{port_of(external_url)}"
         supervisor.use("postgres", address, "DURABLE_DATABASE_URL")
-        return theirs
+        return external_url
     server = EmbeddedPostgres(supervisor.directory / "postgres")
     with supervisor.step("Start PostgreSQL"):
         supervisor.launch(POSTGRES_PORTS, lambda ports: server.child(ports["postgres"]))

@@ -1,1 +1,1 @@
-"""The state directory: what a running stack records there for other commands."""
+"""The state directory: its lock, the record of the stack that runs there, and its processes."""

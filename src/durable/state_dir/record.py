@@ -1,4 +1,4 @@
-"""What a running stack tells every other command: who runs in a state directory, and where."""
+"""What a running stack records for other commands: its processes, its addresses, its phase."""
 
 from __future__ import annotations
 
@@ -10,24 +10,14 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from durable.state_dir.errors import StackError
+from durable.state_dir.processes import Process, is_alive
+
 RECORD_VERSION = 1
 
 
-class StackError(Exception):
-    """The stack refuses or fails, and its text is the sentence to show."""
-
-
-class Process(BaseModel):
-    """One process of one boot of this machine: the start time makes a reused pid another one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    pid: int
-    started: str
-
-
 class Part(BaseModel):
-    """One server of the stack; ours has a process, except while it is started again."""
+    """One part of the stack; ours has a process, except while it is being restarted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,7 +29,7 @@ class Part(BaseModel):
 
 
 class StackRecord(BaseModel):
-    """The content of `stack.json`, which exists from start to clean stop."""
+    """The content of `stack.json`, which exists from the start until a clean stop."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,7 +52,7 @@ def lock_path(state_dir: Path) -> Path:
 
 
 def is_running(state_dir: Path) -> bool:
-    """Whether a supervisor lives: it holds the lock for as long as it does."""
+    """Whether a supervisor is alive: it holds the lock for as long as it is."""
     try:
         with lock_path(state_dir).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -71,19 +61,19 @@ def is_running(state_dir: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except PermissionError as error:
-        raise _of_another_user(state_dir) from error
+        raise _belongs_to_another_user(state_dir) from error
     return False
 
 
 def read_record(state_dir: Path) -> StackRecord | None:
-    """The record of the stack that runs, or that was killed before it could remove its record."""
+    """The record of a stack that is running, or was killed before it could remove its record."""
     path = record_path(state_dir)
     try:
         content = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
-        raise _of_another_user(state_dir) from error
+        raise _belongs_to_another_user(state_dir) from error
     except ValueError as error:
         raise StackError(f"{path} is damaged: remove it and run durable up.") from error
     check_version(content, path)
@@ -93,12 +83,43 @@ def read_record(state_dir: Path) -> StackRecord | None:
         raise StackError(f"{path} is damaged: remove it and run durable up.") from error
 
 
+def why_nothing_runs(path: Path) -> str:
+    """Why no supervisor holds the directory's lock, and what to do about it."""
+    record = read_record(path)
+    if record is None:
+        return f"No stack is running in {path}: start one with durable up."
+    if record.phase == "failed":
+        return (
+            f"The stack stopped by itself: {record.reason.rstrip('.')}. See the logs in {path}, "
+            "then start it again with durable up."
+        )
+    running = _still_running(record)
+    if not running:
+        return (
+            f"The supervisor of {path} was killed and nothing of its stack is running any more: "
+            "durable up starts everything again on the same data."
+        )
+    return (
+        f"The supervisor of {path} was killed, so nothing that ends there is restarted; still "
+        f"running: {', '.join(running)}. durable up stops these and starts everything again on the "
+        "same data; durable down only stops them."
+    )
+
+
+def _still_running(record: StackRecord) -> list[str]:
+    return [
+        f"{part.name} (pid {part.process.pid})"
+        for part in record.parts
+        if part.process is not None and is_alive(part.process)
+    ]
+
+
 def check_version(content: Any, path: Path) -> None:
-    """Refuse what a newer release wrote, before reading it in the wrong way."""
+    """Refuse what a newer release wrote, rather than misread it."""
     match content:
         case {"version": int(version)} if version > RECORD_VERSION:
             raise StackError(
-                f"{path.parent} was made by a newer durable (layout {version}, known here is "
+                f"{path.parent} was written by a newer durable (layout {version}; this one reads "
                 f"{RECORD_VERSION}): use that release, or another directory with --state-dir."
             )
         case _:
@@ -106,11 +127,11 @@ def check_version(content: Any, path: Path) -> None:
 
 
 def open_private(path: Path) -> IO[bytes]:
-    """Append to a file that is for its owner alone."""
+    """Append to a file that only its owner can read."""
     return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def _of_another_user(state_dir: Path) -> StackError:
+def _belongs_to_another_user(state_dir: Path) -> StackError:
     return StackError(
         f"{state_dir} belongs to another user: run as that user, "
         "or choose another directory with --state-dir."

@@ -1,23 +1,29 @@
-"""Reach the Temporal cluster of the settings, and ask whether it serves us."""
+"""Connect to the Temporal cluster of the settings, and ask it about its health and its pollers."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, TLSConfig
 
 from durable.settings import Settings
-from durable.state_dir.record import StackError
+from durable.state_dir.errors import StackError
 from durable.temporal.payloads import data_converter
 
 CONNECT_TIMEOUT = timedelta(seconds=10)
 PROBE_TIMEOUT = timedelta(seconds=2)
+# A poll lasts a minute at most; a worker whose last poll began longer ago hangs.
+MAX_SILENCE = timedelta(seconds=150)
 
 
 async def connect(settings: Settings, address: str) -> Client:
-    """A client for the settings' cluster, or a sentence why there is none."""
+    """A client of the settings' cluster; a StackError says why there is none."""
     key = settings.temporal_api_key
     try:
         return await Client.connect(
@@ -29,15 +35,15 @@ async def connect(settings: Settings, address: str) -> Client:
             connect_timeout=CONNECT_TIMEOUT,
         )
     except RuntimeError as error:
-        # The SDK's own words are a dump of structures; they stay in the cause.
+        # The SDK's own message is a dump of structures; it stays in the cause.
         raise StackError(
             f"Temporal at {address} does not answer: "
-            "check that it runs and that the TLS settings fit."
+            "check that it is running and that the TLS settings match."
         ) from error
 
 
 async def answers(address: str) -> bool:
-    """Whether a server without TLS serves requests there."""
+    """Whether a server without TLS serves requests at this address."""
     try:
         client = await Client.connect(address, connect_timeout=PROBE_TIMEOUT)
         return await client.service_client.check_health(timeout=PROBE_TIMEOUT)
@@ -45,8 +51,8 @@ async def answers(address: str) -> bool:
         return False
 
 
-async def healthy_namespace(settings: Settings, address: str) -> None:
-    """Return when the server serves our namespace, else say what is wrong."""
+async def check_namespace(settings: Settings, address: str) -> None:
+    """Return if the server serves our namespace; otherwise raise what is wrong."""
     client = await connect(settings, address)
     wanted = DescribeNamespaceRequest(namespace=client.namespace)
     try:
@@ -54,6 +60,46 @@ async def healthy_namespace(settings: Settings, address: str) -> None:
         await client.workflow_service.describe_namespace(wanted, timeout=PROBE_TIMEOUT)
     except RPCError as error:
         raise StackError(f"it answered: {error.message}") from error
+
+
+async def workers_of(
+    settings: Settings, address: str, queues: Sequence[str]
+) -> dict[str, list[str]]:
+    """The workers on this machine that poll each task queue, as `pid@host`."""
+    client = await connect(settings, address)
+    return {queue: await _pollers(client, queue) for queue in queues}
+
+
+async def queues_not_polled_by(
+    pid: int, settings: Settings, address: str, queues: Sequence[str]
+) -> list[str]:
+    """The queues that this process does not poll, as far as Temporal knows."""
+    identity = f"{pid}@"
+    found = await workers_of(settings, address, queues)
+    return [
+        queue
+        for queue, workers in found.items()
+        if not any(worker.startswith(identity) for worker in workers)
+    ]
+
+
+async def _pollers(client: Client, queue: str) -> list[str]:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    try:
+        answer = await client.workflow_service.describe_task_queue(request, timeout=PROBE_TIMEOUT)
+    except RPCError as error:
+        raise StackError(f"Temporal could not say who polls {queue}: {error.message}") from error
+    here = f"@{socket.gethostname()}"
+    return sorted({one.identity for one in answer.pollers if _polls(one, here)})
+
+
+def _polls(poller: PollerInfo, here: str) -> bool:
+    last = poller.last_access_time.ToDatetime(tzinfo=UTC)
+    return poller.identity.endswith(here) and datetime.now(UTC) - last < MAX_SILENCE
 
 
 def _tls(settings: Settings) -> TLSConfig | bool:

@@ -21,7 +21,7 @@ from durable.authority.migrations import (
 )
 from durable.authority.schema import metadata
 from durable.stack.ports import free_port
-from durable.stack.postgres import EmbeddedPostgres
+from durable.stack.postgres.server import EmbeddedPostgres
 from tests.authority.world import EAST
 from tests.conftest import Copies
 

@@ -14,8 +14,13 @@ from durable.authority.reads.invariants import violations_everywhere
 from durable.model.intents import ReleaseCause
 from durable.stack.child import Child, spawn
 from durable.stack.ports import HOST, free_port
-from durable.stack.postgres_data import binary
-from durable.stack.system_user import allow_traverse, give, lend_binaries, postgres_user
+from durable.stack.postgres.data import binary
+from durable.stack.postgres.system_user import (
+    allow_traverse,
+    change_owner,
+    lend_binaries,
+    postgres_user,
+)
 from tests.authority.world import World, seconds
 
 # The wheel carries this version beside the one that the embedded stack runs.
@@ -29,7 +34,7 @@ def server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="durable-oldest-") as folder:
         data = Path(folder) / "data"
         data.mkdir(mode=0o700)
-        give(data, user)
+        change_owner(data, user)
         if user is not None:
             allow_traverse(data)
             lend_binaries(BINARIES, user)

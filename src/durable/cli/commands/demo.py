@@ -25,7 +25,8 @@ from durable.model.fleet import Fleet
 from durable.model.workload import WorkloadManifest
 from durable.stack.detached import start_detached
 from durable.stack.shutdown import stop_stack
-from durable.state_dir.record import StackError, read_record
+from durable.state_dir.errors import StackError
+from durable.state_dir.record import read_record
 
 OWN_STATE_DIR = Path(".durable/demo")
 WAIT_SECONDS = 120.0
@@ -126,7 +127,7 @@ def _print_next(place: Path, applied: list[AppliedWorkload], keep: bool) -> None
     ui_url = None if record is None else record.temporal_ui_url
     name = applied[0].workload if applied else "TENANT/NAME"
     if keep:
-        results.print(f"The stack runs. Temporal UI: {ui_url}. To look around:\n")
+        results.print(f"The stack is running. Temporal UI: {ui_url}. To look around:\n")
     else:
         results.print(f"Temporal UI: {ui_url}, while the stack runs. To keep it and look around:\n")
         results.print("  .venv/bin/durable demo --keep")

@@ -24,7 +24,7 @@ from durable.model.capacity import Node
 from durable.model.ids import Slot, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.slots import ObservedSlot
-from durable.state_dir.record import StackError
+from durable.state_dir.errors import StackError
 
 Bound = tuple[ObservedSlot, Node]
 REMARK_SECONDS = 2.0

@@ -11,12 +11,10 @@ from durable.cli.input.options import AsJson, StateDir, load_settings
 from durable.cli.render.output import Steps, error_object, print_json, progress, results
 from durable.settings import Settings
 from durable.stack.detached import start_detached
-from durable.stack.events import Event
 from durable.stack.health import PartStatus, StackStatus, stack_status
-from durable.stack.shutdown import stop_stack
+from durable.stack.shutdown import StopRequest, stop_stack
 from durable.stack.stack import start_stack
-from durable.stack.stopping import StopRequest
-from durable.stack.supervisor import Supervisor
+from durable.stack.supervisor import StackEvent, Supervisor
 
 Detach = Annotated[
     bool, typer.Option("--detach", help="Return once the stack is healthy and leave it running.")
@@ -43,7 +41,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     elif stopped:
         results.print(f"Stopped {', '.join(stopped)}.")
     else:
-        results.print(f"Nothing runs in {escape(str(settings.state_dir))}.")
+        results.print(f"Nothing is running in {escape(str(settings.state_dir))}.")
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
@@ -63,7 +61,7 @@ def _run_here(settings: Settings, steps: Steps, as_json: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop.make)
 
-    def report(event: Event) -> None:
+    def report(event: StackEvent) -> None:
         show_event(steps, event)
         if event.kind == "running":
             _print_running(settings, as_json)
@@ -75,7 +73,7 @@ def _run_here(settings: Settings, steps: Steps, as_json: bool) -> None:
     progress.print("Stopped.")
 
 
-def show_event(steps: Steps, event: Event) -> None:
+def show_event(steps: Steps, event: StackEvent) -> None:
     """One step of a start, as people see it."""
     match event.kind:
         case "begin":

@@ -18,8 +18,7 @@ from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
-from durable.temporal.connection import connect
-from durable.temporal.pollers import workers_of
+from durable.temporal.connection import connect, workers_of
 from durable.temporal.worker import (
     collect_rarely,
     global_worker,

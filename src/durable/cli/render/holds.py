@@ -9,7 +9,7 @@ from typing import Any
 from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
 from durable.settings import Settings
-from durable.state_dir.record import StackError
+from durable.state_dir.errors import StackError
 
 AT_ONCE = 16
 ONE_ANSWER = timedelta(seconds=2)

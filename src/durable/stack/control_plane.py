@@ -1,4 +1,4 @@
-"""Our own processes beside the servers: the workers, and the agent that simulates nodes."""
+"""The control plane's own processes: the workers, and the agent that simulates nodes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pathlib import Path
 from durable.settings import Settings, variable
 from durable.signals.names import GLOBAL_QUEUE
 from durable.stack.child import Child
-from durable.stack.connections import is_connected, port_of
-from durable.stack.controllers_health import (
-    AGENT,
-    GLOBAL_WORKER,
-    REGIONAL_WORKER,
-    unserved,
-)
+from durable.stack.ports import is_connected, port_of
+from durable.temporal.connection import queues_not_polled_by
+
+GLOBAL_WORKER = "worker-global"
+REGIONAL_WORKER = "worker-regions"
+AGENT = "agent"
 
 _COMMANDS = {
     GLOBAL_WORKER: ("worker", "--global"),
     REGIONAL_WORKER: ("worker", "--region", "all"),
     AGENT: ("agent", "--simulated", "--region", "all"),
 }
-# What the record names instead of an address: nobody connects to them, they connect to others.
+# What the record shows instead of an address: they connect to servers, nobody connects to them.
 ADDRESSES = {
     GLOBAL_WORKER: GLOBAL_QUEUE,
     REGIONAL_WORKER: "all regions",
@@ -32,7 +31,7 @@ ADDRESSES = {
 }
 
 
-def controllers(
+def control_plane(
     directory: Path, settings: Settings, database_url: str, temporal_address: str
 ) -> list[Child]:
     """How to run them, in the order in which the stack starts them."""
@@ -40,13 +39,13 @@ def controllers(
     database, temporal = port_of(database_url), int(temporal_address.rpartition(":")[2])
 
     def polls(pid: int) -> bool:
-        # Until it is connected there is no use in asking Temporal, which costs more.
+        # Asking Temporal costs more, and is of no use before it is connected.
         return is_connected(pid, temporal) and not asyncio.run(
-            unserved(settings, temporal_address, [GLOBAL_QUEUE], pid)
+            queues_not_polled_by(pid, settings, temporal_address, [GLOBAL_QUEUE])
         )
 
-    # Regions come and go, and one that is out of reach must not keep the stack from starting: who
-    # serves them is ready when it has reached what it works with; `durable status` tells the rest.
+    # Regions come and go, and one that is out of reach must not keep the stack from starting: what
+    # serves them is ready once it has reached its servers; `durable status` shows the rest.
     ready: dict[str, Callable[[int], bool]] = {
         GLOBAL_WORKER: polls,
         REGIONAL_WORKER: lambda pid: is_connected(pid, temporal) and is_connected(pid, database),
@@ -67,7 +66,7 @@ def controllers(
 def _environment(
     settings: Settings, state_dir: Path, database_url: str, temporal_address: str
 ) -> Mapping[str, str]:
-    """Ours, with this stack's addresses, and with paths that hold in another directory too."""
+    """Our own environment with this stack's addresses, and with absolute paths."""
     files = ("temporal_tls_ca", "temporal_tls_cert", "temporal_tls_key")
     named = {name: path for name in files if (path := getattr(settings, name)) is not None}
     return {

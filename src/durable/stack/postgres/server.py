@@ -1,4 +1,4 @@
-"""One PostgreSQL server in a directory of its own, reached over 127.0.0.1 with a password."""
+"""One PostgreSQL server in its own directory, reached over 127.0.0.1 with a password."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from durable.stack.child import Child, RunningChild, spawn
-from durable.stack.errors import StackError
 from durable.stack.ports import HOST
-from durable.stack.postgres_data import ENVIRONMENT, SUPERUSER, PostgresData, binary
-from durable.stack.system_user import postgres_user
+from durable.stack.postgres.data import ENVIRONMENT, SUPERUSER, PostgresData, binary
+from durable.stack.postgres.system_user import postgres_user
+from durable.state_dir.errors import StackError
 
 CLIENT_DEADLINE_SECONDS = 60.0
 
@@ -28,7 +28,7 @@ LAPTOP_SETTINGS = {
 
 
 class EmbeddedPostgres:
-    """One server: its data is made at the first start and stays until the directory is removed."""
+    """One server; the first start creates its data, which stays until the directory is removed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.resolve()
@@ -39,17 +39,17 @@ class EmbeddedPostgres:
     @property
     def pid(self) -> int:
         if self._running is None:
-            raise StackError(f"PostgreSQL in {self._directory} is not started.")
+            raise StackError(f"PostgreSQL in {self._directory} is not running.")
         return self._running.process.pid
 
     def url(self, database: str = "postgres") -> str:
         if self._port is None:
-            raise StackError(f"PostgreSQL in {self._directory} is not started.")
+            raise StackError(f"PostgreSQL in {self._directory} is not running.")
         password = self._data.password()
         return f"postgresql://{SUPERUSER}:{password}@{HOST}:{self._port}/{database}"
 
     def start(self, port: int, *, settings: Mapping[str, str] = {}) -> None:
-        """Make the data directory if there is none, start the server and wait for its answer."""
+        """Create the data directory if needed, start the server and wait until it is ready."""
         running = spawn(self.child(port, settings=settings))
         running.wait_ready()
         self._running = running
@@ -68,7 +68,7 @@ class EmbeddedPostgres:
         return self.url(name)
 
     def child(self, port: int, *, settings: Mapping[str, str] = {}) -> Child:
-        """How to run the server; the data directory is made when it is started."""
+        """How to run the server; the data directory is created when it starts."""
         user = postgres_user()
         self._port = port
         options = {**LAPTOP_SETTINGS, "port": str(port), **settings}

@@ -1,4 +1,4 @@
-"""Keep one child running: start it again when it dies, but not for ever."""
+"""Restart a child that dies, with growing delays, and give up on one that dies too often."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Callable
 
 from durable.stack.child import READY_DEADLINE_SECONDS, Child, RunningChild, spawn
-from durable.stack.errors import StackError
+from durable.state_dir.errors import StackError
 from durable.state_dir.record import Part
 
-RESTARTS = 5
+MAX_RESTARTS = 5
 RESTART_WINDOW_SECONDS = 60.0
 FIRST_DELAY_SECONDS = 0.1
 DELAY_FACTOR = 3
 
 
-class Keeper:
-    """One child that has been started and shall stay up; `tick` is called again and again."""
+class RestartingChild:
+    """A child that was started and must stay up; `tick` is called again and again."""
 
     def __init__(self, running: RunningChild, address: str, note: Callable[[str], None]) -> None:
         self._address = address
@@ -26,10 +26,10 @@ class Keeper:
         self._deaths: deque[float] = deque()
         self._start_at = 0.0
         self._started_at = 0.0
-        self._awaited = False
+        self._awaits_ready = False
 
     def part(self) -> Part:
-        """How the record names it."""
+        """Its entry in the record."""
         return Part(
             name=self._child.name,
             address=self._address,
@@ -38,12 +38,12 @@ class Keeper:
         )
 
     def tick(self, now: float) -> bool:
-        """Do what is due; True when the process has changed."""
+        """Do what is due; True if the process has changed."""
         if self._running is None:
             return self._start_when_due(now)
         if self._running.exit_code() is not None:
-            return self._bury(self._running.failure(), now)
-        if self._awaited:
+            return self._schedule_restart(self._running.failure(), now)
+        if self._awaits_ready:
             self._await_ready(self._running, now)
         return False
 
@@ -58,30 +58,30 @@ class Keeper:
         try:
             self._running = spawn(self._child)
         except StackError as error:
-            # A backend of a killed server may be busy for long; that is one more death.
-            return self._bury(error, now)
+            # A backend of a killed server may linger and block the start; that counts as a death.
+            return self._schedule_restart(error, now)
         self._started_at = now
-        self._awaited = True
+        self._awaits_ready = True
         return True
 
     def _await_ready(self, running: RunningChild, now: float) -> None:
         if running.is_ready():
-            self._awaited = False
-            self._note(f"{self._child.name} runs again (pid {running.process.pid}).")
+            self._awaits_ready = False
+            self._note(f"{self._child.name} is running again (pid {running.process.pid}).")
         elif now > self._started_at + READY_DEADLINE_SECONDS:
-            # It counts as dead at the next tick.
+            # The next tick counts it as dead.
             running.stop()
 
-    def _bury(self, reason: StackError, now: float) -> bool:
+    def _schedule_restart(self, reason: StackError, now: float) -> bool:
         while self._deaths and self._deaths[0] < now - RESTART_WINDOW_SECONDS:
             self._deaths.popleft()
         self._deaths.append(now)
-        if len(self._deaths) > RESTARTS:
+        if len(self._deaths) > MAX_RESTARTS:
             raise StackError(
                 f"{self._child.name} died {len(self._deaths)} times within "
-                f"{RESTART_WINDOW_SECONDS:.0f} s and is given up. Last time: {reason}"
+                f"{RESTART_WINDOW_SECONDS:.0f} s and will not be restarted. Last time: {reason}"
             ) from reason
         self._running = None
         self._start_at = now + FIRST_DELAY_SECONDS * DELAY_FACTOR ** (len(self._deaths) - 1)
-        self._note(f"{reason} It is started again.")
+        self._note(f"{reason} It will be restarted.")
         return True

@@ -1,27 +1,24 @@
-"""Failures of the embedded stack, each one a sentence that a person can act on."""
+"""Failures of a stack and of its state directory, each a sentence that a person can act on."""
 
 from __future__ import annotations
 
 import errno
 from pathlib import Path
 
-from durable.state_dir.record import StackError
 
-__all__ = ["PortTakenError", "StackError", "disk_error"]
-
-
-class PortTakenError(StackError):
-    """Another process holds the port, so that a new one is worth a try."""
+class StackError(Exception):
+    """The stack refuses or fails; the text is the sentence to show."""
 
 
 def disk_error(path: Path, error: OSError) -> StackError:
-    """Say in one sentence what the file system refused."""
+    """What the file system refused, in one sentence."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return StackError(f"No space is left for {path}: free some disk space and try again.")
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return StackError(
-                f"{path} is not writable: make it so, or choose another directory with --state-dir."
+                f"{path} is not writable: make it writable, or choose another directory with "
+                "--state-dir."
             )
         case errno.ENOTDIR | errno.EEXIST:
             return StackError(

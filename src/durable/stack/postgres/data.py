@@ -1,4 +1,4 @@
-"""The data directory of one PostgreSQL server: made once, complete or not at all."""
+"""The data directory of one PostgreSQL server: created once, completely or not at all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from durable.stack.errors import StackError
-from durable.stack.system_user import allow_traverse, give, lend_binaries
+from durable.stack.postgres.system_user import allow_traverse, change_owner, lend_binaries
+from durable.state_dir.errors import StackError
 from durable.state_dir.processes import identify
 
 MAJOR_VERSION = 18
@@ -19,7 +19,7 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
 class PostgresData:
-    """The data and the password of the superuser, which lies beside the directory."""
+    """The data, and the superuser's password in a file beside the directory."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "data"
@@ -31,7 +31,7 @@ class PostgresData:
 
     def is_served_by(self, pid: int) -> bool:
         """Whether the server with this pid accepts connections."""
-        # Asking the port could reach another server; this file is our server's own word.
+        # The port might reach another server; only ours writes this file.
         try:
             lines = (self.path / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -39,7 +39,7 @@ class PostgresData:
         return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
     def prepare(self, user: str | None) -> None:
-        """Make the data if there is none, and refuse what this server cannot run on."""
+        """Create the data if there is none, and refuse data that this server cannot use."""
         if user is not None:
             allow_traverse(self.path)
             lend_binaries(binary("postgres").parent, user)
@@ -48,45 +48,45 @@ class PostgresData:
         version = (self.path / "PG_VERSION").read_text().strip()
         if version != str(MAJOR_VERSION):
             raise StackError(
-                f"{self.path} belongs to PostgreSQL {version} and this is {MAJOR_VERSION}: "
-                "move it away, or install the durable release that made it."
+                f"{self.path} belongs to PostgreSQL {version}, but this is {MAJOR_VERSION}: "
+                "move it away, or install the durable release that created it."
             )
         if not self._password_file.exists():
             raise StackError(
-                f"{self._password_file} is missing, so {self.path} cannot be entered: "
-                "restore it, or move both away."
+                f"{self._password_file} is missing, so nobody can log in to {self.path}: "
+                "restore the file, or move the data away."
             )
-        self._forget_dead_server()
+        self._remove_stale_pid_file()
 
-    def _forget_dead_server(self) -> None:
-        """Our lock says that no server lives here, but PostgreSQL trusts its own note of a pid.
+    def _remove_stale_pid_file(self) -> None:
+        """Our lock proves that no server of ours is alive, but PostgreSQL trusts its pid file.
 
         That pid may be a zombie that nobody reaps, or another process by now. Only a live
-        server that was started by hand keeps its note.
+        server that was started by hand keeps its file.
         """
-        note = self.path / "postmaster.pid"
+        pid_file = self.path / "postmaster.pid"
         try:
-            pid = int(note.read_text().partition("\n")[0])
+            pid = int(pid_file.read_text().partition("\n")[0])
         except FileNotFoundError:
             return
         if identify(pid) is None or not _is_postgres(pid):
-            note.unlink()
+            pid_file.unlink()
 
     def _initialise(self, user: str | None) -> None:
-        """Build the data aside and rename it, so that a half-made one is never started."""
+        """Build the data aside and rename it, so that unfinished data is never used."""
         password = secrets.token_urlsafe(24)
         _write_private(self._password_file, password)
         unfinished = self._directory / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
-        give(unfinished, user)
-        handed_over = self._directory / "initdb.password"
-        _write_private(handed_over, password)
-        give(handed_over, user)
+        change_owner(unfinished, user)
+        password_file = self._directory / "initdb.password"
+        _write_private(password_file, password)
+        change_owner(password_file, user)
         try:
-            _initdb(unfinished, handed_over, user)
+            _initdb(unfinished, password_file, user)
         finally:
-            handed_over.unlink()
+            password_file.unlink()
         unfinished.rename(self.path)
 
 
@@ -96,7 +96,7 @@ def binary(name: str) -> Path:
     if wheel is None or wheel.origin is None:
         raise StackError(
             "PostgreSQL is not installed: run pip install 'durable[embedded]', "
-            "or set DURABLE_DATABASE_URL to a server of yours."
+            "or set DURABLE_DATABASE_URL to a server of your own."
         )
     return Path(wheel.origin).resolve().parent / f"pginstall{MAJOR_VERSION}" / "bin" / name
 
@@ -105,7 +105,7 @@ def _is_postgres(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
     except (FileNotFoundError, ProcessLookupError):
-        # Without /proc there is no telling, and PostgreSQL's own caution stands.
+        # Without /proc nobody can tell, so PostgreSQL decides.
         return not Path("/proc").exists()
 
 
@@ -119,7 +119,7 @@ def _initdb(data: Path, password_file: Path, user: str | None) -> None:
             "--auth=scram-sha-256",
             "--encoding=UTF8",
             "--locale=C",
-            # Its order of strings is the same on every machine and in every version.
+            # It sorts strings in the same way on every machine and in every version.
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
             "--data-checksums",
@@ -138,9 +138,9 @@ def _initdb(data: Path, password_file: Path, user: str | None) -> None:
     if done.returncode != 0:
         # The first complaint is the cause; the later ones are about cleaning up.
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        told = [line for line in lines if "error:" in line or "FATAL" in line or "PANIC" in line]
-        first = next(iter(told or lines), "it said nothing")
-        raise StackError(f"The PostgreSQL data in {data.parent} cannot be made: {first}")
+        errors = [line for line in lines if "error:" in line or "FATAL" in line or "PANIC" in line]
+        first = next(iter(errors or lines), "it printed nothing")
+        raise StackError(f"Could not create the PostgreSQL data in {data.parent}: {first}")
 
 
 def _write_private(path: Path, text: str) -> None:

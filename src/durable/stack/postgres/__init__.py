@@ -1,0 +1,1 @@
+"""A PostgreSQL server from pip: its process, its data directory, and its user when run as root."""
