@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.cli.input.documents import Unreadable, read_documents
-from durable.cli.input.manifest import MAX_BYTES, ManifestError, load_manifest
+from durable.cli.input.manifests import MAX_BYTES, ManifestError, load_manifest
 from durable.model.fleet import Fleet
 from durable.model.ids import RegionId
 from durable.model.labels import LabelKey

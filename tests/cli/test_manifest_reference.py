@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from durable.cli.input.manifest import load_manifest
+from durable.cli.input.manifests import load_manifest
 from durable.model.resources import Resources
 from durable.model.workload import Condition, WorkloadManifest
 from durable.validation.durations import show_duration

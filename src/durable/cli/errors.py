@@ -56,7 +56,7 @@ def _known(error: Exception) -> tuple[int, str] | None:
     """The exit code and the code for programs."""
     # Inside: these know the database and the models, which most commands that end well do not.
     from durable.authority.db.errors import AuthorityError
-    from durable.cli.input.manifest import ManifestError
+    from durable.cli.input.manifests import ManifestError
     from durable.model.refusal import RefusedError
     from durable.settings import SettingsError
     from durable.state_dir.errors import StackError

@@ -48,7 +48,7 @@ SUBCOMMANDS = {
         "Recompute every invariant from the claims; exit code 1 if one does not hold.",
     ),
     "apply": Subcommand(
-        "workloads",
+        "apply",
         "apply",
         "Set the desired state of workloads, and show them on their way until all serve.",
     ),

@@ -21,9 +21,9 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
 from durable.cli.connections import with_authority
-from durable.cli.input.node_description import describe_node
+from durable.cli.input.names import parse_option
+from durable.cli.input.node_spec import parse_node_spec
 from durable.cli.input.options import StateDir, load_settings
-from durable.cli.input.parsing import parsed
 from durable.model.ids import ActorId, RegionId
 from durable.model.regions import MAX_GPUS_PER_NODE, NodeSpec
 
@@ -71,7 +71,7 @@ def agent(
     if simulated == (node is not None):
         raise typer.BadParameter("give one of --simulated and --node NAME")
     log, pace = EventLog(as_json=as_json), Pace(lease_ttl_seconds=lease)
-    where = parsed("--region", RegionId, region)
+    where = parse_option("--region", RegionId, region)
     if simulated:
         delays = Delays(
             start_seconds=start_delay, ready_seconds=ready_delay, job_seconds=job_duration
@@ -80,7 +80,7 @@ def agent(
         return
     if region == ALL:
         raise typer.BadParameter("a node is in one region; name it", param_hint="--region")
-    spec = describe_node(
+    spec = parse_node_spec(
         node or "", where, zone, pool, cpu=cpu, memory=memory, gpu=gpu, labels=label, taints=taint
     )
     _run_processes(state_dir, spec, pace, log)

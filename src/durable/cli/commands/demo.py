@@ -10,16 +10,15 @@ import typer
 from durable.authority.db.connection import Databases
 from durable.authority.reads.census import take_census
 from durable.authority.reads.invariants import violations_everywhere
+from durable.cli.commands.apply import apply_all
 from durable.cli.commands.fleet import load_fleets, print_census
 from durable.cli.commands.stack import show_event
-from durable.cli.commands.workloads import apply_all
 from durable.cli.connections import with_authority
-from durable.cli.input.manifest import load_manifest
+from durable.cli.input.manifests import load_manifest, load_workloads
 from durable.cli.input.options import AsJson, load_settings, state_dir_option
-from durable.cli.input.workload_files import load_workloads
+from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.output import Steps, error_object, fail, print_json, progress, results
-from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.explain.explain import explain
 from durable.model.fleet import Fleet
 from durable.model.workload import WorkloadManifest
@@ -80,7 +79,13 @@ def _show(
 ) -> None:
     load_fleets(fleets, place)
     with_authority(place, _await_agent)
-    applied = apply_all(manifests, False, WAIT_SECONDS, None, "durable demo", place)
+    applied = apply_all(
+        manifests,
+        timeout_seconds=WAIT_SECONDS,
+        request_id=None,
+        reason="durable demo",
+        state_dir=place,
+    )
     census = with_authority(place, take_census)
     broken = with_authority(place, violations_everywhere)
     # The most important one, as what people ask about first.

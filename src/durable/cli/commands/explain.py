@@ -7,7 +7,7 @@ import typer
 
 from durable.authority.db.connection import Databases
 from durable.cli.connections import with_authority
-from durable.cli.input.names import Name, workload_named
+from durable.cli.input.names import WorkloadArgument, parse_workload
 from durable.cli.input.options import AsJson, StateDir, load_settings
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.holds import Hold, read_holds
@@ -21,7 +21,7 @@ from durable.signals.names import placement_id
 
 
 def explain_workload(
-    name: Name,
+    name: WorkloadArgument,
     generation: Annotated[
         int | None, typer.Option(min=1, max=2**31 - 1, help="Not the newest generation, but this.")
     ] = None,
@@ -35,7 +35,7 @@ def explain_workload(
     as_json: AsJson = False,
 ) -> None:
     """Tell where a workload is, how that was decided, and who moves it next."""
-    tenant, workload = workload_named(name)
+    tenant, workload = parse_workload(name)
     settings = load_settings(state_dir)
 
     async def work(databases: Databases) -> tuple[Explanation, dict[RegionId, Hold]]:

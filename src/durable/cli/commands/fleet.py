@@ -8,8 +8,8 @@ import typer
 
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.reads.census import Census, take_census
-from durable.cli.connections import person, with_authority
-from durable.cli.input.manifest import load_manifest
+from durable.cli.connections import current_user, with_authority
+from durable.cli.input.manifests import load_manifest
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.output import print_json, progress, results
 from durable.cli.render.tables import print_table
@@ -42,7 +42,7 @@ def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> None:
             lambda databases, fleet=fleet: apply_fleet(
                 databases,
                 fleet,
-                actor=person(),
+                actor=current_user(),
                 request=f"fleet/{uuid.uuid4()}",
                 report=lambda line: progress.print(f"[green]✓[/] {line}"),
             ),

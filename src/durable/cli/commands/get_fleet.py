@@ -1,4 +1,4 @@
-"""`durable get nodes`, `tenants` and `regions`: what there is to place work on."""
+"""`durable get nodes`, `tenants` and `regions`: what work is placed on, and for whom."""
 
 from typing import Annotated
 
@@ -7,10 +7,9 @@ import typer
 from durable.authority.cache.snapshot import read_snapshot
 from durable.authority.db.connection import Databases
 from durable.authority.reads.census import take_census
-from durable.cli.connections import with_authority
-from durable.cli.input.filters import Limit, Region, region_named
-from durable.cli.input.options import AsJson, StateDir
-from durable.cli.input.regions import chosen_regions
+from durable.cli.connections import select_regions, with_authority
+from durable.cli.input.names import RegionOption, parse_region
+from durable.cli.input.options import AsJson, Limit, StateDir
 from durable.cli.render.fleet import (
     NodeRow,
     RegionRow,
@@ -26,50 +25,50 @@ REMEDY = "load a fleet with durable fleet load -f FILE"
 
 
 def nodes(
-    region: Region = None,
+    region: RegionOption = None,
     limit: Limit = 200,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every node: what it has, what is in use of it, and whether its agent keeps its lease."""
-    where = region_named(region)
+    """List nodes with their capacity, their use, and whether their lease is live."""
+    region_id = parse_region(region)
 
-    async def work(databases: Databases) -> list[NodeRow]:
+    async def read_rows(databases: Databases) -> list[NodeRow]:
         rows: list[NodeRow] = []
-        for one in await chosen_regions(databases, where):
+        for one in await select_regions(databases, region_id):
             snapshot = await read_snapshot(databases, one)
             rows += [node_row(snapshot, node) for node in snapshot.nodes]
         return rows
 
-    print_rows("nodes", with_authority(state_dir, work), limit, as_json, REMEDY)
+    print_rows("nodes", with_authority(state_dir, read_rows), limit, as_json, REMEDY)
 
 
 def tenants(limit: Limit = 200, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Every tenant: its hard quota, and what its regions were granted and use of it."""
+    """List tenants with their hard quota, and how much of it is granted and used."""
 
-    async def work(databases: Databases) -> list[TenantRow]:
+    async def read_rows(databases: Databases) -> list[TenantRow]:
         return [tenant_row(one) for one in (await take_census(databases)).tenants]
 
-    print_rows("tenants", with_authority(state_dir, work), limit, as_json, REMEDY)
+    print_rows("tenants", with_authority(state_dir, read_rows), limit, as_json, REMEDY)
 
 
 def regions(
     live: Annotated[
-        bool, typer.Option("--live", help="Exit code 1 unless each region has a live node.")
+        bool, typer.Option("--live", help="Exit with 1 unless every region has a live node.")
     ] = False,
     limit: Limit = 200,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every region: its epoch and version, its nodes, and how many of them are alive."""
+    """List regions with their epoch and version, and how many of their nodes are live."""
 
-    async def work(databases: Databases) -> list[RegionRow]:
+    async def read_rows(databases: Databases) -> list[RegionRow]:
         return [region_row(one) for one in (await take_census(databases)).regions]
 
-    rows = with_authority(state_dir, work)
+    rows = with_authority(state_dir, read_rows)
     dead = [str(row.region) for row in rows if row.nodes and not row.live]
     sentence = (
-        f"No node of {', '.join(dead)} has a live lease: check that an agent runs there."
+        f"No node in {', '.join(dead)} has a live lease: check that an agent runs there."
         if live and dead
         else None
     )

@@ -13,10 +13,9 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import Assignment
 from durable.authority.reads.inspection import read_node
 from durable.authority.reads.shares import read_shares
-from durable.cli.connections import with_authority
-from durable.cli.input.names import Name, workload_named
+from durable.cli.connections import select_regions, with_authority
+from durable.cli.input.names import WorkloadArgument, parse_workload
 from durable.cli.input.options import AsJson, StateDir, load_settings
-from durable.cli.input.regions import chosen_regions
 from durable.cli.input.replica_files import ReplicaFiles, replica_files
 from durable.cli.render.logs import LogFile, print_logs, tail
 from durable.cli.render.output import print_json, progress
@@ -31,7 +30,7 @@ REMARK_SECONDS = 2.0
 
 
 def logs(
-    name: Name,
+    name: WorkloadArgument,
     slot: Annotated[int, typer.Argument(min=0, max=99_999, help="Which replica.")],
     attempt: Annotated[
         int | None,
@@ -46,7 +45,7 @@ def logs(
     """Show what a replica wrote; simulated nodes run nothing and so have no logs."""
     if follow and as_json:
         raise typer.BadParameter("one JSON object has an end; leave --follow or --json away")
-    tenant, workload = workload_named(name)
+    tenant, workload = parse_workload(name)
     place = load_settings(state_dir).state_dir
     kept = replica_files(place, tenant, workload, slot)
     chosen = [one for one in kept if attempt in (None, one.assignment.attempt)]
@@ -129,7 +128,7 @@ def _refuse(
 async def _bound(
     databases: Databases, tenant: TenantId, workload: WorkloadName, slot: Slot
 ) -> Bound | None:
-    for region in await chosen_regions(databases, None):
+    for region in await select_regions(databases):
         for share in await read_shares(databases, region, tenant, workload):
             for one in share.slots:
                 if one.slot == slot:

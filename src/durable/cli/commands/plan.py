@@ -5,8 +5,8 @@ from rich.markup import escape
 
 from durable.authority.db.connection import Databases
 from durable.cli.connections import with_authority
+from durable.cli.input.manifests import Files, load_workloads
 from durable.cli.input.options import AsJson, StateDir
-from durable.cli.input.workload_files import Files, load_workloads
 from durable.cli.render.output import error_object, print_json, progress, results
 from durable.cli.render.tables import print_table
 from durable.model.refusal import RefusalCode, RefusedError

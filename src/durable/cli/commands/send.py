@@ -8,10 +8,10 @@ import typer
 from pydantic import ValidationError
 
 from durable.authority.workloads import read_workload
-from durable.cli.input.names import workload_named
+from durable.cli.connections import with_durable
+from durable.cli.input.names import parse_workload
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.output import print_json, results
-from durable.cli.sdk import with_durable
 from durable.client import Durable, Told
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
@@ -95,7 +95,7 @@ async def _targets(durable: Durable, target: str, slots: list[int] | None) -> di
     """The placements to tell, each with those of the slots that it has; none is told in part."""
     if target.startswith("placement/"):
         return {target: slots or []}
-    tenant, workload = workload_named(target)
+    tenant, workload = parse_workload(target)
     found = await read_workload(durable.databases, tenant, workload)
     if found is None or found.deleted or not found.share:
         raise RefusedError(

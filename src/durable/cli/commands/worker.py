@@ -11,11 +11,11 @@ import typer
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.regions import list_regions
+from durable.cli.connections import unknown_region
+from durable.cli.input.names import parse_option
 from durable.cli.input.options import AsJson, StateDir, load_settings
-from durable.cli.input.parsing import parsed
 from durable.cli.render.output import error_object, fail, print_json, progress
 from durable.model.ids import RegionId
-from durable.model.refusal import RefusalCode, RefusedError
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.temporal.connection import connect, workers_of
@@ -46,7 +46,7 @@ def worker(
     """Serve workflows and their activities; SIGTERM and SIGINT let what has begun end first."""
     if not serve_global and not region:
         raise typer.BadParameter("give --global, --region NAME, --region all, or both")
-    regions = [parsed("--region", RegionId, name) for name in dict.fromkeys(region or ())]
+    regions = [parse_option("--region", RegionId, name) for name in dict.fromkeys(region or ())]
     settings = load_settings(state_dir)
     if check:
         _check(asyncio.run(_served(settings, serve_global, regions)), as_json)
@@ -95,11 +95,8 @@ async def _refuse_unknown(databases: Databases, named: Sequence[RegionId]) -> No
     known = await list_regions(databases)
     for region in named:
         if region not in known:
-            there = f"the regions are {', '.join(known)}" if known else "there is none yet"
-            raise RefusedError(
-                RefusalCode.UNKNOWN_REGION,
-                f"There is no region {region}; {there}. Name one of them, or serve all with "
-                "--region all, which takes in those that come later.",
+            raise unknown_region(
+                region, known, " Name one of them, or serve every region with --region all."
             )
 
 

@@ -5,6 +5,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TypeVar
 
+from durable.model.ids import RegionId, TenantId
+
 T = TypeVar("T")
 
 
@@ -52,3 +54,9 @@ def timestamp(at: datetime) -> str:
 
 def clock_time(at: datetime) -> str:
     return f"{at:%H:%M:%S}Z"
+
+
+def scope_of(tenant: TenantId | None, region: RegionId | None = None) -> str:
+    """The filters of a list in words, such as ` of risk in us-east`."""
+    of = "" if tenant is None else f" of {tenant}"
+    return of if region is None else f"{of} in {region}"

@@ -6,7 +6,7 @@ import typer
 from pydantic import TypeAdapter
 
 from durable.agent.hosting import DRIVER, PROCESS
-from durable.cli.input.parsing import parsed
+from durable.cli.input.names import parse_option
 from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, ZoneId
 from durable.model.labels import LabelKey, Labels, LabelValue, Taint, TaintEffect
 from durable.model.regions import NodeSpec
@@ -15,7 +15,7 @@ from durable.model.resources import Capacity
 _LABELS: TypeAdapter[Labels] = TypeAdapter(Labels)
 
 
-def describe_node(
+def parse_node_spec(
     name: str,
     region: RegionId,
     zone: str | None,
@@ -34,14 +34,14 @@ def describe_node(
         raise typer.BadParameter(f"a node that runs processes also needs {', '.join(missing)}")
     capacity = {"cpu": cpu, "memory": memory, "gpu": gpu}
     return NodeSpec(
-        id=parsed("--node", NodeId, name),
+        id=parse_option("--node", NodeId, name),
         region=region,
-        zone=parsed("--zone", ZoneId, zone or ""),
-        pool=parsed("--pool", PoolId, pool),
-        capacity=parsed("--cpu, --memory, --gpu", Capacity.model_validate, capacity),
+        zone=parse_option("--zone", ZoneId, zone or ""),
+        pool=parse_option("--pool", PoolId, pool),
+        capacity=parse_option("--cpu, --memory, --gpu", Capacity.model_validate, capacity),
         devices=tuple(DeviceId(f"gpu-{number}") for number in range(gpu)),
-        labels=parsed("--label", _labels, labels or ()),
-        taints=tuple(parsed("--taint", _taint, text) for text in taints or ()),
+        labels=parse_option("--label", _labels, labels or ()),
+        taints=tuple(parse_option("--taint", _taint, text) for text in taints or ()),
         dedicated_to=None,
     )
 

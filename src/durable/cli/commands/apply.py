@@ -1,0 +1,142 @@
+"""`durable apply`: submits manifests one after the other, and waits for what they describe."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from durable.activities.steps import Admitted
+from durable.authority.workloads import Admission, list_workloads, read_workload
+from durable.cli.connections import with_durable
+from durable.cli.input.manifests import Files, load_workloads
+from durable.cli.input.options import (
+    AsJson,
+    IdempotencyKey,
+    NoWait,
+    Reason,
+    StateDir,
+    Timeout,
+    request_id_of,
+)
+from durable.cli.render.workloads import AppliedWorkload, applied_row, failure_of, print_applied
+from durable.cli.render.progress import WaitTarget
+from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
+from durable.cli.render.output import error_object, fail, print_json, progress
+from durable.client import Durable
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.workload import WorkloadKind, WorkloadManifest
+
+
+def apply(
+    file: Files,
+    no_wait: NoWait = False,
+    timeout: Timeout = 300.0,
+    request_id: IdempotencyKey = None,
+    reason: Reason = "durable apply",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create or change workloads, and wait until they serve or complete."""
+    manifests = load_workloads(file)
+    with reassure_when_interrupted():
+        rows = apply_all(
+            manifests,
+            timeout_seconds=None if no_wait else timeout,
+            request_id=request_id,
+            reason=reason,
+            state_dir=state_dir,
+        )
+    failure = failure_of(rows)
+    if as_json:
+        content = [row.model_dump(mode="json") for row in rows]
+        print_json({"workloads": content, **error_object("failed", failure)})
+    else:
+        print_applied(rows)
+    if failure is not None:
+        fail(failure)
+
+
+def apply_all(
+    manifests: Sequence[WorkloadManifest],
+    *,
+    timeout_seconds: float | None,
+    request_id: str | None,
+    reason: str,
+    state_dir: Path | None,
+) -> list[AppliedWorkload]:
+    """Applies manifests, and waits for all of them unless there is no timeout."""
+    request_ids = {_name_of(one): request_id_of(request_id, _name_of(one)) for one in manifests}
+
+    async def submit_and_wait(durable: Durable) -> list[AppliedWorkload]:
+        admitted = await _submit_all(durable, manifests, request_ids, reason)
+        statuses = {}
+        if timeout_seconds is not None:
+            # A job that already completed under this request id does not run again.
+            pending = [one for one in manifests if not admitted[_name_of(one)].deleted]
+            last = await wait_for_all(durable, [WaitTarget.of(one) for one in pending], timeout_seconds)
+            statuses = {f"{status.tenant}/{status.workload}": status for status in last}
+        return [
+            applied_row(one, admitted[_name_of(one)], statuses.get(_name_of(one)))
+            for one in manifests
+        ]
+
+    return with_durable(state_dir, submit_and_wait)
+
+
+async def _submit_all(
+    durable: Durable,
+    manifests: Sequence[WorkloadManifest],
+    request_ids: Mapping[str, str],
+    reason: str,
+) -> dict[str, Admitted]:
+    """Submits in order; the first refusal stops, and says what was applied before it."""
+    done: dict[str, Admitted] = {}
+    for manifest in manifests:
+        name = _name_of(manifest)
+        before = await read_workload(durable.databases, manifest.tenant, manifest.name)
+        try:
+            admitted = await durable.apply(manifest, request_id=request_ids[name], reason=reason)
+            await _refuse_deleted_since(durable, manifest, admitted, request_ids[name])
+        except RefusedError as error:
+            so_far = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
+            sentence = f"{name} was refused: {error} {so_far}"
+            raise RefusedError(error.refusal.code, sentence[:500]) from error
+        done[name] = admitted
+        outcome, generation = _outcome(before, admitted), admitted.answered_generation
+        progress.print(f"[green]✓[/] {name} {outcome}, generation {generation}")
+    return done
+
+
+def _name_of(manifest: WorkloadManifest) -> str:
+    return f"{manifest.tenant}/{manifest.name}"
+
+
+def _outcome(before: Admission | None, admitted: Admitted) -> str:
+    if admitted.deleted:
+        return "already completed"
+    if before is None or before.deleted:
+        return "created"
+    old = (before.generation, before.spec, before.share)
+    new = (admitted.generation, admitted.spec, admitted.share)
+    return "unchanged" if old == new else "changed"
+
+
+async def _refuse_deleted_since(
+    durable: Durable, manifest: WorkloadManifest, admitted: Admitted, request_id: str
+) -> None:
+    """A repeated request gets its old answer, which must not pass for the present state."""
+    if not (admitted.deleting or admitted.deleted):
+        return
+    if manifest.spec.kind is WorkloadKind.JOB and await _has_completed(durable, manifest):
+        return
+    now = "is being deleted" if admitted.deleting else "has been deleted since"
+    raise RefusedError(
+        RefusalCode.BEING_DELETED if admitted.deleting else RefusalCode.DELETED_SINCE,
+        f"Request {request_id} was already answered, with generation "
+        f"{admitted.answered_generation}, and the workload {now}. To create it again, apply it "
+        "under another --request-id.",
+    )
+
+
+async def _has_completed(durable: Durable, manifest: WorkloadManifest) -> bool:
+    ended = await list_workloads(durable.databases, manifest.tenant, deleted=True)
+    row = next((row for row in ended if row.workload == manifest.name), None)
+    return row is not None and row.deleted and row.end != "deleted"
