@@ -93,7 +93,8 @@ def test_who_no_longer_waits_is_told_that_it_goes_on(
         "scale": ("shop/web", "2"),
         "delete": ("shop/web",),
     }
-    monkeypatch.setattr("durable.cli.commands.apply.with_durable", interrupt)
+    module = "apply" if command == "apply" else "workloads"
+    monkeypatch.setattr(f"durable.cli.commands.{module}.with_durable", interrupt)
     assert terminal.run(command, *arguments[command], "--json") == 130
     assert "continues in the background; see `durable get workloads`" in terminal.stderr
     assert json.loads(terminal.stdout)["error"]["code"] == "interrupted"

@@ -32,14 +32,14 @@ def test_a_service_is_applied_until_it_serves_and_again_changes_nothing(
     [first] = at_plane.json("apply", "-f", path)["workloads"]
     assert (first["workload"], first["phase"], first["generation"]) == ("shop/web", "serving", 1)
     assert sum(first["regions"].values()) == 3
-    assert "Applied shop/web, generation 1" in at_plane.stderr
+    assert "shop/web created, generation 1" in at_plane.stderr
     assert "shop/web: " in at_plane.stderr
     assert "3 serving of 3" in at_plane.stderr
 
     before = everything(at_plane)
     [again] = at_plane.json("apply", "-f", path)["workloads"]
     assert (again["phase"], again["generation"]) == ("serving", 1)
-    assert "Unchanged: shop/web, generation 1" in at_plane.stderr
+    assert "shop/web unchanged, generation 1" in at_plane.stderr
     assert everything(at_plane) == before
 
     assert at_plane.run("apply", "-f", path) == 0
@@ -135,8 +135,10 @@ def test_an_answer_of_the_past_is_not_taken_for_the_present(
     at_plane.json("apply", "-f", path, "--request-id", "deploy-8")
     at_plane.json("delete", "shop/past")
     said = at_plane.refused("apply", "-f", path, "--request-id", "deploy-8")
-    assert "was answered before, with generation 1, and the workload has been deleted since" in said
-    assert "Applied shop/past" not in said
+    assert (
+        "was already answered, with generation 1, and the workload has been deleted since" in said
+    )
+    assert "✓" not in said
     [again] = at_plane.json("apply", "-f", path, "--request-id", "deploy-9")["workloads"]
     assert (again["generation"], again["phase"]) == (2, "serving")
 
@@ -146,7 +148,7 @@ def test_a_workload_is_scaled_and_deleted(at_plane: Terminal, write: Write) -> N
     scaled = at_plane.json("scale", "shop/sized", "3")
     assert (scaled["phase"], scaled["generation"]) == ("serving", 1)
     assert scaled["status"]["serving"] == 3
-    assert at_plane.json("delete", "shop/sized") == {"workload": "shop/sized", "gone": True}
+    assert at_plane.json("delete", "shop/sized") == {"workload": "shop/sized", "deleted": True}
     rows = at_plane.json("get", "workloads", "--tenant", "shop")["workloads"]
     assert "shop/sized" not in [row["workload"] for row in rows]
     every = at_plane.json("get", "workloads", "--all")["workloads"]
@@ -165,7 +167,7 @@ def test_a_job_is_followed_until_it_is_complete(at_plane: Terminal, write: Write
     # What was done under this request id stays done, and can be seen.
     [again] = at_plane.json("apply", "-f", path, *asked)["workloads"]
     assert again["phase"] == "ended"
-    assert "Was done before: shop/batch" in at_plane.stderr
+    assert "shop/batch already completed" in at_plane.stderr
     listed = at_plane.json("get", "workloads", "--all")["workloads"]
     [mine] = [one for one in listed if one["workload"] == "shop/batch"]
     assert (mine["phase"], mine["completed"], mine["wanted"]) == ("complete", 2, 2)

@@ -1,4 +1,4 @@
-"""The list of subcommands; only the one that was asked for is imported."""
+"""The list of subcommands, of which only the requested one is imported."""
 
 import os
 from dataclasses import dataclass
@@ -11,28 +11,32 @@ import typer
 
 @dataclass(frozen=True)
 class Subcommand:
-    """Where a subcommand is, and what the list of all says of it without importing it."""
+    """Where a subcommand is defined, and its line in `durable --help`."""
 
     module: str
-    # Of a group of commands the Typer app, of a single one its function.
+    # The Typer app of a group of commands, or the function of a single one.
     attribute: str
     sentence: str
 
     def add_to(self, app: typer.Typer, name: str) -> None:
-        found = getattr(import_module(f"durable.cli.commands.{self.module}"), self.attribute)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        command = getattr(import_module(f"durable.cli.commands.{self.module}"), self.attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(command)
 
 
 SUBCOMMANDS = {
     "up": Subcommand(
-        "stack", "up", "Start the servers, the workers and simulated nodes, and keep them running."
+        "stack",
+        "up",
+        "Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running.",
     ),
-    "down": Subcommand("stack", "down", "Stop the stack and wait until everything is gone."),
+    "down": Subcommand("stack", "down", "Stop the stack and wait until every process has exited."),
     "status": Subcommand(
-        "stack", "status", "Show each part and whether it answers; exit code 1 unless all do."
+        "stack",
+        "status",
+        "Show the health of each part of the stack; exit with 1 unless all are healthy.",
     ),
     "demo": Subcommand(
         "demo",
@@ -40,82 +44,74 @@ SUBCOMMANDS = {
         "Start a stack, load a fleet, run five workloads, explain one, check every invariant.",
     ),
     "migrate": Subcommand(
-        "migrate", "migrate", "Migrate every database of the settings; again changes nothing."
+        "migrate", "migrate", "Migrate every database to this release's schema; safe to repeat."
     ),
     "doctor": Subcommand(
         "doctor",
         "doctor",
-        "Recompute every invariant from the claims; exit code 1 if one does not hold.",
+        "Check every invariant against the recorded claims; exit with 1 if one is violated.",
     ),
     "apply": Subcommand(
-        "apply",
-        "apply",
-        "Set the desired state of workloads, and show them on their way until all serve.",
+        "apply", "apply", "Create or change workloads, and wait until they serve or complete."
     ),
-    "scale": Subcommand("workloads", "scale", "Another number of replicas; everything else stays."),
+    "scale": Subcommand("workloads", "scale", "Change the replica count of a workload."),
     "delete": Subcommand(
-        "workloads",
-        "delete",
-        "Stop and release everything of a workload, and wait until it is gone.",
+        "workloads", "delete", "Delete a workload: stop its replicas and release what they hold."
     ),
     "plan": Subcommand(
         "plan",
         "plan",
-        "Show what an apply would do now; each workload is planned on what those before it leave.",
+        "Show what an apply would do now, workload by workload, without changing anything.",
     ),
     "explain": Subcommand(
         "explain",
         "explain_workload",
-        "Tell where a workload is, how that was decided, and who moves it next.",
+        "Explain where a workload runs, how that was decided, and what happens next.",
     ),
-    "queue": Subcommand(
-        "queue",
-        "queue",
-        "Who waits for a place, in the order in which they are served, and what for.",
-    ),
+    "queue": Subcommand("queue", "queue", "Show who waits for a node, in order, and what for."),
     "logs": Subcommand(
-        "logs",
-        "logs",
-        "Show what a replica wrote; simulated nodes run nothing and so have no logs.",
+        "logs", "logs", "Print the logs of a replica; simulated replicas have none."
     ),
     "send": Subcommand(
-        "send", "send", "Hold, resume, retry or evict placements; each of them answers."
+        "send", "send", "Send an operator's message to placements, and print what each answers."
     ),
     "worker": Subcommand(
         "worker",
         "worker",
-        "Serve workflows and their activities; SIGTERM and SIGINT let what has begun end first.",
+        "Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit.",
     ),
     "agent": Subcommand(
         "agent",
         "agent",
-        "Host nodes: start and stop what is bound to them, and report what is seen.",
+        "Run an agent: start and stop the replicas bound to its nodes, and report their state.",
     ),
-    "get": Subcommand("get", "app", "What there is: workloads, placements, nodes, ..."),
-    "fleet": Subcommand("fleet", "app", "The regions, nodes and tenants there are."),
-    "audit": Subcommand("audit", "app", "The hash-chained record of who changed what."),
+    "get": Subcommand(
+        "get", "app", "List workloads, placements, decisions, nodes, tenants or regions."
+    ),
+    "fleet": Subcommand("fleet", "app", "Load and show regions, nodes and tenants."),
+    "audit": Subcommand("audit", "app", "Show and verify the hash-chained audit log."),
 }
 
 
 def app_for(arguments: list[str]) -> typer.Typer:
-    """The `durable` command, in which only the subcommand that the arguments name can be run."""
+    """The `durable` command, with only the subcommand that the arguments name loaded."""
     # The options before a subcommand take no values, so the first plain word is its name.
-    named = next((word for word in arguments if not word.startswith("-")), None)
+    requested = next((word for word in arguments if not word.startswith("-")), None)
     app = typer.Typer(no_args_is_help=True, add_completion=False, callback=_main)
     for name, subcommand in SUBCOMMANDS.items():
-        if name == named:
+        if name == requested:
             subcommand.add_to(app, name)
         else:
-            app.command(name, help=subcommand.sentence)(_only_listed)
+            app.command(name, help=subcommand.sentence)(_not_loaded)
     return app
 
 
-def _only_listed() -> None:
-    raise AssertionError("a subcommand that was not named was run")
+def _not_loaded() -> None:
+    raise AssertionError("this subcommand was not loaded")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"durable {version('durable')}")
         raise typer.Exit
 
@@ -123,9 +119,13 @@ def _print_version(wanted: bool) -> None:
 def _main(
     show_version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of an error.")
+    ] = False,
 ) -> None:
     """A scheduler control plane whose every placement is a durable execution."""
     if debug:

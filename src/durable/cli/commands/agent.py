@@ -67,7 +67,7 @@ def agent(
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines.")] = False,
     state_dir: StateDir = None,
 ) -> None:
-    """Host nodes: start and stop what is bound to them, and report what is seen."""
+    """Run an agent: start and stop the replicas bound to its nodes, and report their state."""
     if simulated == (node is not None):
         raise typer.BadParameter("give one of --simulated and --node NAME")
     log, pace = EventLog(as_json=as_json), Pace(lease_ttl_seconds=lease)

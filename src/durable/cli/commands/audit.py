@@ -17,7 +17,7 @@ from durable.cli.render.output import error_object, print_json, progress, result
 from durable.cli.render.tables import print_table
 from durable.model.records import AuditEvent
 
-app = typer.Typer(no_args_is_help=True, help="The hash-chained record of who changed what.")
+app = typer.Typer(no_args_is_help=True, help="Show and verify the hash-chained audit log.")
 
 MOST = 10_000
 

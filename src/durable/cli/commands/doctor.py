@@ -17,7 +17,7 @@ from durable.cli.render.output import error_object, print_json, results
 
 
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Recompute every invariant from the claims; exit code 1 if one does not hold."""
+    """Check every invariant against the recorded claims; exit with 1 if one is violated."""
     broken = with_authority(state_dir, violations_everywhere)
     if as_json:
         shown = [{"invariant": found.invariant, "row": found.row} for found in broken]

@@ -34,7 +34,7 @@ def explain_workload(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell where a workload is, how that was decided, and who moves it next."""
+    """Explain where a workload runs, how that was decided, and what happens next."""
     tenant, workload = parse_workload(name)
     settings = load_settings(state_dir)
 

@@ -16,7 +16,7 @@ from durable.cli.render.tables import print_table
 from durable.model.fleet import Fleet
 from durable.model.resources import ZERO, Resources
 
-app = typer.Typer(no_args_is_help=True, help="The regions, nodes and tenants there are.")
+app = typer.Typer(no_args_is_help=True, help="Load and show regions, nodes and tenants.")
 
 File = Annotated[Path, typer.Option("--file", "-f", help="A fleet manifest (YAML).")]
 

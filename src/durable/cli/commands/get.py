@@ -37,7 +37,9 @@ from durable.explain.explain import read_admitted
 from durable.model.ids import TenantId
 from durable.model.workload import WorkloadKind
 
-app = typer.Typer(no_args_is_help=True, help="List workloads, placements, nodes and more.")
+app = typer.Typer(
+    no_args_is_help=True, help="List workloads, placements, decisions, nodes, tenants or regions."
+)
 
 
 @app.command()

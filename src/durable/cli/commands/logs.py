@@ -42,7 +42,7 @@ def logs(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a replica wrote; simulated nodes run nothing and so have no logs."""
+    """Print the logs of a replica; simulated replicas have none."""
     if follow and as_json:
         raise typer.BadParameter("one JSON object has an end; leave --follow or --json away")
     tenant, workload = parse_workload(name)

@@ -6,7 +6,7 @@ from durable.cli.render.output import print_json, results
 
 
 def migrate(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Migrate every database of the settings; again changes nothing."""
+    """Migrate every database to this release's schema; safe to repeat."""
     settings = load_settings(state_dir)
     home = settings.require_database_url()
     count = upgrade_all(home, settings.regional_database_urls.values())

@@ -17,7 +17,7 @@ SLOTS_SHOWN = 6
 
 
 def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Show what an apply would do now; each workload is planned on what those before it leave."""
+    """Show what an apply would do now, workload by workload, without changing anything."""
     manifests = load_workloads(file)
 
     async def work(databases: Databases) -> tuple[list[Plan], list[tuple[RefusalCode, str]]]:

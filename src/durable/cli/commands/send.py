@@ -57,7 +57,7 @@ def send(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold, resume, retry or evict placements; each of them answers."""
+    """Send an operator's message to placements, and print what each answers."""
     if slot and message is not Verb.EVICT:
         raise typer.BadParameter(f"{message} takes no slots; leave it away", param_hint="--slot")
 

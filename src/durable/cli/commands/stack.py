@@ -22,7 +22,7 @@ Detach = Annotated[
 
 
 def up(detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Start the servers, the workers and simulated nodes, and keep them running."""
+    """Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running."""
     settings = load_settings(state_dir)
     with Steps() as steps:
         if detach:
@@ -33,7 +33,7 @@ def up(detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = Fal
 
 
 def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Stop the stack and wait until everything is gone."""
+    """Stop the stack and wait until every process has exited."""
     settings = load_settings(state_dir)
     stopped = stop_stack(settings.state_dir)
     if as_json:
@@ -45,7 +45,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Show each part and whether it answers; exit code 1 unless all do."""
+    """Show the health of each part of the stack; exit with 1 unless all are healthy."""
     found = stack_status(load_settings(state_dir))
     if as_json:
         wrong = None if found.healthy else found.detail
