@@ -16,10 +16,10 @@ from durable.cli.input.options import (
     Timeout,
     request_id_of,
 )
-from durable.cli.render.workloads import AppliedWorkload, applied_row, failure_of, print_applied
+from durable.cli.render.output import error_object, fail, print_json, progress
 from durable.cli.render.progress import WaitTarget
 from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
-from durable.cli.render.output import error_object, fail, print_json, progress
+from durable.cli.render.workloads import AppliedWorkload, applied_row, failure_of, print_applied
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadKind, WorkloadManifest
@@ -71,7 +71,9 @@ def apply_all(
         if timeout_seconds is not None:
             # A job that already completed under this request id does not run again.
             pending = [one for one in manifests if not admitted[_name_of(one)].deleted]
-            last = await wait_for_all(durable, [WaitTarget.of(one) for one in pending], timeout_seconds)
+            last = await wait_for_all(
+                durable, [WaitTarget.of(one) for one in pending], timeout_seconds
+            )
             statuses = {f"{status.tenant}/{status.workload}": status for status in last}
         return [
             applied_row(one, admitted[_name_of(one)], statuses.get(_name_of(one)))

@@ -16,9 +16,9 @@ from durable.cli.commands.stack import show_event
 from durable.cli.connections import with_authority
 from durable.cli.input.manifests import load_manifest, load_workloads
 from durable.cli.input.options import AsJson, load_settings, state_dir_option
-from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.output import Steps, error_object, fail, print_json, progress, results
+from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.explain.explain import explain
 from durable.model.fleet import Fleet
 from durable.model.workload import WorkloadManifest

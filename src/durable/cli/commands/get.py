@@ -21,6 +21,9 @@ from durable.cli.input.names import (
 )
 from durable.cli.input.options import AsJson, Limit, StateDir, load_settings
 from durable.cli.render.holds import Hold, read_holds
+from durable.cli.render.output import progress
+from durable.cli.render.phrases import counted, scope_of
+from durable.cli.render.tables import print_rows
 from durable.cli.render.workloads import (
     DecisionRow,
     PlacementRow,
@@ -30,9 +33,6 @@ from durable.cli.render.workloads import (
     placement_row,
     workload_row,
 )
-from durable.cli.render.output import progress
-from durable.cli.render.tables import print_rows
-from durable.cli.render.phrases import counted, scope_of
 from durable.explain.explain import read_admitted
 from durable.model.ids import TenantId
 from durable.model.workload import WorkloadKind
