@@ -15,7 +15,7 @@ import psycopg
 from bench._report import progress, table, verdict
 from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import add_region
 from durable.authority.migrations import upgrade

@@ -15,7 +15,7 @@ from durable.agent.hosting import DeclaredNodes, host_every_region, host_region
 from durable.agent.simulated import SimulatedDriver
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
-from durable.authority.fleet.agent_lock import is_vacant, take_post
+from durable.authority.fleet.agent_lock import hold_agent_lock, is_agent_lock_free
 from durable.model.ids import RegionId
 from tests.agent.conftest import INSTANTLY, Agents
 from tests.agent.region import LiveRegion, node
@@ -73,8 +73,8 @@ async def test_a_second_agent_is_refused_and_the_first_keeps_its_session(
     said = (await second.communicate())[1].decode()
 
     assert second.returncode == 1
-    assert f"The declared nodes of us-east are kept by durable agent, pid {first.pid} on" in said
-    assert "end it first" in said
+    assert f"The declared nodes of us-east are hosted by durable agent, pid {first.pid} on" in said
+    assert "stop it first" in said
     assert await region.session() == session
     first.kill()
     await first.communicate()
@@ -108,7 +108,7 @@ async def test_an_agent_of_all_regions_takes_over_when_the_other_one_ends(
     session = await region.until_registered()
     agents.run("all", host_every_region(region.databases, simulating(region, agents), agents.log))
 
-    kept = "are kept by durable agent"
+    kept = "are hosted by durable agent"
     await eventually("it was told who hosts the region", lambda: is_told(agents, kept))
     assert await region.session() == session
     await agents.end("first")
@@ -129,7 +129,7 @@ async def test_a_post_that_was_held_for_long_is_taken_again_at_once(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(hosting, "time", clock)
-    monkeypatch.setattr(hosting, "POST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(hosting, "LOCK_RETRY_SECONDS", 3600.0)
 
     async def holders() -> set[int]:
         return {pid for (pid,) in await region.ask(HOLDERS.format(""))}
@@ -141,7 +141,7 @@ async def test_a_post_that_was_held_for_long_is_taken_again_at_once(
         "first",
         host_region(region.databases, EAST, simulating(region, agents), agents.log),
     )
-    await eventually("it holds the post", is_held)
+    await eventually("it holds the agent lock", is_held)
     before = await holders()
     clock.now = 3600.0
     await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
@@ -165,11 +165,11 @@ async def test_who_stands_by_leaves_the_post_to_one_that_only_lost_its_connectio
             await holder.execute("SELECT pg_advisory_unlock_all()")
         if len(looks) == 2:
             await holder.execute(TAKE)
-        looks.append(await is_vacant(databases, name))
+        looks.append(await is_agent_lock_free(databases, name))
         return looks[-1]
 
     monkeypatch.setattr(hosting, "REGIONS_CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(hosting, "is_vacant", look_while_the_holder_is_away)
+    monkeypatch.setattr(hosting, "is_agent_lock_free", look_while_the_holder_is_away)
     agents.run("all", host_every_region(region.databases, simulating(region, agents), agents.log))
     await eventually("it looked again", lambda: len(looks) >= 4)
     assert looks[:4] == [False, True, False, False]
@@ -200,7 +200,7 @@ async def test_one_that_lost_its_post_to_another_gives_way_and_stands_by(
     await eventually("the other waits", is_queued)
     await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
     await waiting
-    await eventually("it gave way", lambda: is_told(agents, "are kept by another"))
+    await eventually("it gave way", lambda: is_told(agents, "are hosted by another"))
     assert times_hosted(agents) == 1
 
     await holder.close()
@@ -211,14 +211,14 @@ async def test_one_that_lost_its_post_to_another_gives_way_and_stands_by(
 async def test_a_lost_connection_that_the_server_still_counts_is_nobody_else(
     region: LiveRegion,
 ) -> None:
-    async with take_post(region.databases, EAST) as lost:
+    async with hold_agent_lock(region.databases, EAST) as lost:
         with pytest.raises(AuthorityUnreachableError, match="the connection that was lost"):
-            async with take_post(region.databases, EAST, again=lost):
+            async with hold_agent_lock(region.databases, EAST, lost=lost):
                 pass
 
 
 @pytest.mark.parametrize("error", [OSError("the disk"), AuthorityError("the disk")], ids=repr)
-async def test_an_agent_that_fails_is_not_taken_for_a_lost_post(
+async def test_an_agent_that_fails_is_not_taken_for_a_lost_lock(
     region: LiveRegion, agents: Agents, error: Exception
 ) -> None:
     class Failing(Agent):
@@ -235,5 +235,5 @@ async def test_an_agent_that_fails_is_not_taken_for_a_lost_post(
 
 async def test_who_holds_a_post_hears_its_own_errors_as_they_are(region: LiveRegion) -> None:
     with pytest.raises(OSError, match=r"^the disk$"):
-        async with take_post(region.databases, EAST):
+        async with hold_agent_lock(region.databases, EAST):
             raise OSError("the disk")

@@ -12,7 +12,7 @@ from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter
 from durable.agent.simulated import SimulatedDriver
 from durable.authority.fleet.assignments import Assignment
-from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.node_sessions import register_nodes
 from durable.model.ids import NodeId
 from tests.agent.conftest import INSTANTLY, Agents
 from tests.agent.region import LiveRegion, node, workload

@@ -10,7 +10,7 @@ import pytest
 from durable.authority.commit.group_commit import GroupCommit
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.migrations import upgrade
 from durable.authority.reads.invariants import violations_everywhere
 from durable.model.intents import Granted, Refused, Reserve

@@ -15,7 +15,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
 from durable.agent.hosting import DeclaredNodes
-from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.regions import read_region
 from durable.authority.queue.requests import read_request
 from durable.model.ids import TenantId, WorkloadName

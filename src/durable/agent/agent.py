@@ -22,7 +22,6 @@ from durable.authority.cache.watch import watch
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import read_assignments
-from durable.authority.fleet.nodes import AGENT
 from durable.authority.fleet.regions import read_region
 from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusedError
@@ -95,7 +94,7 @@ class Agent:
             await self._driver.close()
 
     async def _listen(self) -> None:
-        url = self._databases.at_region(self._region, AGENT).url
+        url = self._databases.at_region(self._region, "durable_agent").url
         address = url.render_as_string(hide_password=False)
         regions = frozenset({self._region})
         while True:

@@ -8,8 +8,8 @@ from durable.agent.agent import Agent
 from durable.agent.log import Log, Troubles
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
-from durable.authority.fleet.agent_lock import Post, is_vacant, take_post
-from durable.authority.fleet.assignments import read_declared_nodes
+from durable.authority.fleet.agent_lock import AgentLock, hold_agent_lock, is_agent_lock_free
+from durable.authority.fleet.node_reads import read_declared_nodes
 from durable.authority.fleet.regions import list_regions
 from durable.model.ids import NodeId, RegionId
 from durable.model.labels import LabelKey, LabelValue
@@ -19,7 +19,7 @@ from durable.model.regions import NodeSpec
 DRIVER = LabelKey("driver")
 PROCESS = LabelValue("process")
 REGIONS_CHECK_SECONDS = 2.0
-POST_RETRY_SECONDS = 0.5
+LOCK_RETRY_SECONDS = 0.5
 VACANT_LOOKS = 2
 
 
@@ -71,22 +71,22 @@ async def _host(
 ) -> None:
     """Hosts a region until another agent does; refused if one does already.
 
-    Cut off from the database it goes on, and takes its post again at once; who stands by leaves it
-    the time to. If another has the post nonetheless, its own agent ends: two would fight.
+    Cut off from the database it goes on, and takes its lock again at once; who stands by leaves it
+    the time to. If another has the agent lock nonetheless, its own agent ends: two would fight.
     """
-    doing, troubles = f"take the post of {region}", Troubles(log)
+    doing, troubles = f"take the agent lock of {region}", Troubles(log)
     running: asyncio.Task[None] | None = None
-    post: Post | None = None
+    lock: AgentLock | None = None
     try:
         while running is None or not running.done():
             tried_at = time.monotonic()
             try:
-                async with take_post(databases, region, again=post) as post:
+                async with hold_agent_lock(databases, region, lost=lock) as lock:
                     troubles.over(doing)
                     if running is None:
                         log("hosting", region=region)
                         running = asyncio.create_task(agent_of(region).run())
-                    await _until_one_ends(running, post)
+                    await _until_one_ends(running, lock)
             except AuthorityError as error:
                 troubles.met(doing, error)
             except RefusedError as error:
@@ -95,7 +95,7 @@ async def _host(
                 troubles.met(doing, error)
                 return
             # Held for a while, it is tried again at once; only what fails at once has to wait.
-            await asyncio.sleep(tried_at + POST_RETRY_SECONDS - time.monotonic())
+            await asyncio.sleep(tried_at + LOCK_RETRY_SECONDS - time.monotonic())
         await running
     finally:
         if running is not None:
@@ -103,9 +103,9 @@ async def _host(
             await asyncio.wait({running})
 
 
-async def _until_one_ends(running: asyncio.Task[None], post: Post) -> None:
-    """Raises why the post was lost; the agent's own errors are not told here."""
-    lost = asyncio.create_task(post.until_lost())
+async def _until_one_ends(running: asyncio.Task[None], lock: AgentLock) -> None:
+    """Raises why the agent lock was lost; the agent's own errors are not told here."""
+    lost = asyncio.create_task(lock.until_lost())
     try:
         await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -150,13 +150,13 @@ async def _stand_by(
 
 
 async def _until_vacant(databases: Databases, region: RegionId, log: Log) -> None:
-    """Until nobody had the post twice: who only lost a connection took it again in between."""
-    doing, troubles = f"look at the post of {region}", Troubles(log)
+    """Until nobody had the lock twice: who only lost a connection took it again in between."""
+    doing, troubles = f"look at the agent lock of {region}", Troubles(log)
     vacant = 0
     while vacant < VACANT_LOOKS:
         await asyncio.sleep(REGIONS_CHECK_SECONDS)
         try:
-            vacant = vacant + 1 if await is_vacant(databases, region) else 0
+            vacant = vacant + 1 if await is_agent_lock_free(databases, region) else 0
             troubles.over(doing)
         except AuthorityError as error:
             vacant = 0

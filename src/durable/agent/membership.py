@@ -11,7 +11,7 @@ from durable.agent.pace import Pace
 from durable.agent.replicas import Replicas
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
-from durable.authority.fleet.nodes import register_nodes, renew_leases
+from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError

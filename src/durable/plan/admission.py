@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.node_shapes import read_shapes
+from durable.authority.fleet.node_reads import read_node_shapes
 from durable.authority.fleet.regions import list_regions
 from durable.authority.quota.quotas import read_quota
 from durable.model.capacity import Quota
@@ -60,7 +60,7 @@ class Gate:
 
     async def _read_region(self, region: RegionId) -> Snapshot:
         kinds = Snapshot.empty(region)
-        kinds.put(await read_shapes(self._databases, region))
+        kinds.put(await read_node_shapes(self._databases, region))
         return kinds
 
     async def _read_quota(self, tenant: TenantId) -> Quota:

@@ -14,7 +14,7 @@ from durable.authority.cache import snapshot as snapshot_module
 from durable.authority.cache.region_cache import RegionCache
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
-from durable.authority.fleet.nodes import cordon_node, uncordon_node
+from durable.authority.fleet.cordons import cordon_node, uncordon_node
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import fence_region, open_region, read_region
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
@@ -36,10 +36,10 @@ WATCHERS = (
 
 @asynccontextmanager
 async def caching(
-    world: World, *, resync_seconds: float = NEVER, pulse_seconds: float = NEVER
+    world: World, *, resync_seconds: float = NEVER, lease_poll_seconds: float = NEVER
 ) -> AsyncGenerator[RegionCache]:
     async with RegionCache(
-        world.databases, EAST, resync_seconds=resync_seconds, pulse_seconds=pulse_seconds
+        world.databases, EAST, resync_seconds=resync_seconds, lease_poll_seconds=lease_poll_seconds
     ) as cache:
         await cache.wait_ready(PATIENCE)
         yield cache
@@ -200,7 +200,7 @@ async def test_a_wakeup_between_two_waits_is_not_lost(ready_world: World) -> Non
 
 async def test_leases_are_followed_although_they_have_no_version(ready_world: World) -> None:
     ready_world.now = datetime.now(UTC)
-    async with caching(ready_world, pulse_seconds=0.01) as cache:
+    async with caching(ready_world, lease_poll_seconds=0.01) as cache:
         with psycopg.connect(ready_world.databases.urls[0], autocommit=True) as owner:
             owner.execute("UPDATE regional.node_leases SET expires_at = now() - interval '1 day'")
             await until(lambda: not cache.snapshot().fresh().any())
@@ -216,7 +216,7 @@ async def test_leases_are_followed_although_they_have_no_version(ready_world: Wo
 async def test_a_budget_that_ends_by_the_clock_gives_its_room_back(ready_world: World) -> None:
     ready_world.now = datetime.now(UTC)
     await ready_world.with_headroom(Resources.of(3000, 1024))
-    async with caching(ready_world, pulse_seconds=0.01) as cache:
+    async with caching(ready_world, lease_poll_seconds=0.01) as cache:
         assert cache.snapshot().room == (5000, 31_744, 0)
         woken = asyncio.create_task(cache.room_appeared())
         await asyncio.sleep(0)
@@ -241,7 +241,7 @@ async def test_age_counts_from_the_last_time_the_version_was_known_to_be_the_new
         await cache.refresh()
         assert cache.snapshot().age_seconds == 0
         clock[0] += 3
-        await cache._take_pulse()  # pyright: ignore[reportPrivateUsage]
+        await cache._poll_leases()  # pyright: ignore[reportPrivateUsage]
         assert cache.snapshot().age_seconds == 0
 
 
@@ -294,10 +294,10 @@ async def test_a_lost_watch_is_taken_up_again_and_misses_nothing(ready_world: Wo
         assert free(await caught_up(ready_world, cache)) == [6000, 30_720, 0]
 
 
-async def test_a_word_that_was_lost_is_made_up_for_by_the_pulse(ready_world: World) -> None:
+async def test_a_lost_notification_is_made_up_for_by_the_lease_poll(ready_world: World) -> None:
     with psycopg.connect(ready_world.databases.urls[0]) as owner:
         owner.execute("ALTER TABLE regional.regions DISABLE TRIGGER announced")
-    async with caching(ready_world, pulse_seconds=0.01) as cache:
+    async with caching(ready_world, lease_poll_seconds=0.01) as cache:
         await ready_world.granted(ready_world.reserve(0))
         assert free(await caught_up(ready_world, cache)) == [7000, 31_744, 0]
 
@@ -336,7 +336,7 @@ async def test_while_nobody_answers_the_cache_goes_on_with_what_it_knows(
     async with (
         LossyProxy(ready_world.databases.urls[0]) as proxy,
         Databases(proxy.url) as databases,
-        caching(World(databases), pulse_seconds=0.01) as cache,
+        caching(World(databases), lease_poll_seconds=0.01) as cache,
     ):
         await proxy.refuse()
         with pytest.raises(AuthorityUnreachableError):
@@ -354,7 +354,7 @@ async def test_while_nobody_answers_the_cache_goes_on_with_what_it_knows(
 
 async def test_a_cache_that_was_not_read_says_so(ready_world: World) -> None:
     nowhere = RegionId("nowhere")
-    async with RegionCache(ready_world.databases, nowhere, pulse_seconds=0.01) as cache:
+    async with RegionCache(ready_world.databases, nowhere, lease_poll_seconds=0.01) as cache:
         with pytest.raises(AuthorityUnreachableError, match="cache of nowhere is not ready"):
             cache.snapshot()
         with pytest.raises(AuthorityUnreachableError, match="nowhere was not read in"):
@@ -362,7 +362,7 @@ async def test_a_cache_that_was_not_read_says_so(ready_world: World) -> None:
 
 
 async def test_a_region_that_is_added_later_is_found(world: World) -> None:
-    async with RegionCache(world.databases, EAST, pulse_seconds=0.01) as cache:
+    async with RegionCache(world.databases, EAST, lease_poll_seconds=0.01) as cache:
         await world.with_region()
         await cache.wait_ready(PATIENCE)
         await cache.refresh()

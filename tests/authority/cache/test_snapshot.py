@@ -16,7 +16,7 @@ from durable.authority.cache.snapshot import (
     read_nodes_at,
     read_snapshot,
 )
-from durable.authority.fleet.nodes import cordon_node, uncordon_node
+from durable.authority.fleet.cordons import cordon_node, uncordon_node
 from durable.model.ids import NodeId, RegionId
 from durable.model.intents import Granted, Reserve
 from durable.model.refusal import RefusalCode, RefusedError

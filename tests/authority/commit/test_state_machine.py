@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.nodes import register_nodes
+from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import fence_region, open_region, read_region
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from durable.authority.fleet.assignments import (
-    read_assignments,
-    read_declared_nodes,
-)
+from durable.authority.fleet.assignments import read_assignments
+from durable.authority.fleet.node_reads import read_declared_nodes
 from durable.authority.fleet.nodes import declare_nodes
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import list_regions

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from durable.authority.cache.snapshot import NodeView, read_snapshot
-from durable.authority.fleet.nodes import cordon_node, register_nodes, renew_leases, uncordon_node
+from durable.authority.fleet.cordons import cordon_node, uncordon_node
+from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.authority.fleet.regions import fence_region, open_region
 from durable.model.ids import ActorId, DeviceId, NodeId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from sqlalchemy import text
 
-from durable.authority.commit.regional_commit import _commit_once  # pyright: ignore[reportPrivateUsage]
-from durable.authority.fleet.nodes import register_nodes, renew_leases
+from durable.authority.commit.regional_commit import _commit_batch  # pyright: ignore[reportPrivateUsage]
+from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.authority.fleet.observations import Observation, observe
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode
@@ -174,7 +174,7 @@ async def test_agents_never_wait_for_a_commit_that_is_under_way(ready_world: Wor
     databases = ready_world.databases
     async with databases.at_region(EAST, "durable_commit").begin() as connection:
         # It holds the region's lock and has changed the very binding that is reported.
-        await _commit_once(connection, EAST, [ready_world.evict(token)], ready_world.now)
+        await _commit_batch(connection, EAST, [ready_world.evict(token)], ready_world.now)
         async with asyncio.timeout(4):  # a wait for the lock would last until its timeout
             assert await send(ready_world, report(token)) == [None]
             renewed = await renew_leases(

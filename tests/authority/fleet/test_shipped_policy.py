@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from durable.authority.fleet.policies import publish_policy, read_revision, set_policy_state
+from durable.authority.fleet.policies import (
+    publish_policy,
+    read_revision,
+    set_policy_state,
+    use_shipped_policy,
+)
 from durable.authority.fleet.regions import add_region
-from durable.authority.fleet.shipped_policy import use_shipped_policy
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
@@ -44,18 +48,6 @@ async def test_a_new_fleet_starts_with_what_is_shipped_as_revision_one(regions: 
     with pytest.raises(RefusedError) as no:
         await read_revision(regions.databases, 2)
     assert no.value.refusal.code is RefusalCode.UNKNOWN_POLICY
-
-
-async def test_an_empty_first_revision_is_replaced_where_it_is_active(regions: World) -> None:
-    mine = {**SHIPPED, "rounds_per_attempt": 5}
-    await publish_policy(regions.databases, 1, {}, TEST)
-    await publish_policy(regions.databases, 2, mine, TEST)
-    await set_policy_state(regions.databases, EAST, 1, PolicyState.ACTIVE, TEST)
-    await set_policy_state(regions.databases, WEST, 2, PolicyState.ACTIVE, TEST)
-    for _ in range(2):
-        await use(regions)
-        assert (await active(regions, EAST), await active(regions, WEST)) == (3, 2)
-    assert (await read_revision(regions.databases, 3)).spec == SHIPPED
 
 
 async def test_what_somebody_published_first_stays(regions: World) -> None:

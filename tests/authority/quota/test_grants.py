@@ -513,10 +513,10 @@ async def test_a_manifest_that_is_loaded_again_takes_back_only_what_is_not_in_us
     told: list[str] = []
     await apply_fleet(databases, fleet, actor=TEST, request="again", report=told.append)
     assert await split(databases) == (0, 5, 5)
-    assert [line for line in told if "of grant in" in line] == [
-        "Left as it is: billing has 5 cpu, 5Gi of grant in us-east where the manifest says "
-        "8 cpu, 8Gi, because of what is in use",
-        "Left as it is: billing has 5 cpu, 5Gi of grant in us-west where the manifest says "
-        "2 cpu, 2Gi, because of what is in use",
+    assert [line for line in told if "the grant of" in line] == [
+        "Left as it is: the grant of billing in us-east is 5 cpu, 5Gi, not 8 cpu, 8Gi as the "
+        "manifest says, because of what is in use",
+        "Left as it is: the grant of billing in us-west is 5 cpu, 5Gi, not 2 cpu, 2Gi as the "
+        "manifest says, because of what is in use",
     ]
     await assert_promises_hold(databases)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import text
@@ -49,7 +50,7 @@ async def append(
     after: Mapping[str, Any] | None = None,
     at: datetime | None = None,
 ) -> None:
-    """Adds one event; it commits or vanishes together with what it tells of."""
+    """Adds one event; it commits or rolls back together with the change that it describes."""
     await connection.execute(
         _APPEND,
         {
@@ -118,7 +119,7 @@ class ChainHead:
 
 @dataclass(frozen=True)
 class ChainReport:
-    """What verifying one chain found; `broken_at` is the first row that cannot be trusted."""
+    """The result for one chain; `broken_at` is the first event that cannot be trusted."""
 
     head: ChainHead
     broken_at: int | None = None
@@ -128,7 +129,7 @@ class ChainReport:
 async def verify(
     connection: AsyncConnection, anchors: Mapping[str, ChainHead] | None = None
 ) -> list[ChainReport]:
-    """Checks every chain of this database, and against heads that were kept outside."""
+    """Checks every chain of this database, also against heads that were kept outside."""
     broken = {row.chain: row for row in await connection.execute(_FIRST_BROKEN)}
     reports: list[ChainReport] = []
     for row in (await connection.execute(_CHAINS)).all():
@@ -143,17 +144,11 @@ async def verify_all(
     databases: Databases, anchors: Mapping[str, ChainHead] | None = None
 ) -> list[ChainReport]:
     """Checks every chain of every database, and that no anchored chain has vanished."""
-
-    async def work(connection: AsyncConnection) -> list[ChainReport]:
-        return await verify(connection, anchors)
-
-    reports = [
-        report
-        for url in databases.urls
-        for report in await transact(
-            databases.at(url, "durable_reader"), work, doing="verify the audit"
-        )
-    ]
+    reports: list[ChainReport] = []
+    for url in databases.urls:
+        engine = databases.at(url, "durable_reader")
+        check = partial(verify, anchors=anchors)
+        reports += await transact(engine, check, doing="verify the audit")
     found = {report.head.chain for report in reports}
     vanished = sorted((anchors or {}).keys() - found)
     return [

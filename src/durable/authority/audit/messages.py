@@ -1,6 +1,7 @@
-"""Messages that a workflow refused, put into the audit: none is dropped in silence."""
+"""The audit of messages that a workflow refused: none is dropped in silence."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from sqlalchemy import text
@@ -9,10 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import BrokenConstraintError
-from durable.authority.workloads.rows import ROLE
 from durable.model.ids import ActorId, RegionId
 
-_TOLD = text("""
+_IS_AUDITED = text("""
     SELECT EXISTS (SELECT FROM audit.events
                     WHERE chain = :chain AND after ? 'message_key'
                       AND after ->> 'message_key' = :key)
@@ -29,27 +29,28 @@ async def audit_message(
     key: str,
     detail: Mapping[str, Any],
 ) -> bool:
-    """Tells of one message, once per its key and chain; answers whether it was told just now.
+    """Records one message, once per key and chain; answers whether this call recorded it.
 
     The chain is `audit.GLOBAL_CHAIN` for a workload's messages, its region for a placement's.
     """
-    of = {"chain": chain, "key": key}
-
-    async def tell(connection: AsyncConnection) -> bool:
-        if (await connection.execute(_TOLD, of)).scalar_one():
-            return False
-        after = {**detail, "message_key": key}
-        await audit.append(
-            connection, chain, actor=actor, action=action, target=target, after=after
-        )
-        return True
-
     if chain == audit.GLOBAL_CHAIN:
-        engine = databases.at_global(ROLE)
+        engine = databases.at_global("durable_workload")
     else:
         engine = databases.at_region(RegionId(chain), "durable_placement")
+    event = audit.Event(actor, action, target, after={**detail, "message_key": key})
+    append = partial(_append_once, chain=chain, key=key, event=event)
+    doing = f"record a message in the audit of {chain}"
     try:
-        return await transact(engine, tell, doing=f"put a message into the audit of {chain}")
+        return await transact(engine, append, doing=doing)
     except BrokenConstraintError:
-        # Somebody told of it between the look and the append, and the index let one through.
-        return await transact(engine, tell, doing=f"put a message into the audit of {chain}")
+        # Another writer recorded it after our look, and the unique index admitted only one of us.
+        return await transact(engine, append, doing=doing)
+
+
+async def _append_once(
+    connection: AsyncConnection, *, chain: str, key: str, event: audit.Event
+) -> bool:
+    if (await connection.execute(_IS_AUDITED, {"chain": chain, "key": key})).scalar_one():
+        return False
+    await audit.append_all(connection, chain, [event])
+    return True

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from durable.authority.cache.lease_poll import Pulse
+from durable.authority.cache.lease_poll import LeasePoll
 from durable.authority.cache.snapshot import NodeView, RegionSnapshot
 from durable.authority.commit.ledger import Amounts, at_most, minus
 from durable.model.ids import RegionId
@@ -60,18 +60,18 @@ class CachedRegion:
         self.policy_revision = read.policy_revision
         return self._take_nodes(read.nodes, is_whole) or better
 
-    def renew(self, pulse: Pulse, *, asked_at: float) -> bool:
+    def renew(self, poll: LeasePoll, *, asked_at: float) -> bool:
         """Takes over the leases, and the rest if nothing else has changed since."""
         held = self._snapshot
-        if pulse.version == held.version:
-            self._confirm(pulse.read_at.timestamp(), asked_at)
+        if poll.version == held.version:
+            self._confirm(poll.read_at.timestamp(), asked_at)
         held.now = self._read_at + (time.monotonic() - self._asked_at)
-        epochs = np.array(pulse.lease_epochs, dtype=np.int64)
-        expiries = np.array(pulse.lease_expiries, dtype=np.float64)
-        better = held.renew_many(pulse.nodes, epochs, expiries)
-        if pulse.version == held.version:
-            better = better or not at_most(pulse.room, held.room)
-            held.room = pulse.room
+        epochs = np.array(poll.lease_epochs, dtype=np.int64)
+        expiries = np.array(poll.lease_expiries, dtype=np.float64)
+        better = held.renew_many(poll.nodes, epochs, expiries)
+        if poll.version == held.version:
+            better = better or not at_most(poll.room, held.room)
+            held.room = poll.room
         return better
 
     def _confirm(self, read_at: float, asked_at: float) -> None:

@@ -1,6 +1,6 @@
-"""The light statement of a region: its version, the leases of its nodes, and its clock.
+"""The light read of a region: its version, the leases of its nodes, its room and its clock.
 
-Leases have no version and budgets end by the clock alone, so both are asked for every few seconds.
+Leases have no version and budgets end by the clock alone, so both are polled every few seconds.
 Arrays rather than JSON or rows: tens of thousands of nodes are read in some milliseconds.
 """
 
@@ -12,14 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.cache.snapshot import ROOM
 from durable.authority.commit.ledger import Amounts
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.model.ids import RegionId
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """Leases as three lists of one length; expiries are seconds since the epoch."""
+class LeasePoll:
+    """LeasePoll as three lists of one length; expiries are seconds since the epoch."""
 
     epoch: int
     version: int
@@ -30,7 +30,7 @@ class Pulse:
     lease_expiries: list[float]
 
 
-_PULSE = text(f"""
+_POLL = text(f"""
     SELECT r.epoch, r.version, clock_timestamp() AS read_at, {ROOM},
            l.nodes, l.epochs, l.expiries
       FROM regional.regions AS r
@@ -43,13 +43,11 @@ _PULSE = text(f"""
 """)
 
 
-async def read_pulse(databases: Databases, region: RegionId) -> Pulse:
-    async def work(connection: AsyncConnection) -> Pulse:
-        row = (await connection.execute(_PULSE, {"region": region})).one_or_none()
-        if row is None:
-            raise unknown_region(region)
-        room = (row.room_cpu_millis, row.room_memory_mib, row.room_gpus)
-        return Pulse(row.epoch, row.version, row.read_at, room, row.nodes, row.epochs, row.expiries)
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read the leases of {region}")
+@regional_transaction("durable_reader", "read the leases of {region}")
+async def poll_leases(connection: AsyncConnection, region: RegionId) -> LeasePoll:
+    """The region's leases, room and version, as of one moment of its clock."""
+    row = (await connection.execute(_POLL, {"region": region})).one_or_none()
+    if row is None:
+        raise unknown_region(region)
+    room = (row.room_cpu_millis, row.room_memory_mib, row.room_gpus)
+    return LeasePoll(row.epoch, row.version, row.read_at, room, row.nodes, row.epochs, row.expiries)

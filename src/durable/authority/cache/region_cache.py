@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Self
 
 from durable.authority.cache.cached_region import CachedRegion
-from durable.authority.cache.lease_poll import read_pulse
+from durable.authority.cache.lease_poll import poll_leases
 from durable.authority.cache.policy_cache import CachedPolicies
 from durable.authority.cache.resync import read_whole
 from durable.authority.cache.snapshot import read_changes
@@ -20,7 +20,7 @@ from durable.model.refusal import RefusedError
 from durable.scheduling.snapshot.region import Snapshot
 
 RESYNC_SECONDS = 60.0
-PULSE_SECONDS = 3.0
+LEASE_POLL_SECONDS = 3.0
 SOON_SECONDS = 0.5
 # A burst of commits is read once: so long after the first word of it. A decision that this makes
 # wrong is refused, and made again on a cache that was read for it.
@@ -40,10 +40,10 @@ class RegionCache:
         region: RegionId,
         *,
         resync_seconds: float = RESYNC_SECONDS,
-        pulse_seconds: float = PULSE_SECONDS,
+        lease_poll_seconds: float = LEASE_POLL_SECONDS,
     ) -> None:
         self._databases, self._region = databases, region
-        self._resync_seconds, self._pulse_seconds = resync_seconds, pulse_seconds
+        self._resync_seconds, self._lease_poll_seconds = resync_seconds, lease_poll_seconds
         self._held = CachedRegion(region)
         self._policies = CachedPolicies(databases, region)
         self._reading = asyncio.Lock()
@@ -190,25 +190,25 @@ class RegionCache:
 
     async def _keep_leases(self) -> None:
         while True:
-            await asyncio.sleep(self._until_next_pulse())
+            await asyncio.sleep(self._until_next_poll())
             try:
-                await self._take_pulse()
+                await self._poll_leases()
             except (AuthorityError, RefusedError) as error:
                 self._note(error)
 
-    def _until_next_pulse(self) -> float:
+    def _until_next_poll(self) -> float:
         """Sooner while no node is fresh: whoever waits there waits for the first of them."""
         anybody = self._was_read and bool(self._held.snapshot().fresh().any())
-        return self._pulse_seconds if anybody else min(SOON_SECONDS, self._pulse_seconds)
+        return self._lease_poll_seconds if anybody else min(SOON_SECONDS, self._lease_poll_seconds)
 
-    async def _take_pulse(self) -> None:
+    async def _poll_leases(self) -> None:
         async with self._reading:
             asked_at = time.monotonic()
-            pulse = await read_pulse(self._databases, self._region)
-            if self._was_read and self._held.renew(pulse, asked_at=asked_at):
+            poll = await poll_leases(self._databases, self._region)
+            if self._was_read and self._held.renew(poll, asked_at=asked_at):
                 self._wake()
-        # A word that was lost, or a policy that could not be read: the next pulse makes up for it.
-        if not self._was_read or pulse.version != self._held.version:
+        # A word that was lost, or a policy that could not be read: the next poll makes up for it.
+        if not self._was_read or poll.version != self._held.version:
             await self.refresh()
         else:
             await self._learn_policy()

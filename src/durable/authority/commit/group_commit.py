@@ -1,5 +1,7 @@
 """Group commit: intents that arrive within milliseconds share one transaction and one fsync."""
 
+from functools import partial
+
 from durable.authority.commit.regional_commit import MAX_BATCH, commit_intents
 from durable.authority.db.batching import MAX_WAITING, Batcher
 from durable.authority.db.connection import Databases
@@ -13,14 +15,10 @@ class GroupCommit(Batcher[AnyIntent, Granted | Refused]):
     def __init__(self, databases: Databases, region: RegionId) -> None:
         engine = databases.at_region(region, "durable_commit")
         self._region = region
-
-        async def work(intents: list[AnyIntent]) -> list[Granted | Refused]:
-            return await commit_intents(engine, region, intents)
-
         super().__init__(
             f"commit queue of {region}",
             "intent",
-            work,
+            partial(commit_intents, engine, region),
             max_batch=MAX_BATCH,
             max_waiting=MAX_WAITING,
         )

@@ -12,6 +12,7 @@ change; the schema's constraints would refuse a wrong one, and the batch is then
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeGuard
 
 from sqlalchemy import text
@@ -51,15 +52,13 @@ async def commit_intents(
     """Commits up to MAX_BATCH intents of one region; one outcome per intent, in their order."""
     assert len(intents) <= MAX_BATCH, f"a batch has at most {MAX_BATCH} intents"
     assert all(intent.region == region for intent in intents), "a batch is of one region"
-
-    async def once(connection: AsyncConnection) -> list[Granted | Refused]:
-        return await _commit_once(connection, region, intents, now)
-
+    batch = partial(_commit_batch, region=region, intents=intents, now=now)
     try:
-        return await transact(engine, once, doing=f"commit to {region}")
+        return await transact(engine, batch, doing=f"commit to {region}")
     except BrokenConstraintError:
         if len(intents) == 1:
-            return [await _record_broken(engine, region, intents[0])]
+            record = partial(_record_broken, region=region, intent=intents[0])
+            return [await transact(engine, record, doing=f"commit to {region}")]
     # One of them broke a constraint that the rules should have seen: find it by itself, in the
     # order in which the batch would have been decided.
     alone: dict[int, Granted | Refused] = {}
@@ -69,28 +68,24 @@ async def commit_intents(
 
 
 async def _record_broken(
-    engine: AsyncEngine, region: RegionId, intent: AnyIntent
+    connection: AsyncConnection, region: RegionId, intent: AnyIntent
 ) -> Granted | Refused:
     """Keeps the refusal under its key: a resend does not take its neighbours apart again."""
+    ledger = await _lock(connection, region, None)
+    assert ledger is not None, "a region is never deleted"
+    outcomes, fresh = await _recall(connection, ledger, [intent])
+    if not fresh:
+        return _answer(intent, *outcomes[intent.key])
     broken = refused(
         RefusalCode.BROKEN_CONSTRAINT,
         f"A constraint of the authority refused {intent.key}; nothing changed. "
         "This is a defect: report it with this key.",
     )
-
-    async def work(connection: AsyncConnection) -> Granted | Refused:
-        ledger = await _lock(connection, region, None)
-        assert ledger is not None, "a region is never deleted"
-        outcomes, fresh = await _recall(connection, ledger, [intent])
-        if not fresh:
-            return _answer(intent, *outcomes[intent.key])
-        await _write(connection, ledger, [_record(intent, broken)])
-        return broken
-
-    return await transact(engine, work, doing=f"commit to {region}")
+    await _write(connection, ledger, [_record(intent, broken)])
+    return broken
 
 
-async def _commit_once(
+async def _commit_batch(
     connection: AsyncConnection,
     region: RegionId,
     intents: Sequence[AnyIntent],

@@ -1,8 +1,8 @@
-"""Items that arrive within milliseconds share one transaction and one fsync."""
+"""Batches: items that arrive within milliseconds share one transaction and one fsync."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
@@ -24,21 +24,21 @@ class _Waiting(Generic[T, R]):
 class Batcher(Generic[T, R]):
     """One queue in front of one writer; `async with` runs it, leaving waits for the last batch.
 
-    `work` answers its items in their order and is idempotent: an answer that does not come (the
-    caller was cancelled, the process died) loses nothing, because the same item may be sent again.
+    `write_batch` answers its items in their order and is idempotent: an answer that is lost (the
+    caller was cancelled, the process died) does no harm, because the same item may be sent again.
     """
 
     def __init__(
         self,
         queue: str,
         item: str,
-        work: Callable[[list[T]], Awaitable[list[R]]],
+        write_batch: Callable[[list[T]], Awaitable[list[R]]],
         *,
         max_batch: int,
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._queue, self._item = queue, item
-        self._work = work
+        self._write_batch = write_batch
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._waiting: deque[_Waiting[T, R]] = deque()
         self._arrived = asyncio.Event()
@@ -69,7 +69,7 @@ class Batcher(Generic[T, R]):
         return await waiting.answer
 
     def _ended(self, _: "asyncio.Task[None]") -> None:
-        """Also when it was cancelled: nobody may wait for an answer that will not come."""
+        """Fails whoever still waits, also after a cancellation: their answer will not come."""
         self._closing = True
         stopped = f"The {self._queue} was stopped; send the same {self._item} again."
         self._fail(self._waiting, AuthorityUnreachableError(stopped))
@@ -88,7 +88,7 @@ class Batcher(Generic[T, R]):
 
     async def _commit(self, batch: list[_Waiting[T, R]]) -> None:
         try:
-            answers = await self._work([waiting.item for waiting in batch])
+            answers = await self._write_batch([waiting.item for waiting in batch])
         except asyncio.CancelledError:
             self._waiting.extendleft(reversed(batch))
             raise
@@ -106,7 +106,7 @@ class Batcher(Generic[T, R]):
                 waiting.answer.set_result(answer)
 
     async def _commit_one_by_one(self, batch: list[_Waiting[T, R]]) -> None:
-        """A broken constraint is one row's fault, and its neighbours do not pay for it."""
+        """A broken constraint is one item's fault, and its neighbours must not fail with it."""
         for place, waiting in enumerate(batch):
             try:
                 await self._commit([waiting])
@@ -118,3 +118,20 @@ class Batcher(Generic[T, R]):
         for one in waiting:
             if not one.answer.done():
                 one.answer.set_exception(error)
+
+
+def chunks(items: Sequence[T], weight: Callable[[T], int], *, most: int) -> Iterator[list[T]]:
+    """The items in their order, in chunks of at most this weight; a heavier item goes alone.
+
+    A transaction that carries too much would not end in time.
+    """
+    chunk: list[T] = []
+    carried = 0
+    for item in items:
+        if chunk and carried + weight(item) > most:
+            yield chunk
+            chunk, carried = [], 0
+        chunk.append(item)
+        carried += weight(item)
+    if chunk:
+        yield chunk

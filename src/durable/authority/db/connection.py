@@ -24,7 +24,7 @@ from durable.authority.db.roles import ROLES
 
 T = TypeVar("T")
 
-# The server's limits, and ours for a server that cannot tell us: a partition swallows both.
+# The server's limits, and ours for a server that cannot answer: a partition swallows both.
 STATEMENT_TIMEOUT_SECONDS = 10
 LOCK_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS = 5
@@ -132,14 +132,14 @@ class Databases:
 
 async def transact(
     engine: AsyncEngine,
-    work: Callable[[AsyncConnection], Awaitable[T]],
+    body: Callable[[AsyncConnection], Awaitable[T]],
     *,
     doing: str | Callable[[], str],
     timeout_seconds: float | None = None,
 ) -> T:
-    """Runs `work` in one transaction, again after faults that pass, a bounded number of times.
+    """Runs `body` in one transaction, and retries faults that pass, a bounded number of times.
 
-    `work` must be idempotent: when COMMIT's answer is lost nobody knows whether it happened, and
+    `body` must be idempotent: when COMMIT's answer is lost nobody knows whether it happened, and
     the next run finds out by its keys. It waits for the region's lock, so it cannot run while the
     lost transaction is still on its way.
     """
@@ -147,7 +147,7 @@ async def transact(
     for attempt in range(ATTEMPTS):
         try:
             async with asyncio.timeout(limit), engine.begin() as connection:
-                return await work(connection)
+                return await body(connection)
         except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)
             what = doing if isinstance(doing, str) else doing()

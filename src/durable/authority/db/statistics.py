@@ -1,9 +1,9 @@
-"""Statistics that follow a region's growth, so that plans made for its first rows do not last."""
+"""Planner statistics that follow a region's growth: plans made for its first rows must not last."""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import RegionId
 
 _ISSUED = text("SELECT tokens_issued FROM regional.regions WHERE region = :region")
@@ -11,21 +11,13 @@ _ISSUED = text("SELECT tokens_issued FROM regional.regions WHERE region = :regio
 _REFRESH = text("SELECT regional.refresh_statistics()")
 
 
-async def tokens_issued(databases: Databases, region: RegionId) -> int:
+@regional_transaction("durable_reader", "read how many tokens {region} has issued")
+async def tokens_issued(connection: AsyncConnection, region: RegionId) -> int:
     """How many reservations there have been in the region so far."""
-
-    async def work(connection: AsyncConnection) -> int:
-        return (await connection.execute(_ISSUED, {"region": region})).scalar_one_or_none() or 0
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read how much {region} has placed")
+    return (await connection.execute(_ISSUED, {"region": region})).scalar_one_or_none() or 0
 
 
-async def refresh_statistics(databases: Databases, region: RegionId) -> None:
-    """Has the statistics of the region's tables taken again."""
-
-    async def work(connection: AsyncConnection) -> None:
-        await connection.execute(_REFRESH)
-
-    engine = databases.at_region(region, "durable_commit")
-    await transact(engine, work, doing=f"refresh the statistics of {region}")
+@regional_transaction("durable_commit", "refresh the statistics of {region}")
+async def refresh_statistics(connection: AsyncConnection, region: RegionId) -> None:
+    """Has PostgreSQL analyze the tables of the region's database again."""
+    await connection.execute(_REFRESH)

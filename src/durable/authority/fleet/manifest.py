@@ -1,4 +1,4 @@
-"""Brings the authority to a declared fleet, step by step and as often as one likes."""
+"""Applies a declared fleet to the authority, step by step; every step is idempotent."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -6,10 +6,11 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes
+from durable.authority.fleet.policies import use_shipped_policy
 from durable.authority.fleet.regions import add_region
-from durable.authority.fleet.shipped_policy import use_shipped_policy
 from durable.authority.quota.budgets import read_budget, set_budget
 from durable.authority.quota.grants import protect_grant, read_unused_grant
 from durable.authority.quota.quotas import amount_of, read_quota, set_quota
@@ -63,10 +64,10 @@ async def _apply_region(databases: Databases, region: Region, actor: ActorId) ->
     headroom = region.recovery_headroom
     if headroom is None:
         return
-    now = await _clock(databases, region.id)
+    now = await _read_clock(databases, region.id)
     kept = await read_budget(databases, region.id, headroom.id)
-    # Loading again does not put its end off, and never under an incident that draws on it: that is
-    # for somebody to decide when it has come.
+    # Loading again does not postpone its expiry, and never changes a budget that an incident draws
+    # on: a person decides that when the time has come.
     if kept is None or (
         kept.incident is None and (kept.amount != headroom.resources or kept.expires_at <= now)
     ):
@@ -81,7 +82,7 @@ async def _apply_region(databases: Databases, region: Region, actor: ActorId) ->
 
 
 async def _left_alone(databases: Databases, fleet: Fleet) -> list[str]:
-    """What is there and not in the manifest: it may be in use, so it is told, not removed."""
+    """What exists but is not in the manifest: it may be in use, so it is reported, not removed."""
     census = await take_census(databases)
     declared = {region.id: sum(pool.count for pool in region.pools) for region in fleet.regions}
     lines: list[str] = []
@@ -89,33 +90,34 @@ async def _left_alone(databases: Databases, fleet: Fleet) -> list[str]:
         extra = sum(pool.nodes for pool in region.pools) - declared.get(region.region.region, 0)
         if extra > 0:
             name = region.region.region
-            lines.append(f"Left as it is: {extra} nodes of {name} that the manifest does not name")
+            lines.append(
+                f"Left as they are: {extra} nodes of {name} that the manifest does not name"
+            )
     named = {tenant.id for tenant in fleet.tenants}
     strangers = [c.quota.tenant for c in census.tenants if c.quota.tenant not in named]
     if strangers:
-        lines.append(f"Left as it is: tenants that it does not name: {', '.join(strangers)}")
+        lines.append(
+            f"Left as they are: tenants that the manifest does not name: {', '.join(strangers)}"
+        )
     return lines
 
 
-async def _clock(databases: Databases, region: RegionId) -> datetime:
-    async def work(connection: AsyncConnection) -> datetime:
-        return (await connection.execute(_NOW)).scalar_one()
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read the clock of {region}")
+@regional_transaction("durable_reader", "read the clock of {region}")
+async def _read_clock(connection: AsyncConnection, region: RegionId) -> datetime:
+    return (await connection.execute(_NOW)).scalar_one()
 
 
 async def _apply_tenant(
     databases: Databases, tenant: TenantSpec, actor: ActorId, request: str
 ) -> list[str]:
-    """Brings grants to what the manifest says, as far as they are unused; tells of the rest.
+    """Brings unused grants to what the manifest says, and reports those that are in use.
 
-    The quota controller moves grants to where they are waited for, and what is in use stays there.
+    The quota controller moves grants to where they are needed, and what is in use stays there.
     """
     id = tenant.id
     await set_quota(databases, id, hard=tenant.hard, protected=tenant.protected, actor=actor)
     await resume_transfers(databases, id)
-    # What is granted too much comes back first, so that it can be granted elsewhere.
+    # What a region has too much of comes back first, so that it can be granted elsewhere.
     for region, wanted in tenant.grants.items():
         excess = above(await _granted(databases, id, region), wanted)
         back = least(excess, await read_unused_grant(databases, region, id))
@@ -130,8 +132,8 @@ async def _apply_tenant(
         await protect_grant(databases, region, id, least(_share(tenant, wanted), granted))
         if granted != wanted:
             lines.append(
-                f"Left as it is: {id} has {granted} of grant in {region} where the manifest says "
-                f"{wanted}, because of what is in use"
+                f"Left as it is: the grant of {id} in {region} is {granted}, not {wanted} as the "
+                "manifest says, because of what is in use"
             )
     return lines
 
@@ -149,14 +151,11 @@ def _share(tenant: TenantSpec, grant: Resources) -> Resources:
     )
 
 
-async def _granted(databases: Databases, tenant: TenantId, region: RegionId) -> Resources:
-    async def work(connection: AsyncConnection) -> Resources:
-        found = await connection.execute(_GRANTED, {"tenant": tenant, "region": region})
-        row = found.mappings().one_or_none()
-        return ZERO if row is None else amount_of(row, "granted_")
-
-    engine = databases.at_global("durable_reader")
-    return await transact(engine, work, doing=f"read the grants of {tenant}")
+@global_transaction("durable_reader", "read the grants of {tenant}")
+async def _granted(connection: AsyncConnection, tenant: TenantId, region: RegionId) -> Resources:
+    found = await connection.execute(_GRANTED, {"tenant": tenant, "region": region})
+    row = found.mappings().one_or_none()
+    return ZERO if row is None else amount_of(row, "granted_")
 
 
 async def _transfer(

@@ -1,4 +1,4 @@
-"""What agents saw: merged so that late, repeated and reordered reports end in the same row.
+"""What agents observed: late, repeated and reordered reports merge into the same row.
 
 A report is a point in a lattice: the end of a process beats everything, then the later session,
 then the higher sequence. Keeping the greatest needs no lock but the row's own.
@@ -13,7 +13,7 @@ from pydantic import Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import ActorId, NodeId, RegionId, Token
 from durable.model.intents import Evidence
 from durable.model.refusal import Refusal, RefusalCode
@@ -22,12 +22,11 @@ from durable.validation.value import Value
 
 MAX_REPORTS_PER_CALL = 5_000
 
-
 Counter = Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)]
 
 
 class Observation(Value):
-    """One agent's word on one binding."""
+    """One agent's report on one binding."""
 
     token: Token
     node: NodeId
@@ -69,8 +68,9 @@ _MERGE = text("""
 """)
 
 
+@regional_transaction("durable_agent", "report observations in {region}")
 async def observe(
-    databases: Databases,
+    connection: AsyncConnection,
     region: RegionId,
     reports: Sequence[Observation],
     *,
@@ -79,29 +79,20 @@ async def observe(
 ) -> list[Refusal | None]:
     """Merges reports; answers a refusal for each that does not count, in their order."""
     assert len(reports) <= MAX_REPORTS_PER_CALL, f"at most {MAX_REPORTS_PER_CALL} reports per call"
-
-    async def work(connection: AsyncConnection) -> list[Refusal | None]:
-        asked = json.dumps(
-            [report.model_dump(include={"token", "node", "session"}) for report in reports]
+    named = [report.model_dump(include={"token", "node", "session"}) for report in reports]
+    found = await connection.execute(_KNOWN, {"region": region, "rows": json.dumps(named)})
+    known = {(row.token, row.node, row.session): bool(row.current) for row in found}
+    refusals = [_refusal(region, report, known) for report in reports]
+    counted = [r for r, refusal in zip(reports, refusals, strict=True) if refusal is None]
+    if counted:
+        rows = json.dumps([report.model_dump(mode="json") for report in counted])
+        await connection.execute(
+            _MERGE, {"region": region, "rows": rows, "observer": observer, "now": now}
         )
-        known = {
-            (row.token, row.node, row.session): bool(row.current)
-            for row in await connection.execute(_KNOWN, {"region": region, "rows": asked})
-        }
-        answers = [_judge(region, report, known) for report in reports]
-        counted = [r for r, no in zip(reports, answers, strict=True) if no is None]
-        if counted:
-            rows = json.dumps([report.model_dump(mode="json") for report in counted])
-            await connection.execute(
-                _MERGE, {"region": region, "rows": rows, "observer": observer, "now": now}
-            )
-        return answers
-
-    engine = databases.at_region(region, "durable_agent")
-    return await transact(engine, work, doing=f"report observations in {region}")
+    return refusals
 
 
-def _judge(
+def _refusal(
     region: RegionId, report: Observation, known: dict[tuple[int, str, int], bool]
 ) -> Refusal | None:
     current = known.get((report.token, str(report.node), report.session))

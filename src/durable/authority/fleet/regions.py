@@ -53,11 +53,12 @@ async def list_regions(databases: Databases) -> list[RegionId]:
 
 async def regions_at(databases: Databases, url: str) -> list[RegionId]:
     """The regions of one database."""
+    engine = databases.at(url, "durable_reader")
+    return await transact(engine, _list_regions, doing="read the regions")
 
-    async def work(connection: AsyncConnection) -> list[RegionId]:
-        return [RegionId(name) for name in (await connection.execute(_LIST)).scalars()]
 
-    return await transact(databases.at(url, "durable_reader"), work, doing="read the regions")
+async def _list_regions(connection: AsyncConnection) -> list[RegionId]:
+    return [RegionId(name) for name in (await connection.execute(_LIST)).scalars()]
 
 
 @regional_transaction("durable_reader", "read region {region}")

@@ -8,8 +8,7 @@ from collections import defaultdict
 from contextlib import AsyncExitStack
 from typing import Self
 
-from durable.authority.db.batching import Batcher
-from durable.authority.db.chunks import portions
+from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.regions import read_region
 from durable.authority.slots.assignment import (
@@ -85,7 +84,7 @@ class _OwnerWriter(Batcher[SlotAssignment, SlotOwners | Refusal]):
 
     async def _assign(self, assignments: list[SlotAssignment]) -> list[SlotOwners | Refusal]:
         owners: list[SlotOwners | Refusal] = []
-        for some in portions(assignments, lambda one: one.size, most=MAX_SLOTS_PER_CALL):
+        for some in chunks(assignments, lambda one: one.size, most=MAX_SLOTS_PER_CALL):
             owners += await assign_slots(self._databases, some)
         return owners
 
@@ -99,6 +98,6 @@ class _CopyWriter(Batcher[SlotCopies, None]):
         super().__init__(name, "share", self._copy, max_batch=MAX_ASSIGNMENTS_PER_CALL)
 
     async def _copy(self, copies: list[SlotCopies]) -> list[None]:
-        for some in portions(copies, lambda one: len(one.numbers), most=MAX_SLOTS_PER_CALL):
+        for some in chunks(copies, lambda one: len(one.numbers), most=MAX_SLOTS_PER_CALL):
             await copy_slots(self._databases, self._region, some)
         return [None] * len(copies)

@@ -7,8 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
-from durable.authority.db.batching import Batcher
-from durable.authority.db.chunks import portions
+from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.connection import Databases, transact
 from durable.authority.workloads import bulk as many_rows
 from durable.authority.workloads.answers import Answers
@@ -95,7 +94,7 @@ class AdmissionQueue(Batcher[Ask, Answered | Refusal]):
     def __init__(self, databases: Databases) -> None:
         async def work(asks: list[Ask]) -> list[Answered | Refusal]:
             answers: list[Answered | Refusal] = []
-            for some in portions(asks, _replicas, most=MAX_REPLICAS_PER_CALL):
+            for some in chunks(asks, _replicas, most=MAX_REPLICAS_PER_CALL):
                 answers += await admit_workloads(databases, some)
             return answers
 

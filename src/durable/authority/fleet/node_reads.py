@@ -1,0 +1,87 @@
+"""Reads of a region's nodes: for the agent that hosts them, and for checks of what could fit."""
+
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.fleet.regions import unknown_region
+from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, TenantId, ZoneId
+from durable.model.labels import Taint
+from durable.model.regions import NodeSpec
+from durable.model.resources import Capacity
+from durable.scheduling.snapshot.region import NodeFacts
+
+_DECLARED = text("""
+    SELECT g.version, n.node, n.zone, n.pool, n.capacity_cpu_millis, n.capacity_memory_mib,
+           n.capacity_gpus, n.labels, n.taints, n.dedicated_to, n.state = 'removed' AS removed,
+           array(SELECT d.device FROM regional.devices AS d
+                  WHERE d.region = n.region AND d.node = n.node ORDER BY d.device) AS devices
+      FROM regional.regions AS g
+      LEFT JOIN regional.nodes AS n ON n.region = g.region AND n.changed_version > :since
+     WHERE g.region = :region ORDER BY n.node
+""")
+
+# Nodes of one pool are alike, so there are few shapes however many nodes there are.
+_SHAPES = text("""
+    SELECT min(node) AS node, zone, capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
+           labels, taints, dedicated_to
+      FROM regional.nodes WHERE region = :region AND state <> 'removed'
+     GROUP BY zone, capacity_cpu_millis, capacity_memory_mib, capacity_gpus, labels, taints,
+              dedicated_to
+     ORDER BY 1
+""")
+
+
+@regional_transaction("durable_agent", "read the nodes of {region}")
+async def read_declared_nodes(
+    connection: AsyncConnection, region: RegionId, *, since: int = 0
+) -> tuple[int, list[NodeSpec], list[NodeId]]:
+    """The version read, the nodes that changed after `since`, and those removed for good."""
+    rows = (await connection.execute(_DECLARED, {"region": region, "since": since})).all()
+    if not rows:
+        raise unknown_region(region)
+    nodes = [row for row in rows if row.node is not None]
+    declared = [_declared_node(region, row) for row in nodes if not row.removed]
+    return rows[0].version, declared, [NodeId(row.node) for row in nodes if row.removed]
+
+
+def _declared_node(region: RegionId, row: Any) -> NodeSpec:
+    return NodeSpec(
+        id=NodeId(row.node),
+        region=region,
+        zone=ZoneId(row.zone),
+        pool=PoolId(row.pool),
+        capacity=Capacity(
+            cpu_millis=row.capacity_cpu_millis,
+            memory_mib=row.capacity_memory_mib,
+            gpus=row.capacity_gpus,
+        ),
+        devices=tuple(DeviceId(device) for device in row.devices),
+        labels=row.labels,
+        taints=tuple(Taint(**taint) for taint in row.taints),
+        dedicated_to=None if row.dedicated_to is None else TenantId(row.dedicated_to),
+    )
+
+
+@regional_transaction("durable_reader", "read the node shapes of {region}")
+async def read_node_shapes(connection: AsyncConnection, region: RegionId) -> list[NodeFacts]:
+    """One node for each shape of node in the region, as if it were empty and ready."""
+    return [_empty_node(row) for row in await connection.execute(_SHAPES, {"region": region})]
+
+
+def _empty_node(row: Any) -> NodeFacts:
+    return NodeFacts(
+        node=row.node,
+        zone=row.zone,
+        capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
+        used=(0, 0, 0),
+        labels=row.labels,
+        taints=row.taints,
+        dedicated_to=row.dedicated_to,
+        ready=True,
+        cordoned=False,
+        lease_epoch=None,
+        lease_expires_at=None,
+    )

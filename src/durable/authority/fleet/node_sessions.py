@@ -1,0 +1,109 @@
+"""Sessions and leases of nodes: an agent registers its nodes, then keeps them by heartbeats."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, write_nodes
+from durable.authority.fleet.regions import lock_region
+from durable.model.ids import NodeId, RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.regions import NodeSpec
+
+MAX_LEASE_SECONDS = 86_400
+
+_NOW = text("SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp())")
+
+# Never shorter than the lease before it: an older agent may still live by that one.
+_BEGIN_SESSIONS = text("""
+    INSERT INTO regional.node_leases AS l (region, node, session, epoch, renewed_at, expires_at)
+    SELECT :region, unnest(CAST(:nodes AS text[])), 1, :epoch, :now, :expires_at
+        ON CONFLICT (region, node) DO UPDATE
+       SET session = l.session + 1, epoch = :epoch, renewed_at = :now,
+           expires_at = greatest(l.expires_at, :expires_at)
+    RETURNING node, session
+""")
+
+# No region lock: a heartbeat locks only its own rows, in the order of the nodes' names.
+_LOCK_LEASES = text("""
+    SELECT FROM regional.node_leases WHERE region = :region AND node = ANY(:nodes)
+     ORDER BY node FOR UPDATE
+""")
+
+# A statement of its own, so that its clock is read after the wait for the rows. A lease never gets
+# shorter, so heartbeats out of order do no harm. One that has lapsed is not renewed: what ran there
+# may have been given up, so its agent registers again, as after a fence.
+_RENEW = text("""
+    UPDATE regional.node_leases AS l
+       SET renewed_at = greatest(l.renewed_at, moment.now),
+           expires_at = greatest(l.expires_at, moment.now + make_interval(secs => :ttl))
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(node text, session bigint),
+           (SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS now) AS moment,
+           regional.regions AS r
+     WHERE r.region = :region AND l.region = :region AND l.node = row.node
+       AND l.session = row.session AND l.epoch = r.epoch AND l.expires_at > moment.now
+    RETURNING l.node
+""")
+
+
+@regional_transaction("durable_agent", "register nodes of {region}")
+async def register_nodes(
+    connection: AsyncConnection,
+    region: RegionId,
+    nodes: Sequence[NodeSpec],
+    *,
+    epoch: int,
+    lease_ttl_seconds: int,
+    now: datetime | None = None,
+) -> dict[NodeId, int]:
+    """Begins a session for each node: what it is, and a lease at the region's epoch.
+
+    An agent that comes back after a fence calls this only once it has stopped what moved away.
+    """
+    assert len(nodes) <= MAX_NODES_PER_CALL, f"at most {MAX_NODES_PER_CALL} nodes per call"
+    assert 1 <= lease_ttl_seconds <= MAX_LEASE_SECONDS, f"a lease lasts 1 to {MAX_LEASE_SECONDS} s"
+    known = await lock_region(connection, region)
+    if known.epoch != epoch:
+        raise RefusedError(
+            RefusalCode.FENCED_AGENT,
+            f"{region} is at epoch {known.epoch}, not {epoch}; "
+            "stop what moved elsewhere, then register at the new epoch.",
+        )
+    await write_nodes(connection, region, nodes, registers=True)
+    at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
+    lease = {
+        "region": region,
+        "nodes": [str(node.id) for node in nodes],
+        "epoch": epoch,
+        "now": at,
+        "expires_at": at + timedelta(seconds=lease_ttl_seconds),
+    }
+    begun = await connection.execute(_BEGIN_SESSIONS, lease)
+    return {NodeId(row.node): row.session for row in begun}
+
+
+@regional_transaction("durable_agent", "renew leases in {region}")
+async def renew_leases(
+    connection: AsyncConnection,
+    region: RegionId,
+    sessions: Mapping[NodeId, int],
+    *,
+    lease_ttl_seconds: int,
+    now: datetime | None = None,
+) -> frozenset[NodeId]:
+    """Extends the leases of these sessions, and answers which nodes have been renewed.
+
+    A node that is missing from the answer was replaced, fenced, or silent for too long: its agent
+    stops what must not run without a lease, and registers again.
+    """
+    assert 1 <= lease_ttl_seconds <= MAX_LEASE_SECONDS, f"a lease lasts 1 to {MAX_LEASE_SECONDS} s"
+    rows = json.dumps([{"node": node, "session": session} for node, session in sessions.items()])
+    await connection.execute(_LOCK_LEASES, {"region": region, "nodes": list(map(str, sessions))})
+    renewed = await connection.execute(
+        _RENEW, {"region": region, "rows": rows, "now": now, "ttl": lease_ttl_seconds}
+    )
+    return frozenset(NodeId(row.node) for row in renewed)
