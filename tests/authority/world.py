@@ -14,6 +14,8 @@ from durable.authority.quota.budgets import set_budget
 from durable.authority.quota.quotas import set_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.slots.ownership import SlotRegistry
+from durable.authority.workloads.admission import AdmissionRequest, Divide
+from durable.authority.workloads.admission_queue import admit_workloads
 from durable.model.ids import (
     ActorId,
     BudgetId,
@@ -38,10 +40,11 @@ from durable.model.intents import (
     Start,
 )
 from durable.model.labels import LabelKey, LabelValue
-from durable.model.refusal import RefusalCode
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
+from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.scheduling.policies import first_policy
 
 EAST, WEST = RegionId("us-east"), RegionId("us-west")
@@ -73,6 +76,22 @@ def node(name: str = "n1", **overrides: Any) -> NodeSpec:
 
 def labels(**pairs: str) -> Mapping[LabelKey, LabelValue]:
     return {LabelKey(key): LabelValue(value) for key, value in pairs.items()}
+
+
+async def admit_workload(
+    databases: Databases,
+    manifest: WorkloadManifest,
+    *,
+    request: str,
+    actor: ActorId,
+    divide: Divide,
+) -> AdmittedWorkload:
+    """Admits one manifest; raises its refusal."""
+    asked = AdmissionRequest(manifest, request, actor, divide)
+    (result,) = await admit_workloads(databases, [asked])
+    if isinstance(result, Refusal):
+        raise RefusedError(result.code, result.sentence)
+    return result.answer
 
 
 @dataclass

@@ -9,13 +9,13 @@ import pytest
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import record_decisions
 from durable.authority.queue.requests import write_requests
-from durable.authority.workloads import admit_workload
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.records import Decision
 from durable.model.request import RequestRow
 from durable.model.states import RequestState
 from durable.model.workload import WorkloadManifest
 from durable.scheduling.proposal import Evidence, Proposal
+from tests.authority.world import admit_workload
 
 from .terminal import Terminal
 
@@ -63,7 +63,7 @@ async def fill(database_url: str) -> None:
                 manifest,
                 request=f"first/{manifest.name}",
                 actor=ActorId("service:test"),
-                share_of=lambda _: {NORTH: (0, 1), SOUTH: (2,)},
+                divide=lambda _: {NORTH: (0, 1), SOUTH: (2,)},
             )
         north = [decided(NORTH, number, [0, 1] if number < 3 else [1]) for number in range(1, 9)]
         await record_decisions(databases, NORTH, north)
@@ -94,7 +94,7 @@ async def run_job(database_url: str) -> None:
             JOB,
             request="first/job",
             actor=ActorId("service:test"),
-            share_of=lambda _: {NORTH: (0, 1), SOUTH: (2, 3)},
+            divide=lambda _: {NORTH: (0, 1), SOUTH: (2, 3)},
         )
         north = asked(NORTH, (0, 1), RequestState.WITHDRAWN, done=2)
         await write_requests(databases, NORTH, [north])

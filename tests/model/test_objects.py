@@ -12,7 +12,7 @@ from durable.model.ids import IncidentId
 from durable.model.override import NEEDS_APPROVAL, Override, OverrideKind
 from durable.model.request import SchedulingRequest
 from durable.model.states import OverrideState, ReservationState
-from durable.model.workload import Workload
+from durable.model.workload import AdmittedWorkload
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -40,7 +40,6 @@ REQUEST: dict[str, Any] = {
 WORKLOAD: dict[str, Any] = {
     "tenant": "risk", "workload": "api", "generation": 2,
     "spec": {"replicas": 4, "resources": {"cpu": "500m", "memory": "1Gi"}},
-    "observed_generation": 1,
 }  # fmt: skip
 
 
@@ -62,9 +61,13 @@ WORKLOAD: dict[str, Any] = {
         (SchedulingRequest, REQUEST, {"pending_reason": None}, "pending_reason"),
         (SchedulingRequest, REQUEST, {"deadline": T0}, "deadline"),
         (SchedulingRequest, REQUEST, {"slots": [1, 1]}, "slots"),
-        (Workload, WORKLOAD, {"observed_generation": 3}, "observed_generation"),
-        (Workload, WORKLOAD, {"spec": {"replicas": -1, "resources": {"cpu": 1}}}, "replicas"),
-        (Workload, WORKLOAD, {"surprise": 1}, "surprise"),
+        (
+            AdmittedWorkload,
+            WORKLOAD,
+            {"spec": {"replicas": -1, "resources": {"cpu": 1}}},
+            "replicas",
+        ),
+        (AdmittedWorkload, WORKLOAD, {"surprise": 1}, "surprise"),
     ],
 )
 def test_what_could_not_be_true_is_refused(

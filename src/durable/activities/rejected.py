@@ -1,8 +1,8 @@
 """Messages that a workflow took from people or could not take, put into the audit."""
 
 from durable.activities.steps import Rejected
+from durable.authority.audit.messages import audit_message
 from durable.authority.db.connection import Databases
-from durable.authority.workloads import audit_message
 from durable.model.ids import ActorId
 
 ACTOR = ActorId("controller:messages")

@@ -42,19 +42,14 @@ from durable.authority.fleet.regions import list_regions
 from durable.authority.global_side import GlobalSide
 from durable.authority.reads.shares import read_shares
 from durable.authority.slots.reconciliation import reconcile_slots
-from durable.authority.workloads import (
-    Admission,
-    Answered,
-    Ask,
-    finish_delete,
-    finish_job,
-    read_workload,
-    request_delete,
-)
+from durable.authority.workloads.admission import AdmissionRequest
+from durable.authority.workloads.admission_queue import AdmissionResult
+from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
+from durable.authority.workloads.rows import read_workload
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.workload import WorkloadManifest
+from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.admission import Gate
 from durable.scheduling.split import split
 from durable.signals import search_attributes
@@ -141,19 +136,19 @@ class WorkloadActivities:
             reports=tuple(share.report() for share in shares),
         )
 
-    async def _admit(self, step: AdmitStep) -> Answered:
+    async def _admit(self, step: AdmitStep) -> AdmissionResult:
         manifest = step.manifest
         if step.replicas is not None:
             manifest = _scaled(manifest, step.replicas)
         regions = await self._gate.regions_for(manifest)
 
-        def share_of(before: Admission | None) -> Mapping[RegionId, tuple[int, ...]]:
+        def share_of(before: AdmittedWorkload | None) -> Mapping[RegionId, tuple[int, ...]]:
             current = {} if before is None else {str(r): s for r, s in before.share.items()}
             divided = split(manifest.spec, regions, current)
             return {RegionId(region): slots for region, slots in divided.items() if slots}
 
         outcome = await self._side.admissions.submit(
-            Ask(manifest, step.request, step.actor, share_of)
+            AdmissionRequest(manifest, step.request, step.actor, share_of)
         )
         if isinstance(outcome, Refusal):
             raise RefusedError(outcome.code, outcome.sentence)

@@ -5,7 +5,7 @@ from typing import Self
 
 from durable.authority.db.connection import Databases
 from durable.authority.slots.slot_queue import SlotQueue
-from durable.authority.workloads import AdmissionQueue
+from durable.authority.workloads.admission_queue import AdmissionQueue
 
 
 class GlobalSide:

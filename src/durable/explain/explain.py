@@ -8,7 +8,7 @@ from durable.authority.fleet.regions import list_regions
 from durable.authority.queue.requests import read_request
 from durable.authority.reads.explanation import read_intents, read_last_tries
 from durable.authority.reads.shares import read_those_shares
-from durable.authority.workloads import WorkloadRow, read_workload_row
+from durable.authority.workloads.rows import read_workload
 from durable.explain.attempt import AttemptAccount, explain_attempt
 from durable.explain.ends import EndAccount, end_account
 from durable.explain.explanation import (
@@ -24,7 +24,7 @@ from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.records import Decision
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.request import RequestRow
-from durable.model.workload import WorkloadKind, WorkloadSpec
+from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec
 
 
 async def explain(
@@ -82,9 +82,9 @@ async def explain(
 
 async def read_admitted(
     databases: Databases, tenant: TenantId, workload: WorkloadName
-) -> WorkloadRow:
+) -> AdmittedWorkload:
     """The workload as it was last admitted, ended ones too; refuses a name that nothing had."""
-    admitted = await read_workload_row(databases, tenant, workload)
+    admitted = await read_workload(databases, tenant, workload)
     if admitted is None:
         raise RefusedError(
             RefusalCode.UNKNOWN_WORKLOAD,
@@ -96,7 +96,7 @@ async def read_admitted(
 class _Asker:
     """One question, asked of every region."""
 
-    def __init__(self, databases: Databases, admitted: WorkloadRow, search: Search) -> None:
+    def __init__(self, databases: Databases, admitted: AdmittedWorkload, search: Search) -> None:
         self._databases = databases
         self._of = (admitted.tenant, admitted.workload)
         self._admitted = admitted

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.intents import Requirements
 from durable.model.labels import LabelKey, Labels, LabelValue, TaintEffect
 from durable.model.resources import Resources
@@ -116,21 +116,34 @@ class Condition(Value):
     observed_generation: Generation
 
 
-class Workload(Value):
-    """A workload as its workflow keeps it; a finalizer holds it until every binding is released."""
+class AdmittedWorkload(Value):
+    """A workload as it was last admitted: its desired state, and how it ended once it is over."""
 
     tenant: TenantId
     workload: WorkloadName
     generation: Generation
     spec: WorkloadSpec
-    finalizers: tuple[str, ...] = ()
-    delete_requested_at: AwareDatetime | None = None
+    # Which slots each region is to run.
+    share: Mapping[RegionId, tuple[Slot, ...]] = Field(default={})
+    deleting: bool = False
+    deleted_at: AwareDatetime | None = None
+    # Of a job that ended by itself; applied again, it begins without them.
     conditions: tuple[Condition, ...] = ()
-    observed_generation: Annotated[int, Field(ge=0)] = 0
     replicas_by_state: Mapping[str, int] = Field(default={})
 
-    @model_validator(mode="after")
-    def _observe_only_the_past(self) -> Self:
-        if self.observed_generation > self.generation:
-            raise ValueError(f"observed_generation: allowed: at most {self.generation}")
-        return self
+    @property
+    def deleted(self) -> bool:
+        """Whether it is over: a tombstone that keeps its name and generation."""
+        return self.deleted_at is not None
+
+    @property
+    def completion(self) -> Condition | None:
+        """How far a job came that ended by itself; None if somebody deleted it."""
+        return next((one for one in self.conditions if one.type == "Complete"), None)
+
+    @property
+    def end(self) -> str:
+        """Whether a job ended by itself, completely or not, or somebody deleted it."""
+        if self.completion is None:
+            return "deleted"
+        return "complete" if self.completion.status else "failed"

@@ -5,15 +5,15 @@ from enum import StrEnum
 
 from durable.authority.db.connection import Databases
 from durable.authority.reads.live_claims import read_live_claims
-from durable.authority.workloads import Admission, read_workload
 from durable.authority.workloads.admission import template_of
+from durable.authority.workloads.rows import read_workload
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.pending import Pending
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
-from durable.model.workload import WorkloadManifest
+from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.admission import Gate
 from durable.plan.region import PlannedRegion
 from durable.scheduling.proposal import Assignment, Evidence, Proposal
@@ -106,7 +106,7 @@ class Planner:
         )
 
     async def _shares(
-        self, manifest: WorkloadManifest, standing: Admission | None
+        self, manifest: WorkloadManifest, standing: AdmittedWorkload | None
     ) -> dict[RegionId, tuple[int, ...]]:
         regions = await self._gate.regions_for(manifest)
         current = {} if standing is None else {str(r): s for r, s in standing.share.items()}
@@ -116,7 +116,9 @@ class Planner:
             if slots
         }
 
-    async def _claims(self, standing: Admission | None, region: RegionId) -> list[ObservedSlot]:
+    async def _claims(
+        self, standing: AdmittedWorkload | None, region: RegionId
+    ) -> list[ObservedSlot]:
         if standing is None:
             return []
         of = (standing.tenant, standing.workload, standing.generation)
@@ -178,8 +180,8 @@ def _placed(claims: Sequence[ObservedSlot]) -> tuple[Assignment, ...]:
 
 def _step(
     manifest: WorkloadManifest,
-    before: Admission | None,
-    standing: Admission | None,
+    before: AdmittedWorkload | None,
+    standing: AdmittedWorkload | None,
     shares: Mapping[RegionId, tuple[int, ...]],
 ) -> tuple[Action, Generation]:
     """What admission would make of it; the same rules, without writing."""

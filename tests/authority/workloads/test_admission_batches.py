@@ -1,4 +1,4 @@
-"""Workloads that are asked for together are admitted together, and none pays for another."""
+"""Workloads that are requested together are admitted together, and none pays for another."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,54 +10,53 @@ from durable.authority.audit.chain import verify_all
 from durable.authority.db import connection as connection_module
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import BrokenConstraintError
-from durable.authority.workloads import (
-    Admission,
+from durable.authority.workloads.admission import AdmissionRequest, Divide
+from durable.authority.workloads.admission_queue import (
     AdmissionQueue,
-    Answered,
-    Ask,
+    AdmissionResult,
     admit_workloads,
-    list_workloads,
-    read_workload,
-    request_delete,
 )
-from durable.authority.workloads.deciding import ShareOf
+from durable.authority.workloads.deletion import request_delete
+from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from tests.authority.lossy_proxy import Loses, LossyProxy
 from tests.authority.world import BILLING, EAST, RISK, TEST, World
 
 Share = Mapping[RegionId, tuple[int, ...]]
 
 
-def in_east(_: Admission | None) -> Share:
+def in_east(_: AdmittedWorkload | None) -> Share:
     return {EAST: (0,)}
 
 
-def nowhere(_: Admission | None) -> Share:
+def nowhere(_: AdmittedWorkload | None) -> Share:
     raise RefusedError(RefusalCode.RESIDENCY, "No region may have it.")
 
 
-def ask(
+def admission(
     name: str,
     request: str = "r1",
     *,
     tenant: TenantId = RISK,
     priority: int = 100,
-    share_of: ShareOf = in_east,
-) -> Ask:
+    divide: Divide = in_east,
+) -> AdmissionRequest:
     spec = WorkloadSpec(replicas=1, resources=Resources.of(1000, 512), priority=priority)
     manifest = WorkloadManifest(tenant=tenant, name=WorkloadName(name), spec=spec)
-    return Ask(manifest, request, TEST, share_of)
+    return AdmissionRequest(manifest, request, TEST, divide)
 
 
-async def admit(world: World, *asks: Ask) -> list[Answered | Refusal]:
-    return await admit_workloads(world.databases, asks)
+async def admit(world: World, *requests: AdmissionRequest) -> list[AdmissionResult | Refusal]:
+    return await admit_workloads(world.databases, requests)
 
 
-def generations(outcomes: Sequence[Answered | Refusal]) -> list[int]:
-    return [outcome.answer.generation for outcome in outcomes if isinstance(outcome, Answered)]
+def generations(outcomes: Sequence[AdmissionResult | Refusal]) -> list[int]:
+    return [
+        outcome.answer.generation for outcome in outcomes if isinstance(outcome, AdmissionResult)
+    ]
 
 
 async def names(world: World) -> list[str]:
@@ -74,7 +73,11 @@ async def audited(world: World) -> list[str]:
 
 async def test_a_refused_neighbour_changes_nothing_for_the_others(ready_world: World) -> None:
     first, stranger, homeless, last = await admit(
-        ready_world, ask("a"), ask("b", tenant=BILLING), ask("c", share_of=nowhere), ask("d")
+        ready_world,
+        admission("a"),
+        admission("b", tenant=BILLING),
+        admission("c", divide=nowhere),
+        admission("d"),
     )
     assert generations([first, last]) == [1, 1]
     assert isinstance(stranger, Refusal)
@@ -85,42 +88,46 @@ async def test_a_refused_neighbour_changes_nothing_for_the_others(ready_world: W
     assert await audited(ready_world) == ["workload/risk/a", "workload/risk/d"]
 
 
-async def test_a_refused_first_ask_leaves_no_row_and_may_be_sent_again(ready_world: World) -> None:
-    (refused,) = await admit(ready_world, ask("a", share_of=nowhere))
+async def test_a_refused_first_request_leaves_no_row_and_may_be_sent_again(
+    ready_world: World,
+) -> None:
+    (refused,) = await admit(ready_world, admission("a", divide=nowhere))
     assert isinstance(refused, Refusal)
     assert await read_workload(ready_world.databases, RISK, WorkloadName("a")) is None
-    assert generations(await admit(ready_world, ask("a"))) == [1]
+    assert generations(await admit(ready_world, admission("a"))) == [1]
 
 
-async def test_asks_of_one_workload_see_each_other_in_their_order(ready_world: World) -> None:
+async def test_requests_about_one_workload_see_each_other_in_their_order(
+    ready_world: World,
+) -> None:
     outcomes = await admit(
         ready_world,
-        ask("a", "r0", share_of=nowhere),
-        ask("a", "r1"),
-        ask("a", "r2", priority=7),
-        ask("a", "r2", priority=8),
-        ask("a", "r1"),
-        ask("a", "r3", priority=9),
+        admission("a", "r0", divide=nowhere),
+        admission("a", "r1"),
+        admission("a", "r2", priority=7),
+        admission("a", "r2", priority=8),
+        admission("a", "r1"),
+        admission("a", "r3", priority=9),
     )
     assert generations(outcomes) == [1, 2, 1, 3]
     conflict = outcomes[3]
     assert isinstance(conflict, Refusal)
     assert conflict.code is RefusalCode.KEY_CONFLICT
     current = await read_workload(ready_world.databases, RISK, WorkloadName("a"))
-    assert [o.current for o in outcomes if isinstance(o, Answered)] == [current] * 4
+    assert [o.current for o in outcomes if isinstance(o, AdmissionResult)] == [current] * 4
     assert len(await audited(ready_world)) == 3
     assert all(report.broken_at is None for report in await verify_all(ready_world.databases))
 
 
-async def test_an_old_answer_comes_with_what_stands_now(ready_world: World) -> None:
-    (first,) = await admit(ready_world, ask("a", "r1"))
-    await admit(ready_world, ask("a", "r2", priority=7))
+async def test_an_old_answer_comes_with_the_current_workload(ready_world: World) -> None:
+    (first,) = await admit(ready_world, admission("a", "r1"))
+    await admit(ready_world, admission("a", "r2", priority=7))
     await request_delete(
         ready_world.databases, RISK, WorkloadName("a"), request="d", actor=TEST, reason="gone"
     )
-    again, refused = await admit(ready_world, ask("a", "r1"), ask("a", "r3"))
-    assert isinstance(first, Answered)
-    assert isinstance(again, Answered)
+    again, refused = await admit(ready_world, admission("a", "r1"), admission("a", "r3"))
+    assert isinstance(first, AdmissionResult)
+    assert isinstance(again, AdmissionResult)
     assert (again.answer, again.current.generation, again.current.deleting) == (
         first.answer, 2, True,
     )  # fmt: skip
@@ -128,9 +135,9 @@ async def test_an_old_answer_comes_with_what_stands_now(ready_world: World) -> N
     assert refused.code is RefusalCode.BEING_DELETED
 
 
-async def test_asks_that_arrive_together_share_one_transaction(ready_world: World) -> None:
+async def test_requests_that_arrive_together_share_one_transaction(ready_world: World) -> None:
     async with AdmissionQueue(ready_world.databases) as queue:
-        outcomes = await asyncio.gather(*(queue.submit(ask(f"w{n}")) for n in range(50)))
+        outcomes = await asyncio.gather(*(queue.submit(admission(f"w{n}")) for n in range(50)))
     assert generations(outcomes) == [1] * 50
     query = text("SELECT count(DISTINCT xmin::text) FROM global.workloads")
     async with ready_world.databases.at_global("durable_reader").connect() as connection:
@@ -139,7 +146,7 @@ async def test_asks_that_arrive_together_share_one_transaction(ready_world: Worl
 
 async def test_one_request_fifty_times_in_one_batch_is_one_admission(ready_world: World) -> None:
     async with AdmissionQueue(ready_world.databases) as queue:
-        outcomes = await asyncio.gather(*(queue.submit(ask("a")) for _ in range(50)))
+        outcomes = await asyncio.gather(*(queue.submit(admission("a")) for _ in range(50)))
     assert outcomes == [outcomes[0]] * 50
     assert await audited(ready_world) == ["workload/risk/a"]
 
@@ -147,14 +154,14 @@ async def test_one_request_fifty_times_in_one_batch_is_one_admission(ready_world
 async def test_a_value_that_cannot_be_kept_fails_alone(ready_world: World) -> None:
     async with AdmissionQueue(ready_world.databases) as queue:
         good, bad, last = await asyncio.gather(
-            queue.submit(ask("a")),
-            queue.submit(ask("b", "nul\0")),
-            queue.submit(ask("c")),
+            queue.submit(admission("a")),
+            queue.submit(admission("b", "nul\0")),
+            queue.submit(admission("c")),
             return_exceptions=True,
         )
     assert isinstance(bad, BrokenConstraintError)
-    assert isinstance(good, Answered)
-    assert isinstance(last, Answered)
+    assert isinstance(good, AdmissionResult)
+    assert isinstance(last, AdmissionResult)
     assert await names(ready_world) == ["a", "c"]
 
 
@@ -168,8 +175,10 @@ async def test_batches_with_the_same_workloads_in_opposite_order_never_deadlock(
         for turn in range(12):
             # Many, so that the two meet half way; some stand and some are new.
             common = [f"{kind}-{n}" for kind in ("old", f"new{turn}") for n in range(90)]
-            mine = [ask(name, f"h{turn}", priority=turn) for name in [*common, f"h{turn}"]]
-            theirs = [ask(name, f"t{turn}", priority=turn + 500) for name in [f"t{turn}", *common]]
+            mine = [admission(name, f"h{turn}", priority=turn) for name in [*common, f"h{turn}"]]
+            theirs = [
+                admission(name, f"t{turn}", priority=turn + 500) for name in [f"t{turn}", *common]
+            ]
             outcomes = await asyncio.gather(
                 admit_workloads(here, mine), admit_workloads(there, theirs[::-1])
             )
@@ -182,12 +191,12 @@ async def test_a_batch_whose_answer_was_lost_is_admitted_once(
     ready_world: World, loses: Loses
 ) -> None:
     async with LossyProxy(ready_world.databases.urls[0]) as proxy, Databases(proxy.url) as lossy:
-        await admit_workloads(lossy, [ask("before")])
+        await admit_workloads(lossy, [admission("before")])
         proxy.loses = loses
-        outcomes = await admit_workloads(lossy, [ask(f"w{n}") for n in range(5)])
+        outcomes = await admit_workloads(lossy, [admission(f"w{n}") for n in range(5)])
         assert proxy.lost == 1
     assert generations(outcomes) == [1] * 5
     assert await audited(ready_world) == ["workload/risk/before"] + [
         f"workload/risk/w{n}" for n in range(5)
     ]
-    assert await admit(ready_world, *(ask(f"w{n}") for n in range(5))) == outcomes
+    assert await admit(ready_world, *(admission(f"w{n}") for n in range(5))) == outcomes

@@ -10,23 +10,16 @@ import pytest
 from sqlalchemy import text
 
 from durable.authority.audit.chain import GLOBAL_CHAIN, verify_all
+from durable.authority.audit.messages import audit_message
 from durable.authority.db.connection import Databases
 from durable.authority.slots.ownership import SlotRegistry
-from durable.authority.workloads import (
-    Admission,
-    admit_workload,
-    audit_message,
-    finish_delete,
-    finish_job,
-    list_workloads,
-    read_workload,
-    request_delete,
-)
+from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
+from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
-from tests.authority.world import API, BILLING, EAST, RISK, TEST, WEST, World
+from durable.model.workload import AdmittedWorkload, Condition, WorkloadManifest, WorkloadSpec
+from tests.authority.world import API, BILLING, EAST, RISK, TEST, WEST, World, admit_workload
 
 SIZE = Resources.of(1000, 512)
 
@@ -37,30 +30,32 @@ def manifest(tenant: TenantId = RISK, **spec: Any) -> WorkloadManifest:
 
 
 def all_in_east(replicas: int = 3) -> Any:
-    def share_of(_: Admission | None) -> Mapping[RegionId, tuple[int, ...]]:
+    def divide(_: AdmittedWorkload | None) -> Mapping[RegionId, tuple[int, ...]]:
         return {EAST: tuple(range(replicas))}
 
-    return share_of
+    return divide
 
 
-async def apply(world: World, request: str, wanted: WorkloadManifest | None = None) -> Admission:
+async def apply(
+    world: World, request: str, wanted: WorkloadManifest | None = None
+) -> AdmittedWorkload:
     asked = wanted or manifest()
     return await admit_workload(
         world.databases,
         asked,
         request=request,
         actor=TEST,
-        share_of=all_in_east(asked.spec.replicas),
+        divide=all_in_east(asked.spec.replicas),
     )
 
 
-async def delete(world: World, request: str) -> Admission:
+async def delete(world: World, request: str) -> AdmittedWorkload:
     return await request_delete(
         world.databases, RISK, API, request=request, actor=TEST, reason="no longer needed"
     )
 
 
-async def bury(world: World, generation: int = 1) -> Admission:
+async def bury(world: World, generation: int = 1) -> AdmittedWorkload:
     return await finish_delete(world.databases, RISK, API, generation=generation, actor=TEST)
 
 
@@ -147,16 +142,16 @@ async def test_what_changes_nothing_is_answered_and_not_audited(ready_world: Wor
     assert await audited(ready_world) == ["apply workload"]
 
 
-async def test_a_share_is_divided_on_what_stands(ready_world: World) -> None:
-    seen: list[Admission | None] = []
+async def test_a_share_is_divided_on_the_current_workload(ready_world: World) -> None:
+    seen: list[AdmittedWorkload | None] = []
 
-    def share_of(standing: Admission | None) -> Mapping[RegionId, tuple[int, ...]]:
-        seen.append(standing)
+    def divide(current: AdmittedWorkload | None) -> Mapping[RegionId, tuple[int, ...]]:
+        seen.append(current)
         return {EAST: (0,), WEST: (1, 2)}
 
     for request in ("r1", "r2"):
         await admit_workload(
-            ready_world.databases, manifest(), request=request, actor=TEST, share_of=share_of
+            ready_world.databases, manifest(), request=request, actor=TEST, divide=divide
         )
     assert seen[0] is None
     assert seen[1] is not None
@@ -164,7 +159,7 @@ async def test_a_share_is_divided_on_what_stands(ready_world: World) -> None:
 
 
 async def test_an_unknown_tenant_is_told_who_is_known(ready_world: World) -> None:
-    with pytest.raises(RefusedError, match="no tenant billing; known are: risk") as no:
+    with pytest.raises(RefusedError, match="no tenant billing; known tenants: risk") as no:
         await apply(ready_world, "r1", manifest(BILLING))
     assert no.value.refusal.code is RefusalCode.UNKNOWN_TENANT
 
@@ -247,7 +242,7 @@ async def test_a_finished_job_keeps_its_status_and_runs_again_when_applied(
     job = manifest(kind="job")
     await apply(ready_world, "r1", job)
 
-    async def finish() -> Admission:
+    async def finish() -> AdmittedWorkload:
         return await finish_job(
             ready_world.databases,
             RISK,

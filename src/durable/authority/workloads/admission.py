@@ -1,133 +1,144 @@
-"""Taking workloads in: those that are asked for within milliseconds share one transaction."""
+"""What admission makes of requests that came together: each sees what those before it left."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
 
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from durable.authority.audit import chain as audit
-from durable.authority.db.batching import Batcher, chunks
-from durable.authority.db.connection import Databases, transact
-from durable.authority.workloads import bulk as many_rows
-from durable.authority.workloads.answers import Answers
-from durable.authority.workloads.bulk import WorkloadKey
-from durable.authority.workloads.deciding import Ask, ShareOf, Turns, template_of
-from durable.authority.workloads.rows import ROLE, Admission
-from durable.model.ids import ActorId
+from durable.authority.audit.chain import Event
+from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
+from durable.authority.workloads.rows import WorkloadKey
+from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.workload import WorkloadManifest
+from durable.model.workload import (
+    AdmittedWorkload,
+    WorkloadKind,
+    WorkloadManifest,
+    WorkloadSpec,
+)
 
-__all__ = [
-    "AdmissionQueue",
-    "Answered",
-    "admit_workload",
-    "admit_workloads",
-    "template_of",
-]
+# How many replicas there are, where, and how long waits may last: none of it is what one runs.
+_SCALE = frozenset({"replicas", "weights", "minimum", "deadlines"})
+_AUDITED = {"generation", "spec", "share"}
 
-MAX_ASKS_PER_CALL = 200
-# Each replica is written three times: in the share, in the answer and in the audit.
-MAX_REPLICAS_PER_CALL = 20_000
-_TENANTS_TOLD = 5
-
-_TENANTS = text("SELECT tenant FROM global.tenants ORDER BY tenant LIMIT :most")
+Shares = Mapping[RegionId, tuple[int, ...]]
+Divide = Callable[[AdmittedWorkload | None], Shares]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What a request was answered, now or when it first came, and the workload as it stands."""
+class AdmissionRequest:
+    """A manifest to admit, once per request id.
 
-    answer: Admission
-    current: Admission
-    # Whether there was such a workload before this came, deleted or not.
-    existed: bool = field(compare=False)
+    `divide` splits the replicas over regions, given the current workload, or None if there is none.
+    It is called with the workload locked, perhaps more than once, and must depend on nothing else
+    that the transaction could miss.
+    """
 
+    manifest: WorkloadManifest
+    request: str
+    actor: ActorId
+    divide: Divide
 
-async def admit_workloads(databases: Databases, asks: Sequence[Ask]) -> list[Answered | Refusal]:
-    """Admits manifests in their order, in one transaction; one that is refused leaves nothing."""
-    assert len(asks) <= MAX_ASKS_PER_CALL, f"at most {MAX_ASKS_PER_CALL} asks per call"
+    @property
+    def key(self) -> WorkloadKey:
+        return (str(self.manifest.tenant), str(self.manifest.name))
 
-    async def work(connection: AsyncConnection) -> list[Answered | Refusal]:
-        there, missing = await many_rows.find(connection, [ask.key for ask in asks])
-        # A row stays for ever, so none is made for a workload of which nothing will be admitted.
-        wanted = {ask.key for ask in asks if ask.key in missing and _may_be_first(ask)}
-        created = await many_rows.create(connection, wanted) if wanted else set[WorkloadKey]()
-        standing = await many_rows.lock(connection, (there | wanted) - created)
-        answers = await Answers.read(connection, [ask.asked for ask in asks])
-        turns = Turns(standing, answers)
-        known = there | missing
-        outcomes = [turns.take(ask) if ask.key in known else None for ask in asks]
-        assert created <= turns.changed.keys(), "no row is left empty"
-        if turns.changed:
-            await many_rows.write(connection, turns.changed.values())
-            await audit.append_all(connection, audit.GLOBAL_CHAIN, turns.events)
-        await answers.write(connection)
-        tenants = await _tenants(connection) if None in outcomes else ""
-        return [
-            _told(ask, outcome, turns, tenants, existed=ask.key not in created)
-            for ask, outcome in zip(asks, outcomes, strict=True)
-        ]
+    @property
+    def replicas(self) -> int:
+        return self.manifest.spec.replicas
 
-    names = ", ".join("/".join(ask.key) for ask in asks[:3]) + (", ..." if len(asks) > 3 else "")
-    return await transact(databases.at_global(ROLE), work, doing=f"apply workload {names}")
+    @cached_property
+    def identity(self) -> RequestIdentity:
+        payload = self.manifest.model_dump(mode="json", exclude_defaults=True)
+        return RequestIdentity(*self.key, self.request, payload, self.actor)
 
+    @property
+    def can_create(self) -> bool:
+        """Whether the replicas of a new workload can be divided at all."""
+        return not isinstance(self._first_shares, RefusedError)
 
-async def admit_workload(
-    databases: Databases,
-    manifest: WorkloadManifest,
-    *,
-    request: str,
-    actor: ActorId,
-    share_of: ShareOf,
-) -> Admission:
-    """Admits one manifest; see `Ask`."""
-    (outcome,) = await admit_workloads(databases, [Ask(manifest, request, actor, share_of)])
-    if isinstance(outcome, Refusal):
-        raise RefusedError(outcome.code, outcome.sentence)
-    return outcome.answer
+    def shares(self, current: AdmittedWorkload | None) -> Shares:
+        if current is not None:
+            return self.divide(current)
+        if isinstance(self._first_shares, RefusedError):
+            raise self._first_shares
+        return self._first_shares
+
+    @cached_property
+    def _first_shares(self) -> Shares | RefusedError:
+        try:
+            return self.divide(None)
+        except RefusedError as error:
+            return error
 
 
-class AdmissionQueue(Batcher[Ask, Answered | Refusal]):
-    """The writer of admissions; those that arrive together share a transaction."""
+class AdmissionBatch:
+    """The locked workloads of one batch, and what its requests make of them in their order."""
 
-    def __init__(self, databases: Databases) -> None:
-        async def work(asks: list[Ask]) -> list[Answered | Refusal]:
-            answers: list[Answered | Refusal] = []
-            for some in chunks(asks, _replicas, most=MAX_REPLICAS_PER_CALL):
-                answers += await admit_workloads(databases, some)
-            return answers
+    def __init__(
+        self, workloads: Mapping[WorkloadKey, AdmittedWorkload], ledger: RequestLedger
+    ) -> None:
+        self.workloads = dict(workloads)
+        self.changed: dict[WorkloadKey, AdmittedWorkload] = {}
+        self.events: list[Event] = []
+        self._ledger = ledger
 
-        super().__init__("admission queue", "request", work, max_batch=MAX_ASKS_PER_CALL)
+    def admit(self, request: AdmissionRequest) -> AdmittedWorkload | Refusal:
+        try:
+            answer = self._ledger.recall(request.identity)
+            return self._admit(request) if answer is None else answer
+        except RefusedError as error:
+            return error.refusal
 
-
-def _may_be_first(ask: Ask) -> bool:
-    return not isinstance(ask.first_share, RefusedError)
-
-
-def _replicas(ask: Ask) -> int:
-    return ask.manifest.spec.replicas
-
-
-def _told(
-    ask: Ask,
-    outcome: Admission | Refusal | None,
-    turns: Turns,
-    tenants: str,
-    *,
-    existed: bool,
-) -> Answered | Refusal:
-    if outcome is None:
-        return Refusal(
-            code=RefusalCode.UNKNOWN_TENANT,
-            sentence=f"There is no tenant {ask.key[0]}; known are: {tenants or 'none'}.",
-        )
-    if isinstance(outcome, Refusal):
-        return outcome
-    # Of several asks of one workload, each is told what the last one left.
-    return Answered(outcome, turns.standing[ask.key], existed)
+    def _admit(self, request: AdmissionRequest) -> AdmittedWorkload:
+        before = self.workloads.get(request.key)
+        if before is not None and before.deleting:
+            raise RefusedError(
+                RefusalCode.BEING_DELETED,
+                f"Workload {before.tenant}/{before.workload} is being deleted; "
+                "wait until it is gone, then apply it again.",
+            )
+        after = _admitted(request, before)
+        if before != after:
+            self.workloads[request.key] = self.changed[request.key] = after
+            self.events.append(_event(before, after, request.actor))
+        self._ledger.record(request.identity, after)
+        return after
 
 
-async def _tenants(connection: AsyncConnection) -> str:
-    names = list((await connection.execute(_TENANTS, {"most": _TENANTS_TOLD + 1})).scalars())
-    return ", ".join(names[:_TENANTS_TOLD]) + (", ..." if len(names) > _TENANTS_TOLD else "")
+def _admitted(request: AdmissionRequest, before: AdmittedWorkload | None) -> AdmittedWorkload:
+    manifest = request.manifest
+    current = None if before is None or before.deleted else before
+    shares = request.shares(current)
+    slots = list(chain.from_iterable(shares.values()))
+    assert len(set(slots)) == len(slots), "a slot belongs to one region"
+    if before is None:
+        generation = 1
+    elif current is None or template_of(before.spec) != template_of(manifest.spec):
+        generation = before.generation + 1
+    else:
+        generation = before.generation
+    return AdmittedWorkload(
+        tenant=manifest.tenant,
+        workload=manifest.name,
+        generation=generation,
+        spec=manifest.spec,
+        share=shares,
+    )
+
+
+def template_of(spec: WorkloadSpec) -> dict[str, Any]:
+    """What all replicas of one generation have in common; a job is one piece of work, so all."""
+    kept = _SCALE if spec.kind is WorkloadKind.SERVICE else frozenset({"deadlines"})
+    return spec.model_dump(mode="json", exclude=set(kept))
+
+
+def _event(before: AdmittedWorkload | None, after: AdmittedWorkload, actor: ActorId) -> Event:
+    return Event(
+        actor=actor,
+        action="apply workload",
+        target=f"workload/{after.tenant}/{after.workload}",
+        before=None if before is None else before.model_dump(mode="json", include=_AUDITED),
+        after=after.model_dump(mode="json", include=_AUDITED),
+    )

@@ -1,4 +1,4 @@
-"""The end of a workload: asked for, held until no region owns a slot of it, then a tombstone."""
+"""The end of a workload: requested, held until no region owns a slot of it, then a tombstone."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
-from durable.authority.db.connection import Databases, transact
-from durable.authority.workloads.answers import Asked
-from durable.authority.workloads.rows import ROLE, Admission, admission_of, lock_workload
+from durable.authority.db.transaction import global_transaction
+from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
+from durable.authority.workloads.rows import ROLE, lock_workload, workload_of
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import Condition
+from durable.model.workload import AdmittedWorkload, Condition
 
 # Holds a workload's row until every binding is released and every slot given up.
 FINALIZER = "durable/bindings"
@@ -43,65 +43,59 @@ _OWNED = text("""
 """)
 
 
+@global_transaction(ROLE, "delete workload {tenant}/{workload}")
 async def request_delete(
-    databases: Databases,
+    connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
     *,
     request: str,
     actor: ActorId,
     reason: str,
-) -> Admission:
-    """Asks for the end of a workload, once per request id; asking what is asked changes nothing."""
+) -> AdmittedWorkload:
+    """Requests the end of a workload, once per request id; requesting it again changes nothing."""
     of = {"tenant": tenant, "workload": workload}
-    asked = Asked(tenant, workload, request, {"delete": of}, actor)
-
-    async def work(connection: AsyncConnection) -> Admission:
-        row = await _locked(connection, tenant, workload)
-        answered = await asked.recall(connection)
-        if answered is not None:
-            return answered
-        before = admission_of(row)
-        if before.deleting or before.deleted:
-            return await asked.record(connection, before)
+    identity = RequestIdentity(tenant, workload, request, {"delete": of}, actor)
+    before = await _lock(connection, tenant, workload)
+    ledger = await RequestLedger.read(connection, [identity])
+    answer = ledger.recall(identity)
+    if answer is not None:
+        return answer
+    after = before
+    if not before.deleting and not before.deleted:
         marked = await connection.execute(_REQUEST, {**of, "finalizer": FINALIZER})
-        after = admission_of(marked.mappings().one())
+        after = workload_of(marked.mappings().one())
         detail = {"generation": before.generation, "reason": reason}
-        await _tell(connection, after, "delete workload", actor, detail)
-        return await asked.record(connection, after)
+        await _audit(connection, after, "delete workload", actor, detail)
+    ledger.record(identity, after)
+    await ledger.write(connection)
+    return after
 
-    engine = databases.at_global(ROLE)
-    return await transact(engine, work, doing=f"delete workload {tenant}/{workload}")
 
-
+@global_transaction(ROLE, "finish deleting workload {tenant}/{workload}")
 async def finish_delete(
-    databases: Databases,
+    connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
     *,
     generation: Generation,
     actor: ActorId,
-) -> Admission:
-    """Lets a deleted workload go once no region owns a slot of it; again changes nothing."""
-
-    async def work(connection: AsyncConnection) -> Admission:
-        row = await _locked(connection, tenant, workload)
-        before = admission_of(row)
-        if before.deleted or before.generation > generation:
-            return before
-        if not before.deleting:
-            raise RefusedError(
-                RefusalCode.WRONG_STATE,
-                f"Nobody asked to delete workload {tenant}/{workload}; ask for it first.",
-            )
-        return await _bury(connection, before, None, "finish deleting workload", actor)
-
-    engine = databases.at_global(ROLE)
-    return await transact(engine, work, doing=f"finish deleting workload {tenant}/{workload}")
+) -> AdmittedWorkload:
+    """Turns a deleted workload into a tombstone once no region owns a slot of it; idempotent."""
+    before = await _lock(connection, tenant, workload)
+    if before.deleted or before.generation > generation:
+        return before
+    if not before.deleting:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"Nobody asked to delete workload {tenant}/{workload}; request that first.",
+        )
+    return await _bury(connection, before, None, "finish deleting workload", actor)
 
 
+@global_transaction(ROLE, "finish job {tenant}/{workload}")
 async def finish_job(
-    databases: Databases,
+    connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
     *,
@@ -109,7 +103,7 @@ async def finish_job(
     conditions: Sequence[Condition],
     replicas_by_state: Mapping[str, int],
     actor: ActorId,
-) -> Admission:
+) -> AdmittedWorkload:
     """Keeps how a job ended once no region owns a slot of it; applied again, it runs again."""
     status = json.dumps(
         {
@@ -117,30 +111,31 @@ async def finish_job(
             "replicas_by_state": dict(replicas_by_state),
         }
     )
-
-    async def work(connection: AsyncConnection) -> Admission:
-        before = admission_of(await _locked(connection, tenant, workload))
-        if before.deleted or before.generation > generation:
-            return before
-        return await _bury(connection, before, status, "finish job", actor)
-
-    engine = databases.at_global(ROLE)
-    return await transact(engine, work, doing=f"finish job {tenant}/{workload}")
+    before = await _lock(connection, tenant, workload)
+    if before.deleted or before.generation > generation:
+        return before
+    return await _bury(connection, before, status, "finish job", actor)
 
 
-async def _locked(connection: AsyncConnection, tenant: TenantId, workload: WorkloadName) -> Any:
-    row = await lock_workload(connection, tenant, workload)
-    if row is None:
+async def _lock(
+    connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
+) -> AdmittedWorkload:
+    locked = await lock_workload(connection, tenant, workload)
+    if locked is None:
         raise RefusedError(
             RefusalCode.UNKNOWN_WORKLOAD,
             f"There is no workload {tenant}/{workload}; see `durable get workloads`.",
         )
-    return row
+    return locked
 
 
 async def _bury(
-    connection: AsyncConnection, before: Admission, status: str | None, action: str, actor: ActorId
-) -> Admission:
+    connection: AsyncConnection,
+    before: AdmittedWorkload,
+    status: str | None,
+    action: str,
+    actor: ActorId,
+) -> AdmittedWorkload:
     of = {"tenant": before.tenant, "workload": before.workload}
     owned = (await connection.execute(_OWNED, of)).one_or_none()
     if owned is not None:
@@ -150,14 +145,14 @@ async def _bury(
             "release what runs there and give them up first.",
         )
     ended = {**of, "finalizer": FINALIZER, "status": status}
-    after = admission_of((await connection.execute(_FINISH, ended)).mappings().one())
-    await _tell(connection, after, action, actor, {"generation": after.generation})
+    after = workload_of((await connection.execute(_FINISH, ended)).mappings().one())
+    await _audit(connection, after, action, actor, {"generation": after.generation})
     return after
 
 
-async def _tell(
+async def _audit(
     connection: AsyncConnection,
-    admission: Admission,
+    workload: AdmittedWorkload,
     action: str,
     actor: ActorId,
     detail: dict[str, Any],
@@ -167,6 +162,6 @@ async def _tell(
         audit.GLOBAL_CHAIN,
         actor=actor,
         action=action,
-        target=f"workload/{admission.tenant}/{admission.workload}",
+        target=f"workload/{workload.tenant}/{workload.workload}",
         after=detail,
     )

@@ -1,59 +1,26 @@
-"""A workload's row: what was admitted of it, and what was last told of it."""
+"""The rows of workloads: read one or list them; find, create, lock and write many at once.
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+Many rows are always locked in one order, so that two batches with the same workloads wait for each
+other and never deadlock.
+"""
 
-from pydantic import AwareDatetime, Field
+import json
+from collections.abc import Iterable
+from typing import Any
+
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import Databases, transact
-from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.workload import Condition, WorkloadSpec
-from durable.validation.value import Value
+from durable.authority.db.transaction import global_transaction
+from durable.model.ids import TenantId, WorkloadName
+from durable.model.workload import AdmittedWorkload
 
 ROLE = "durable_workload"
-MOST = 10_000
+MAX_LISTED = 10_000
 
-
-class Admission(Value):
-    """What a workload shall be, and which slots of it each region shall run."""
-
-    tenant: TenantId
-    workload: WorkloadName
-    generation: Generation
-    spec: WorkloadSpec
-    share: Mapping[RegionId, tuple[Slot, ...]] = Field(default={})
-    deleting: bool = False
-    deleted: bool = False
-
-
-class WorkloadRow(Admission):
-    """An admission with what its workflow last said of it."""
-
-    conditions: tuple[Condition, ...] = ()
-    replicas_by_state: Mapping[str, int] = Field(default={})
-    observed_generation: Annotated[int, Field(ge=0)] = 0
-    deleted_at: AwareDatetime | None = None
-
-    @property
-    def completion(self) -> Condition | None:
-        """How far a job that ended by itself came; nothing of one that somebody deleted."""
-        return next((one for one in self.conditions if one.type == "Complete"), None)
-
-    @property
-    def end(self) -> str:
-        """Whether a job came to its end by itself, and to a good one; or somebody deleted it."""
-        if self.completion is None:
-            return "deleted"
-        return "complete" if self.completion.status else "failed"
-
+WorkloadKey = tuple[str, str]
 
 _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload")
-
-_LOCK = text("""
-    SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload FOR UPDATE
-""")
 
 _LIST = text("""
     SELECT * FROM global.workloads
@@ -62,70 +29,118 @@ _LIST = text("""
      ORDER BY tenant, workload LIMIT :most
 """)
 
+_LOCK = text("""
+    SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload FOR UPDATE
+""")
 
+_FIND_MANY = text("""
+    SELECT key.tenant, key.workload, w.workload IS NOT NULL AS has_row
+      FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
+      JOIN global.tenants AS t ON t.tenant = key.tenant
+      LEFT JOIN global.workloads AS w ON w.tenant = key.tenant AND w.workload = key.workload
+""")
+
+# Whoever else creates one of these waits here and then finds its row. This comes before any row is
+# locked: whoever waits here holds no lock that the one it waits for could want.
+_CREATE_MANY = text("""
+    INSERT INTO global.workloads (tenant, workload, generation, spec)
+    SELECT tenant, workload, 1, '{}'
+      FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
+     ORDER BY tenant, workload
+        ON CONFLICT DO NOTHING
+    RETURNING tenant, workload
+""")
+
+_LOCK_MANY = text("""
+    SELECT w.* FROM global.workloads AS w
+      JOIN jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
+     USING (tenant, workload)
+     ORDER BY tenant, workload FOR UPDATE OF w
+""")
+
+_WRITE_MANY = text("""
+    UPDATE global.workloads AS w
+       SET generation = row.generation, spec = row.spec, share = row.share,
+           status = CASE WHEN w.deleted_at IS NULL THEN w.status ELSE '{}' END,
+           delete_requested_at = NULL, deleted_at = NULL
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+           tenant text, workload text, generation bigint, spec jsonb, share jsonb)
+     WHERE w.tenant = row.tenant AND w.workload = row.workload
+""")
+
+
+@global_transaction("durable_reader", "read workload {tenant}/{workload}")
 async def read_workload(
-    databases: Databases, tenant: TenantId, workload: WorkloadName
-) -> Admission | None:
+    connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
+) -> AdmittedWorkload | None:
     """The workload as it was last admitted, tombstones too; None if there never was one."""
-    row = await _read(databases, tenant, workload)
-    return None if row is None else admission_of(row)
+    found = await connection.execute(_READ, {"tenant": tenant, "workload": workload})
+    row = found.mappings().one_or_none()
+    return None if row is None else workload_of(row)
 
 
-async def read_workload_row(
-    databases: Databases, tenant: TenantId, workload: WorkloadName
-) -> WorkloadRow | None:
-    """The same, with what was last said of it."""
-    row = await _read(databases, tenant, workload)
-    return None if row is None else _row(row)
-
-
-async def _read(databases: Databases, tenant: TenantId, workload: WorkloadName) -> Any | None:
-    async def work(connection: AsyncConnection) -> Any | None:
-        found = await connection.execute(_READ, {"tenant": tenant, "workload": workload})
-        return found.mappings().one_or_none()
-
-    engine = databases.at_global("durable_reader")
-    return await transact(engine, work, doing=f"read workload {tenant}/{workload}")
-
-
+@global_transaction("durable_reader", "read the workloads")
 async def list_workloads(
-    databases: Databases, tenant: TenantId | None = None, *, deleted: bool = False
-) -> list[WorkloadRow]:
-    """Every workload with its status, or those of one tenant; with `deleted`, tombstones too."""
-
-    async def work(connection: AsyncConnection) -> list[WorkloadRow]:
-        of = {"tenant": tenant, "deleted": deleted, "most": MOST}
-        return [_row(row) for row in (await connection.execute(_LIST, of)).mappings()]
-
-    engine = databases.at_global("durable_reader")
-    return await transact(engine, work, doing="read the workloads")
+    connection: AsyncConnection, tenant: TenantId | None = None, *, deleted: bool = False
+) -> list[AdmittedWorkload]:
+    """Every workload, or those of one tenant; with `deleted`, tombstones too."""
+    of = {"tenant": tenant, "deleted": deleted, "most": MAX_LISTED}
+    return [workload_of(row) for row in (await connection.execute(_LIST, of)).mappings()]
 
 
 async def lock_workload(
     connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
-) -> Any | None:
-    """The locked row; whoever else asks something of this workload waits for the commit."""
+) -> AdmittedWorkload | None:
+    """The workload, locked: every other request about it waits for the commit."""
     found = await connection.execute(_LOCK, {"tenant": tenant, "workload": workload})
-    return found.mappings().one_or_none()
+    row = found.mappings().one_or_none()
+    return None if row is None else workload_of(row)
 
 
-def admission_of(row: Any) -> Admission:
-    return Admission(**_admitted(row))
+async def find_workloads(
+    connection: AsyncConnection, keys: Iterable[WorkloadKey]
+) -> tuple[set[WorkloadKey], set[WorkloadKey]]:
+    """Those that have a row, which they keep for ever, and those of known tenants without one."""
+    found: dict[bool, set[WorkloadKey]] = {True: set(), False: set()}
+    for row in await connection.execute(_FIND_MANY, {"keys": _json(keys)}):
+        found[row.has_row].add((row.tenant, row.workload))
+    return found[True], found[False]
 
 
-def _row(row: Any) -> WorkloadRow:
-    return WorkloadRow(
-        **_admitted(row),
-        **row["status"],
-        observed_generation=row["observed_generation"],
+async def create_workloads(connection: AsyncConnection, keys: set[WorkloadKey]) -> set[WorkloadKey]:
+    """Creates empty rows, to be written before the commit; answers those that were missing."""
+    if not keys:
+        return set()
+    rows = await connection.execute(_CREATE_MANY, {"keys": _json(keys)})
+    return {(row.tenant, row.workload) for row in rows}
+
+
+async def lock_workloads(
+    connection: AsyncConnection, keys: set[WorkloadKey]
+) -> dict[WorkloadKey, AdmittedWorkload]:
+    """The workloads, locked; a row that was just created is locked by its creation."""
+    if not keys:
+        return {}
+    rows = (await connection.execute(_LOCK_MANY, {"keys": _json(keys)})).mappings()
+    return {(row["tenant"], row["workload"]): workload_of(row) for row in rows}
+
+
+async def write_workloads(
+    connection: AsyncConnection, workloads: Iterable[AdmittedWorkload]
+) -> None:
+    columns = {"tenant", "workload", "generation", "spec", "share"}
+    rows = [workload.model_dump(mode="json", include=columns) for workload in workloads]
+    await connection.execute(_WRITE_MANY, {"rows": json.dumps(rows)})
+
+
+def workload_of(row: Any) -> AdmittedWorkload:
+    return AdmittedWorkload(
+        **{name: row[name] for name in ("tenant", "workload", "generation", "spec", "share")},
+        deleting=row["delete_requested_at"] is not None and row["deleted_at"] is None,
         deleted_at=row["deleted_at"],
+        **row["status"],
     )
 
 
-def _admitted(row: Any) -> dict[str, Any]:
-    gone = row["deleted_at"] is not None
-    return {
-        **{name: row[name] for name in ("tenant", "workload", "generation", "spec", "share")},
-        "deleting": row["delete_requested_at"] is not None and not gone,
-        "deleted": gone,
-    }
+def _json(keys: Iterable[WorkloadKey]) -> str:
+    return json.dumps([{"tenant": tenant, "workload": name} for tenant, name in set(keys)])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from durable.activities.steps import Admitted
-from durable.authority.workloads import Admission, list_workloads, read_workload
+from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.manifests import Files, load_workloads
 from durable.cli.input.options import (
@@ -22,7 +22,7 @@ from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
 from durable.cli.render.workloads import AppliedWorkload, applied_row, failure_of, print_applied
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
 
 
 def apply(
@@ -111,7 +111,7 @@ def _name_of(manifest: WorkloadManifest) -> str:
     return f"{manifest.tenant}/{manifest.name}"
 
 
-def _outcome(before: Admission | None, admitted: Admitted) -> str:
+def _outcome(before: AdmittedWorkload | None, admitted: Admitted) -> str:
     if admitted.deleted:
         return "already completed"
     if before is None or before.deleted:

@@ -8,7 +8,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
 from durable.authority.reads.shares import ShareStatus, read_shares
-from durable.authority.workloads import list_workloads
+from durable.authority.workloads.rows import list_workloads
 from durable.cli.commands.get_fleet import nodes, regions, tenants
 from durable.cli.connections import select_regions, with_authority
 from durable.cli.input.names import (

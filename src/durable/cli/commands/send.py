@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from durable.authority.workloads import read_workload
+from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.names import parse_workload
 from durable.cli.input.options import AsJson, StateDir

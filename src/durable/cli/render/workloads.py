@@ -8,14 +8,13 @@ from pydantic import AwareDatetime
 
 from durable.activities.steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
-from durable.authority.workloads import WorkloadRow
 from durable.cli.render.holds import Hold
 from durable.cli.render.tables import print_table
 from durable.model.ids import RegionId
 from durable.model.records import Decision
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
-from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
 from durable.scheduling.proposal import Proposal
 from durable.signals.names import placement_id
 from durable.signals.status import WorkloadStatus
@@ -81,7 +80,7 @@ class DecisionRow(Value):
         )
 
 
-def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadSummary:
+def workload_row(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> WorkloadSummary:
     """Counts the current generation alone, as the authority knows it."""
     mine = [share for share in shares if share.key == key_of(one)]
     states = Counter(slot.state for share in mine for slot in share.slots)
@@ -103,7 +102,7 @@ def workload_row(one: WorkloadRow, shares: Sequence[ShareStatus]) -> WorkloadSum
     )
 
 
-def _completed(one: WorkloadRow, shares: Sequence[ShareStatus]) -> int | None:
+def _completed(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> int | None:
     if one.deleted:
         return one.replicas_by_state.get("completed")
     if one.spec.kind is WorkloadKind.SERVICE:
@@ -111,11 +110,11 @@ def _completed(one: WorkloadRow, shares: Sequence[ShareStatus]) -> int | None:
     return sum(share.request.completed for share in shares if share.request is not None)
 
 
-def key_of(one: WorkloadRow) -> ShareKey:
+def key_of(one: AdmittedWorkload) -> ShareKey:
     return (str(one.tenant), str(one.workload), one.generation)
 
 
-def _phase(one: WorkloadRow, serving: int, waiting: int) -> str:
+def _phase(one: AdmittedWorkload, serving: int, waiting: int) -> str:
     if one.deleted:
         return one.end
     if one.deleting:
