@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from durable.client import Durable
+from durable.model.phases import Owner
 from durable.plan.planner import Action
 from durable.settings import Settings
 
@@ -39,16 +40,16 @@ def test_an_explanation_tells_the_whole_story(seen: Terminal) -> None:
     told = seen.json("explain", "shop/seen")
     assert (told["workload"], told["generation"], told["ended"]) == ("seen", 1, False)
     for region in told["regions"]:
-        assert region["owner"].startswith("nobody")
+        assert region["owner"] == Owner.NOBODY
         assert region["queue"]["queue_seconds"] >= 0
         *_, attempt = region["attempts"]
         assert attempt["policy_revision"] >= 1
         assert attempt["cache_version"] >= 1
         assert attempt["grant_before"] != attempt["grant_after"]
         assert attempt["candidates"][0]["scores"]
-        steps = {step["step"] for step in attempt["steps"] if step["taken"]}
+        steps = {step["step"] for step in attempt["steps"] if step["refusal"] is None}
         assert {"reserve", "bind", "start"} <= steps
-        assert {slot["state"] for slot in region["bindings"]} == {"serving"}
+        assert {slot["state"] for slot in region["observed"]} == {"serving"}
     assert seen.run("explain", "shop/seen") == 0
     for word in (
         "Queue:",
@@ -64,16 +65,21 @@ def test_an_explanation_tells_the_whole_story(seen: Terminal) -> None:
 def test_one_slot_and_one_attempt_are_told_alone(seen: Terminal) -> None:
     [region] = seen.json("explain", "shop/seen", "--slot", "1")["regions"]
     assert region["slots"] == [1]
-    assert [slot["slot"] for slot in region["bindings"]] == [1]
+    assert [slot["slot"] for slot in region["observed"]] == [1]
     assert {step["slot"] for one in region["attempts"] for step in one["steps"]} == {1}
     attempts = seen.json("explain", "shop/seen", "--attempt", "1")["regions"]
     assert all(one["attempt"] == 1 for region in attempts for one in region["attempts"])
 
 
 def test_what_was_never_decided_is_said_to_be_so(seen: Terminal) -> None:
-    assert "generation 1 alone, not 7" in seen.refused("explain", "shop/seen", "--generation", "7")
+    assert "only generation 1; there is no generation 7" in seen.refused(
+        "explain", "shop/seen", "--generation", "7"
+    )
     said = seen.refused("explain", "shop/seen", "--attempt", "1000000")
-    assert "There is no attempt 1000000 for shop/seen in generation 1: north made attempt" in said
+    assert (
+        "There is no attempt 1000000 for shop/seen in generation 1: north made only attempt 1"
+        in said
+    )
     assert "slot 99" in seen.refused("explain", "shop/seen", "--slot", "99")
     seen.wrong("explain", "shop/seen", "--slot", "-1")
     seen.wrong("explain", "shop/seen", "--generation", "0")

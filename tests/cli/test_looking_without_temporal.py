@@ -113,7 +113,7 @@ def terminal(terminal: Terminal, database_url: str, tmp_path: Path) -> Terminal:
 def test_attempts_that_are_left_out_are_counted(terminal: Terminal) -> None:
     north, south = terminal.json("explain", "shop/tried")["regions"]
     assert [one["attempt"] for one in north["attempts"]] == [4, 5, 6, 7, 8]
-    assert (north["attempts_left_out"], south["attempts_left_out"]) == (3, 0)
+    assert (north["attempts_omitted"], south["attempts_omitted"]) == (3, 0)
     assert terminal.run("explain", "shop/tried") == 0
     assert terminal.stdout.count("not shown") == 1
     assert "3 earlier attempts not shown; --attempt N shows one" in terminal.stdout
@@ -121,29 +121,29 @@ def test_attempts_that_are_left_out_are_counted(terminal: Terminal) -> None:
 
 def test_of_one_slot_only_its_own_attempts_are_counted(terminal: Terminal) -> None:
     [first] = terminal.json("explain", "shop/tried", "--slot", "0")["regions"]
-    assert ([one["attempt"] for one in first["attempts"]], first["attempts_left_out"]) == (
+    assert ([one["attempt"] for one in first["attempts"]], first["attempts_omitted"]) == (
         [1, 2],
         0,
     )
     [second] = terminal.json("explain", "shop/tried", "--slot", "1")["regions"]
-    assert second["attempts_left_out"] == 3
+    assert second["attempts_omitted"] == 3
 
 
 def test_one_attempt_is_told_by_the_regions_that_made_it(terminal: Terminal) -> None:
     [north] = terminal.json("explain", "shop/tried", "--attempt", "2")["regions"]
-    assert (north["region"], north["attempts_left_out"]) == ("north", 0)
+    assert (north["region"], north["attempts_omitted"]) == ("north", 0)
     assert len(terminal.json("explain", "shop/tried", "--attempt", "1")["regions"]) == 2
 
 
 def test_an_attempt_that_nobody_made_is_refused(terminal: Terminal) -> None:
     said = terminal.refused("explain", "shop/tried", "--attempt", "9")
     assert "There is no attempt 9 for shop/tried in generation 1" in said
-    assert "north made attempts 1 to 8, south made attempt 1 alone." in said
+    assert "north made attempts 1 to 8, south made only attempt 1." in said
     said = terminal.refused("explain", "shop/tried", "--slot", "0", "--attempt", "3")
     assert "no attempt 3 for slot 0 of shop/tried" in said
     assert "north made attempts 1 to 2." in said
     said = terminal.refused("explain", "shop/fresh", "--attempt", "1")
-    assert "none was made of it" in said
+    assert "no attempt was made" in said
 
 
 def test_a_list_of_one_tenant_says_whose_it_is(terminal: Terminal) -> None:
@@ -165,7 +165,7 @@ def test_a_running_job_is_listed_with_what_all_regions_have_done(
 
 
 def test_decisions_on_what_was_never_admitted_are_refused(terminal: Terminal) -> None:
-    assert "Nothing was admitted as shop/none" in terminal.refused("get", "decisions", "shop/none")
+    assert "There is no workload shop/none" in terminal.refused("get", "decisions", "shop/none")
     assert terminal.run("get", "decisions", "shop/fresh") == 0
     assert "There are no decisions on shop/fresh yet" in terminal.stdout
 

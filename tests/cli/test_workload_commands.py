@@ -197,23 +197,28 @@ def test_unknown_names_and_impossible_numbers_change_nothing(at_plane: Terminal)
 
 def one_slot_is_told_for_itself(at_plane: Terminal, told: Any) -> None:
     """Of a share of which part waits, a slot that is placed waits for nothing."""
-    share = next(one for one in told["regions"] if one["queue"]["waiting"] and one["bindings"])
-    placed = share["bindings"][0]["slot"]
+    share = next(
+        one for one in told["regions"] if one["queue"]["request"]["waiting"] and one["observed"]
+    )
+    placed = share["observed"][0]["slot"]
     waits = next(slot for slot in share["slots"] if slot not in _bound(share))
     [is_placed] = at_plane.json("explain", "shop/waits", "--slot", str(placed))["regions"]
-    assert (is_placed["queue"]["waiting"], is_placed["queue"]["state"]) == (0, "placed")
+    assert (is_placed["queue"]["request"]["waiting"], is_placed["queue"]["request"]["state"]) == (
+        0,
+        "placed",
+    )
     assert is_placed["condition"].endswith(" of 1")
     assert "waiting" not in is_placed["condition"]
     [is_waiting] = at_plane.json("explain", "shop/waits", "--slot", str(waits))["regions"]
     assert is_waiting["condition"] == "1 waiting of 1"
-    assert is_waiting["queue"]["pending_reason"]
+    assert is_waiting["queue"]["request"]["pending_reason"]
     assert at_plane.run("explain", "shop/waits", "--slot", str(placed)) == 0
     assert "committed for 1 slot at" in at_plane.stdout
-    assert "Waits" not in at_plane.stdout
+    assert "Waiting" not in at_plane.stdout
 
 
 def _bound(share: Any) -> set[int]:
-    return {one["slot"] for one in share["bindings"]}
+    return {one["slot"] for one in share["observed"]}
 
 
 def test_who_waits_is_in_the_queue_with_a_reason(at_plane: Terminal, write: Write) -> None:
@@ -226,7 +231,7 @@ def test_who_waits_is_in_the_queue_with_a_reason(at_plane: Terminal, write: Writ
     assert all(row["position"] >= 1 and row["pending_reason"] for row in waiting)
     assert at_plane.run("queue", "--region", "north") == 0
     told = at_plane.json("explain", "shop/waits")
-    assert any(region["queue"]["pending_reason"] for region in told["regions"])
+    assert any(region["queue"]["request"]["pending_reason"] for region in told["regions"])
     one_slot_is_told_for_itself(at_plane, told)
     at_plane.json("delete", "shop/waits")
     assert "there is no region" in at_plane.refused("queue", "--region", "west").lower()
@@ -244,7 +249,7 @@ def holds_are_seen(at_plane: Terminal) -> None:
     told = at_plane.json("explain", "shop/held")["regions"]
     assert [region["held"] for region in told] == [True, True]
     assert at_plane.run("explain", "shop/held") == 0
-    assert "INC-1: nothing new is placed until somebody resumes it" in at_plane.stdout
+    assert "INC-1; nothing new is placed until it is resumed" in at_plane.stdout
 
 
 def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Write) -> None:

@@ -3,11 +3,12 @@
 import pytest
 
 from durable.cli.render.explain import print_explanation
-from durable.explain.ends import End
 from durable.explain.explanation import Explanation
+from durable.explain.slots import SlotEnd
+from durable.model.phases import Owner
 from durable.model.states import BindingState
 from durable.signals.names import workload_id
-from durable.signals.status import Owner, WorkloadStatus
+from durable.signals.status import WorkloadStatus
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
 from tests.workflows.test_trouble import set_faults
 
@@ -59,11 +60,11 @@ async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(
     told = await ended(plane)
     assert (told.end, told.end_sentence) == ("failed", "1 of 3 are done, 2 were given up")
     [region] = told.regions
-    by_node = {str(one.node): (one.end, one.tries, one.evidence) for one in region.ends}
+    by_node = {str(one.node): (one.end, one.tries, one.evidence) for one in region.ended}
     assert by_node == {
-        "east-general-0000": (End.FAILED, 1, "simulated: crash"),
-        "east-general-0001": (End.FAILED, 1, "simulated: crash"),
-        "east-general-0002": (End.COMPLETED, 1, "simulated: exit code 0"),
+        "east-general-0000": (SlotEnd.FAILED, 1, "simulated: crash"),
+        "east-general-0001": (SlotEnd.FAILED, 1, "simulated: crash"),
+        "east-general-0002": (SlotEnd.COMPLETED, 1, "simulated: exit code 0"),
     }
     assert region.condition == "1 completed, 2 given up of 3"
     assert region.owner is Owner.OPERATOR
@@ -71,7 +72,7 @@ async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(
     said = capsys.readouterr().out
     assert "generation 1 failed (1 of 3 are done, 2 were given up)" in said
     assert said.count("simulated: crash") == 1
-    first, second = sorted(one.slot for one in region.ends if one.end is End.FAILED)
+    first, second = sorted(one.slot for one in region.ended if one.end is SlotEnd.FAILED)
     assert f"Slots {first} and {second} failed on the first try" in said
 
 
@@ -83,8 +84,8 @@ async def test_a_slot_is_told_with_all_its_tries_and_the_last_of_them(plane: Pla
     await plane.durable.place(job, request_id="run")
 
     [region] = (await ended(plane)).regions
-    [end] = region.ends
-    assert (end.slot, end.end, end.tries) == (0, End.FAILED, 2)
+    [end] = region.ended
+    assert (end.slot, end.end, end.tries) == (0, SlotEnd.FAILED, 2)
     assert end.attempt == region.attempts[-1].attempt
     assert end.node == region.attempts[-1].placed[0].node
 
@@ -121,8 +122,8 @@ async def test_an_explanation_of_a_deleted_job_says_that_it_was_deleted(plane: P
         EAST: "2 completed of 2",
         WEST: "nothing is left",
     }
-    ends = {one.end: one.evidence for region in told.regions for one in region.ends}
-    assert ends == {End.COMPLETED: "simulated: exit code 0", End.STOPPED: "test: INC-7"}
+    ends = {one.end: one.evidence for region in told.regions for one in region.ended}
+    assert ends == {SlotEnd.COMPLETED: "simulated: exit code 0", SlotEnd.STOPPED: "test: INC-7"}
 
 
 async def ended(plane: Plane) -> Explanation:

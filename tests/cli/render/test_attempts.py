@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
-from durable.cli.render.attempts import AttemptDescriber, step_words
-from durable.explain.attempt import AttemptAccount, StepAccount
+from durable.cli.render.attempts import AttemptDescriber
+from durable.explain.attempts import AttemptExplanation, StepOutcome
 from durable.model.ids import NodeId, RegionId
 from durable.model.pending_reasons import PendingCode
+from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.proposal import Candidate, Rejection
 from tests.model.pending import pending
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 FULL = pending(PendingCode.CAPACITY, "No node has room: 2 of 2 nodes: 2 full")
+EXPIRED = Refusal(code=RefusalCode.LEASE_EXPIRED, sentence="Too late.")
+GONE = Refusal(code=RefusalCode.NOT_BOUND, sentence="Gone.")
 
 
-def attempt(number: int, **other: Any) -> AttemptAccount:
+def attempt(number: int, **other: Any) -> AttemptExplanation:
     """One that left both slots waiting."""
     values: dict[str, Any] = {
         "region": RegionId("north"),
@@ -29,7 +32,7 @@ def attempt(number: int, **other: Any) -> AttemptAccount:
         "nodes": 2,
         "feasible": 0,
         "sampled": None,
-        "filtered": "2 of 2 nodes: 2 full",
+        "rejected": "2 of 2 nodes: 2 full",
         "rejections": (Rejection(code="full", nodes=2, words="full"),),
         "candidates": (),
         "grant_before": None,
@@ -40,16 +43,26 @@ def attempt(number: int, **other: Any) -> AttemptAccount:
         "pending": FULL,
         "steps": (),
     }
-    return AttemptAccount(**{**values, **other})
+    return AttemptExplanation(**{**values, **other})
 
 
-def refused(slot: int, said: str = "too late (late)") -> StepAccount:
-    return StepAccount(
-        slot=slot, step="bind", taken=False, node=None, said=said, version=1, at=NOON
+def step(
+    slot: int, refusal: Refusal | None, step: str = "bind", cause: str | None = None
+) -> StepOutcome:
+    token, node = (None, None) if refusal else (slot + 1, NodeId("n1"))
+    return StepOutcome(
+        slot=slot,
+        step=step,
+        cause=cause,
+        token=token,
+        node=node,
+        refusal=refusal,
+        version=1,
+        at=NOON,
     )
 
 
-def described(attempts: Sequence[AttemptAccount], waits_for: str | None = None) -> list[str]:
+def described(attempts: Sequence[AttemptExplanation], waits_for: str | None = None) -> list[str]:
     return [
         line
         for some in AttemptDescriber(waits_for).describe(attempts)
@@ -58,16 +71,16 @@ def described(attempts: Sequence[AttemptAccount], waits_for: str | None = None) 
 
 
 @pytest.mark.parametrize(
-    ("step", "words"),
+    ("name", "cause", "words"),
     [
-        ("reserve", "Reserve"),
-        ("bind.2", "Bind"),
-        ("release-stopped", "Release (stopped)"),
-        ("release-node_lost.3", "Release (node lost)"),
+        ("reserve", None, "Reserve"),
+        ("release", "stopped", "Release (stopped)"),
+        ("release", "node_lost", "Release (node lost)"),
     ],
 )
-def test_a_step_is_told_in_words(step: str, words: str) -> None:
-    assert step_words(step) == words
+def test_a_step_is_described_with_its_cause(name: str, cause: str | None, words: str) -> None:
+    lines = described([attempt(1, steps=(step(0, None, name, cause),))])
+    assert f"{words}: committed for 1 slot at version 1" in lines
 
 
 def test_attempts_that_found_the_same_are_told_once() -> None:
@@ -96,11 +109,11 @@ def test_a_sentence_of_an_earlier_attempt_is_referred_to() -> None:
 def test_candidates_with_the_same_scores_and_slots_refused_alike_are_told_together() -> None:
     liked = [Candidate(node=NodeId(f"n{n}"), total=1.5, scores={"cost": 1.5}) for n in (1, 2)]
     better = Candidate(node=NodeId("n3"), total=2.0, scores={"cost": 2.0})
-    steps = (refused(0), refused(1), refused(4, "gone (gone)"))
+    steps = (step(0, EXPIRED), step(1, EXPIRED), step(4, GONE))
     same = {"candidates": (better, *liked)}
     lines = described([attempt(1, **same, steps=steps), attempt(2, **same, feasible=1)])
     assert "Candidate n3: score 2 (cost 2)" in lines
     assert "Candidates n1, n2: score 1.5 (cost 1.5)" in lines
     assert lines.count("Candidates: as in attempt 1") == 1
-    assert "Bind: refused for slots 0 and 1: too late (late)" in lines
-    assert "Bind: refused for slot 4: gone (gone)" in lines
+    assert f"Bind: refused for slots 0 and 1: {EXPIRED}" in lines
+    assert f"Bind: refused for slot 4: {GONE}" in lines

@@ -3,17 +3,17 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from durable.cli.render.explain import describe_ends, describe_slots
-from durable.explain.ends import End, EndAccount
-from durable.explain.explanation import SlotAccount
+from durable.cli.render.explain import describe_ended, describe_slots
+from durable.explain.slots import EndedSlot, SlotEnd
 from durable.model.ids import NodeId
+from durable.model.phases import Owner
+from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
-from durable.signals.status import Owner
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-def serving(slot: int, **other: Any) -> SlotAccount:
+def serving(slot: int, **other: Any) -> ObservedSlot:
     values: dict[str, Any] = {
         "slot": slot,
         "node": NodeId(f"n{slot}"),
@@ -22,15 +22,14 @@ def serving(slot: int, **other: Any) -> SlotAccount:
         "token": slot + 1,
         "since": NOON,
         "evidence": "probe",
-        "owner": Owner.NOBODY,
     }
-    return SlotAccount(**{**values, **other})
+    return ObservedSlot(**{**values, **other})
 
 
-def failed(slot: int, evidence: str, tries: int = 2) -> EndAccount:
-    return EndAccount(
+def failed(slot: int, evidence: str, tries: int = 2) -> EndedSlot:
+    return EndedSlot(
         slot=slot,
-        end=End.FAILED,
+        end=SlotEnd.FAILED,
         node=NodeId("n1"),
         attempt=7,
         tries=tries,
@@ -39,10 +38,10 @@ def failed(slot: int, evidence: str, tries: int = 2) -> EndAccount:
     )
 
 
-def test_slots_in_the_same_state_are_told_in_one_sentence() -> None:
+def test_slots_in_the_same_state_are_described_in_one_line() -> None:
     late = NOON + timedelta(seconds=5)
-    others = serving(3, state=BindingState.UNKNOWN, owner=Owner.AGENT, evidence="silent")
-    gone = serving(4, state=BindingState.FAILED, owner=Owner.SCHEDULER, evidence="exit code 1")
+    others = serving(3, state=BindingState.UNKNOWN, evidence="silent")
+    gone = serving(4, state=BindingState.FAILED, evidence="exit code 1")
     assert describe_slots([serving(0), serving(1), serving(2, since=late), others, gone]) == [
         "Slots 0 to 2: serving since 2026-05-01 12:00:00Z (the last since 2026-05-01 12:00:05Z): "
         "probe",
@@ -53,9 +52,9 @@ def test_slots_in_the_same_state_are_told_in_one_sentence() -> None:
     ]
 
 
-def test_slots_that_failed_alike_are_told_in_one_sentence_and_each_with_its_place() -> None:
+def test_slots_that_failed_alike_are_described_in_one_line_and_each_with_its_place() -> None:
     ends = [failed(0, "exit code 3; see /a"), failed(1, "exit code 3; see /b"), failed(2, "killed")]
-    assert describe_ends(ends) == [
+    assert describe_ended(ends) == [
         "Slots 0 and 1 failed after 2 tries at 2026-05-01 12:00:00Z: exit code 3",
         "  0 on n1 in attempt 7 (see /a), 1 on n1 in attempt 7 (see /b)",
         "Slot 2 failed on n1 in attempt 7 after 2 tries at 2026-05-01 12:00:00Z: killed",

@@ -55,9 +55,11 @@ async def _holds(settings: Settings, found: Explanation) -> dict[RegionId, Hold]
     regions = {
         placement_id(found.tenant, found.workload, found.generation, one.region): one
         for one in found.regions
-        if one.queue is not None and one.queue.state is not RequestState.WITHDRAWN
+        if one.queue is not None and one.queue.request.state is not RequestState.WITHDRAWN
     }
-    reasons = {name: one.queue and one.queue.pending_reason for name, one in regions.items()}
+    reasons = {
+        name: one.queue and one.queue.request.pending_reason for name, one in regions.items()
+    }
     holds = await read_holds(settings, reasons)
     return {one.region: holds[name] for name, one in regions.items()}
 

@@ -33,7 +33,7 @@ from durable.cli.render.workloads import (
     placement_row,
     workload_row,
 )
-from durable.explain.explain import read_admitted
+from durable.explain.explain import require_workload
 from durable.model.ids import TenantId
 from durable.model.workload import WorkloadKind
 
@@ -149,7 +149,7 @@ def decisions(
     region_id = parse_region(region)
 
     async def read_rows(databases: Databases) -> list[DecisionRow]:
-        await read_admitted(databases, tenant, workload)
+        await require_workload(databases, tenant, workload)
         return [
             DecisionRow.of(decision)
             for one in await select_regions(databases, region_id)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
-from durable.explain.attempt import AttemptAccount, StepAccount
+from durable.explain.attempts import AttemptExplanation, StepOutcome
 
 NODES_SHOWN = 6
 REFUSALS_SHOWN = 6
@@ -26,19 +26,19 @@ class AttemptDescriber:
     def __init__(self, waits_for: str | None) -> None:
         self._said = {} if waits_for is None else {waits_for: "as above"}
 
-    def describe(self, attempts: Iterable[AttemptAccount]) -> Iterable[DescribedAttempts]:
+    def describe(self, attempts: Iterable[AttemptExplanation]) -> Iterable[DescribedAttempts]:
         for _, alike in groupby(attempts, _findings):
             some = list(alike)
             title = numbered("Attempt", [one.attempt for one in some])
             lines = [*_inputs(some), *self._lines(some[-1])]
             yield DescribedAttempts(title, _decided(some), lines)
 
-    def _lines(self, attempt: AttemptAccount) -> list[str]:
+    def _lines(self, attempt: AttemptExplanation) -> list[str]:
         sampled = f", {attempt.sampled:,} of them scored" if attempt.sampled is not None else ""
         lines = [f"Filters: {attempt.feasible:,} of {attempt.nodes:,} nodes feasible{sampled}"]
         wait = str(attempt.pending) if attempt.pending is not None and attempt.unplaced else ""
-        if attempt.rejections and attempt.filtered not in wait:
-            lines.append(f"Rejected: {self._once(attempt.filtered, attempt)}")
+        if attempt.rejections and attempt.rejected not in wait:
+            lines.append(f"Rejected: {self._once(attempt.rejected, attempt)}")
         lines += self._candidates(attempt)
         if attempt.placed:
             placed = [f"{one.slot} on {one.node}" for one in attempt.placed]
@@ -48,34 +48,34 @@ class AttemptDescriber:
             lines.append(f"Not placed, {unplaced}: {self._once(wait, attempt)}")
         return lines + _steps(attempt.steps)
 
-    def _candidates(self, attempt: AttemptAccount) -> list[str]:
+    def _candidates(self, attempt: AttemptExplanation) -> list[str]:
         candidates = _candidates(attempt)
         text = "\n".join(candidates)
         is_new = not candidates or self._once(text, attempt) == text
         return candidates if is_new else [f"Candidates: {self._said[text]}"]
 
-    def _once(self, sentence: str, attempt: AttemptAccount) -> str:
+    def _once(self, sentence: str, attempt: AttemptExplanation) -> str:
         here = f"as in attempt {attempt.attempt}"
         said = self._said.setdefault(sentence, here)
         return sentence if said == here else said
 
 
-def _findings(attempt: AttemptAccount) -> object:
+def _findings(attempt: AttemptExplanation) -> object:
     """What was found, whatever was known; an attempt with commits is like no other."""
     if attempt.steps:
         return attempt.attempt
     return (
-        attempt.nodes, attempt.feasible, attempt.sampled, attempt.filtered, attempt.candidates,
+        attempt.nodes, attempt.feasible, attempt.sampled, attempt.rejected, attempt.candidates,
         attempt.placed, attempt.unplaced, attempt.pending,
     )  # fmt: skip
 
 
-def _decided(some: Sequence[AttemptAccount]) -> str:
+def _decided(some: Sequence[AttemptExplanation]) -> str:
     first, last = timestamp(some[0].decided_at), timestamp(some[-1].decided_at)
     return f"decided at {first}" if first == last else f"decided from {first} to {last}"
 
 
-def _inputs(some: Sequence[AttemptAccount]) -> list[str]:
+def _inputs(some: Sequence[AttemptExplanation]) -> list[str]:
     last = some[-1]
     of = f" of attempt {last.attempt}" if len(some) > 1 else ""
     return [
@@ -86,7 +86,7 @@ def _inputs(some: Sequence[AttemptAccount]) -> list[str]:
     ]
 
 
-def _candidates(attempt: AttemptAccount) -> list[str]:
+def _candidates(attempt: AttemptExplanation) -> list[str]:
     """A line for all nodes that have the same scores."""
     keyed = [(one, (one.total, tuple(one.scores.items()))) for one in attempt.candidates]
     lines: list[str] = []
@@ -98,18 +98,20 @@ def _candidates(attempt: AttemptAccount) -> list[str]:
     return lines
 
 
-def _steps(steps: Sequence[StepAccount]) -> list[str]:
+def _steps(steps: Sequence[StepOutcome]) -> list[str]:
     """How many slots each step was committed for; a refusal is given in full, once."""
-    committed = grouped((step, step.step) for step in steps if step.taken)
+    committed = grouped((one, (one.step, one.cause)) for one in steps if one.refusal is None)
     lines = [
-        f"{step_words(done[0].step)}: committed for {counted(len(done), 'slot')} at version "
+        f"{_step(done[0])}: committed for {counted(len(done), 'slot')} at version "
         f"{max(step.version for step in done)}"
         for done in committed
     ]
-    refused = grouped((step, (step.step, step.said)) for step in steps if not step.taken)
+    refused = grouped(
+        (one, (one.step, one.cause, one.refusal)) for one in steps if one.refusal is not None
+    )
     lines += [
-        f"{step_words(some[0].step)}: refused for {numbered('slot', [s.slot for s in some])}: "
-        f"{some[0].said}"
+        f"{_step(some[0])}: refused for {numbered('slot', [one.slot for one in some])}: "
+        f"{some[0].refusal}"
         for some in refused[:REFUSALS_SHOWN]
     ]
     more = sum(map(len, refused[REFUSALS_SHOWN:]))
@@ -118,7 +120,6 @@ def _steps(steps: Sequence[StepAccount]) -> list[str]:
     return lines
 
 
-def step_words(step: str) -> str:
-    """`release-node_lost.2`, as the key of an intent has it, in words."""
-    verb, _, cause = step.partition(".")[0].partition("-")
-    return f"{verb.capitalize()} ({cause.replace('_', ' ')})" if cause else verb.capitalize()
+def _step(outcome: StepOutcome) -> str:
+    verb, cause = outcome.step.capitalize(), outcome.cause
+    return verb if cause is None else f"{verb} ({cause.replace('_', ' ')})"

@@ -10,19 +10,20 @@ from durable.cli.render.attempts import AttemptDescriber
 from durable.cli.render.holds import Hold
 from durable.cli.render.output import results
 from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
-from durable.explain.ends import End, EndAccount
-from durable.explain.explanation import Explanation, RegionAccount, SlotAccount
-from durable.explain.queue import QueueAccount
+from durable.explain.explanation import Explanation, RegionExplanation
+from durable.explain.queue import QueueExplanation
+from durable.explain.slots import EndedSlot, SlotEnd
 from durable.model.ids import RegionId
-from durable.signals.status import Owner
+from durable.model.phases import Owner, slot_owner
+from durable.model.slots import ObservedSlot
 
 PLACES_SHOWN = 50
 SENTENCES_SHOWN = 50
 _WORKLOAD_ENDS = {"complete": "completed", "failed": "failed", "deleted": "was deleted"}
 _SLOT_ENDS = {
-    End.COMPLETED: "completed",
-    End.FAILED: "failed",
-    End.STOPPED: "stopped early",
+    SlotEnd.COMPLETED: "completed",
+    SlotEnd.FAILED: "failed",
+    SlotEnd.STOPPED: "stopped early",
 }
 
 
@@ -50,22 +51,22 @@ def _state(explanation: Explanation) -> str:
     return "is being deleted" if explanation.deleting else "is current"
 
 
-def _print_region(name: str, region: RegionAccount, hold: Hold | None) -> None:
+def _print_region(name: str, region: RegionExplanation, hold: Hold | None) -> None:
     next_owner = _next_owner(region.owner) or "; in its desired state"
     results.print(f"\n[bold]{region.region}[/]: {region.condition}{next_owner}")
     is_held = hold is not None and hold.held is True
-    lines = [*_hold(name, hold), *describe_ends(region.ends)]
+    lines = [*_hold(name, hold), *describe_ended(region.ended)]
     if region.queue is not None:
         lines += _queue(region.queue, without_reason=is_held and region.queue.is_held)
-    if region.attempts_left_out:
-        omitted = counted(region.attempts_left_out, "earlier attempt")
+    if region.attempts_omitted:
+        omitted = counted(region.attempts_omitted, "earlier attempt")
         lines.append(f"{omitted} not shown; --attempt N shows one")
     _print_lines(lines, indent=2)
-    waits_for = None if region.queue is None else region.queue.pending_reason
+    waits_for = None if region.queue is None else region.queue.request.pending_reason
     for described in AttemptDescriber(waits_for).describe(region.attempts):
         results.print(f"  [bold]{described.title}[/], {described.decided}")
         _print_lines(described.lines, indent=4)
-    _print_lines(describe_slots(region.bindings), indent=2)
+    _print_lines(describe_slots(region.observed), indent=2)
 
 
 def _print_lines(lines: Sequence[str], indent: int) -> None:
@@ -78,35 +79,38 @@ def _hold(name: str, hold: Hold | None) -> list[str]:
         return []
     if hold.held is None:
         return ["Whether it is held is not known: Temporal did not answer"]
-    resume = f"durable send {name} resume --reason REASON"
-    return [f"Held by {hold.held_by}: nothing new is placed until {resume}"]
-
-
-def _queue(queue: QueueAccount, *, without_reason: bool) -> list[str]:
-    deadline = f", deadline {timestamp(queue.deadline)}" if queue.pending_reason else ""
-    lines = [
-        f"Queue: {queue.state}, {queue.queue_seconds:.1f} s from {timestamp(queue.enqueued_at)}, "
-        f"{counted(queue.attempts, 'attempt')}{deadline}"
+    return [
+        f"Held by {hold.held_by}; nothing new is placed until it is resumed: durable send {name} "
+        "resume --reason REASON"
     ]
-    if queue.pending_reason and not without_reason:
+
+
+def _queue(queue: QueueExplanation, *, without_reason: bool) -> list[str]:
+    request = queue.request
+    deadline = f", deadline {timestamp(request.deadline)}" if request.pending_reason else ""
+    lines = [
+        f"Queue: {request.state}, {queue.queue_seconds:.1f} s from "
+        f"{timestamp(request.enqueued_at)}, {counted(request.attempts, 'attempt')}{deadline}"
+    ]
+    if request.pending_reason and not without_reason:
         position = f"position {queue.position}, " if queue.position else ""
-        retry_at = queue.next_retry_at
+        retry_at = request.next_retry_at
         retry = f"next attempt {timestamp(retry_at)}" if retry_at else "no next attempt"
-        lines.append(f"Waiting ({position}{retry}): {queue.pending_reason}")
+        lines.append(f"Waiting ({position}{retry}): {request.pending_reason}")
     return lines
 
 
-def describe_slots(slots: Sequence[SlotAccount]) -> list[str]:
+def describe_slots(slots: Sequence[ObservedSlot]) -> list[str]:
     """A line for all slots in the same state for the same reason, then where each is."""
-    groups = grouped((one, (one.state, _gist(one.evidence), one.owner)) for one in slots)
+    groups = grouped((one, (one.state, _gist(one.evidence), _owner(one))) for one in slots)
     lines: list[str] = []
     for some in groups[:SENTENCES_SHOWN]:
         first, is_one = some[0], len(some) == 1
         on = f" on {first.node}" if is_one else ""
         lines.append(
-            f"{numbered('Slot', [one.slot for one in some])}{on}: {first.state} "
-            f"{_when('since', [one.since for one in some])}: "
-            f"{first.evidence if is_one else _gist(first.evidence)}{_next_owner(first.owner)}"
+            f"{numbered('Slot', [one.slot for one in some])}{on}: {first.state or 'reserved'}"
+            f"{_when('since', [one.since for one in some if one.since])}: "
+            f"{first.evidence if is_one else _gist(first.evidence)}{_next_owner(_owner(first))}"
         )
         if not is_one:
             places = [f"{one.slot} on {one.node}{_log_directory(one.evidence)}" for one in some]
@@ -114,16 +118,16 @@ def describe_slots(slots: Sequence[SlotAccount]) -> list[str]:
     return lines + _omitted(groups)
 
 
-def describe_ends(ends: Sequence[EndAccount]) -> list[str]:
+def describe_ended(ended: Sequence[EndedSlot]) -> list[str]:
     """A line for all slots that ended alike after as many tries, then where each was."""
-    groups = grouped((one, (one.end, _gist(one.evidence), one.tries)) for one in ends)
+    groups = grouped((one, (one.end, _gist(one.evidence), one.tries)) for one in ended)
     lines: list[str] = []
     for some in groups[:SENTENCES_SHOWN]:
         first, is_one = some[0], len(some) == 1
         on = f" on {first.node} in attempt {first.attempt}" if is_one else ""
         tries = "on the first try" if first.tries == 1 else f"after {first.tries} tries"
         lines.append(
-            f"{numbered('Slot', [one.slot for one in some])} {_SLOT_ENDS[first.end]}{on} {tries} "
+            f"{numbered('Slot', [one.slot for one in some])} {_SLOT_ENDS[first.end]}{on} {tries}"
             f"{_when('at', [one.at for one in some])}: "
             f"{first.evidence if is_one else _gist(first.evidence)}"
         )
@@ -140,11 +144,17 @@ def _next_owner(owner: Owner) -> str:
     return "" if owner is Owner.NOBODY else f"; next to act: {owner}"
 
 
+def _owner(slot: ObservedSlot) -> Owner:
+    return slot_owner(slot.state, stop_requested=slot.stop_requested)
+
+
 def _when(preposition: str, times: Sequence[datetime]) -> str:
+    if not times:
+        return ""
     first, last = timestamp(min(times)), timestamp(max(times))
     if first == last:
-        return f"{preposition} {first}"
-    return f"{preposition} {first} (the last {preposition} {last})"
+        return f" {preposition} {first}"
+    return f" {preposition} {first} (the last {preposition} {last})"
 
 
 def _gist(evidence: str) -> str:

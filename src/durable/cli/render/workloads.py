@@ -11,6 +11,7 @@ from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.cli.render.holds import Hold
 from durable.cli.render.tables import print_table
 from durable.model.ids import RegionId
+from durable.model.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.records import Decision
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
@@ -19,8 +20,6 @@ from durable.scheduling.proposal import Proposal
 from durable.signals.names import placement_id
 from durable.signals.status import WorkloadStatus
 from durable.validation.value import Value
-
-_READY = (BindingState.READY, BindingState.SERVING)
 
 
 class WorkloadSummary(Value):
@@ -35,7 +34,7 @@ class WorkloadSummary(Value):
     # Of a job.
     completed: int | None
     priority: int
-    phase: str
+    phase: WorkloadPhase
     ended_at: AwareDatetime | None
 
 
@@ -83,21 +82,22 @@ class DecisionRow(Value):
 def workload_row(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> WorkloadSummary:
     """Counts the current generation alone, as the authority knows it."""
     mine = [share for share in shares if share.key == key_of(one)]
-    states = Counter(slot.state for share in mine for slot in share.slots)
+    states = Counter(slot.state for share in mine for slot in share.slots if slot.state)
+    counts = Counts.of(states)
     waiting = sum(share.request.waiting for share in mine if share.request is not None)
-    serving = states[BindingState.SERVING]
+    completed = _completed(one, mine)
     return WorkloadSummary(
         workload=f"{one.tenant}/{one.workload}",
         kind=one.spec.kind,
         generation=one.generation,
         wanted=one.spec.replicas,
-        bound=states.total() - states[BindingState.FAILED] - states[BindingState.STOPPED],
-        ready=sum(states[state] for state in _READY),
-        serving=serving,
+        bound=counts.bound,
+        ready=counts.ready,
+        serving=counts.serving,
         waiting=waiting,
-        completed=_completed(one, mine),
+        completed=completed,
         priority=one.spec.priority,
-        phase=_phase(one, serving, waiting),
+        phase=_phase(one, counts, waiting, completed or 0),
         ended_at=one.deleted_at,
     )
 
@@ -114,14 +114,17 @@ def key_of(one: AdmittedWorkload) -> ShareKey:
     return (str(one.tenant), str(one.workload), one.generation)
 
 
-def _phase(one: AdmittedWorkload, serving: int, waiting: int) -> str:
+def _phase(one: AdmittedWorkload, counts: Counts, waiting: int, completed: int) -> WorkloadPhase:
     if one.deleted:
-        return one.end
-    if one.deleting:
-        return "deleting"
-    if one.spec.kind is WorkloadKind.SERVICE and serving >= one.spec.replicas:
-        return "serving"
-    return "waiting" if waiting else "progressing"
+        return WorkloadPhase(one.end)
+    return workload_phase(
+        kind=one.spec.kind,
+        wanted=one.spec.replicas,
+        serving=counts.serving,
+        completed=completed,
+        is_waiting=waiting > 0,
+        is_deleting=one.deleting,
+    )
 
 
 def placement_row(share: ShareStatus, hold: Hold) -> PlacementRow:

@@ -1,34 +1,37 @@
-"""One attempt of a placement: what was known, who was refused, who was liked, what came of it."""
+"""One attempt at a placement: what was known, which nodes were rejected, and what came of it."""
 
 from collections.abc import Sequence
 
 from pydantic import AwareDatetime, ValidationError
 
-from durable.model.ids import NodeId, PolicyRevision, RegionId, Slot
+from durable.model.ids import NodeId, PolicyRevision, RegionId, Slot, Token
 from durable.model.intents import Granted
 from durable.model.pending import Pending
 from durable.model.records import Decision, RecordedIntent
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.scheduling.proposal import Assignment, Candidate, Proposal, Rejection
 from durable.scheduling.waiting import told
 from durable.validation.value import Value
 
 
-class StepAccount(Value):
-    """One step that was asked of the region for one slot, and its answer."""
+class StepOutcome(Value):
+    """One step of one slot, committed or refused by the region."""
 
     slot: Slot
     step: str
-    taken: bool
+    # Why a slot was released.
+    cause: str | None
+    # Of a step that was committed.
+    token: Token | None
     node: NodeId | None
-    said: str
+    refusal: Refusal | None
     version: int
     at: AwareDatetime
 
 
-class AttemptAccount(Value):
-    """A decision as it was recorded, with the intents that followed from it."""
+class AttemptExplanation(Value):
+    """A decision as it was recorded, with the steps that followed from it."""
 
     region: RegionId
     attempt: int
@@ -40,7 +43,7 @@ class AttemptAccount(Value):
     feasible: int
     sampled: int | None
     # Such as `4,981 of 5,000 nodes: 3,000 insufficient gpu, 1,981 taint dedicated=billing`.
-    filtered: str
+    rejected: str
     rejections: tuple[Rejection, ...]
     candidates: tuple[Candidate, ...]
     grant_before: Resources | None
@@ -49,17 +52,17 @@ class AttemptAccount(Value):
     placed: tuple[Assignment, ...]
     unplaced: tuple[Slot, ...]
     pending: Pending | None
-    steps: tuple[StepAccount, ...]
+    steps: tuple[StepOutcome, ...]
 
 
 def explain_attempt(
     decision: Decision, intents: Sequence[RecordedIntent], slot: Slot | None
-) -> AttemptAccount:
-    """The account of one decision; of one slot of it, if asked to."""
+) -> AttemptExplanation:
+    """Explains one decision, or what of it concerns one slot."""
     proposal = _proposal(decision)
     evidence = proposal.evidence
     steps = [step for step in map(_step, intents) if step is not None]
-    return AttemptAccount(
+    return AttemptExplanation(
         region=decision.region,
         attempt=decision.attempt,
         decided_at=decision.decided_at,
@@ -69,7 +72,7 @@ def explain_attempt(
         nodes=evidence.nodes,
         feasible=evidence.feasible,
         sampled=evidence.sampled,
-        filtered=told(evidence.rejections, evidence.nodes),
+        rejected=told(evidence.rejections, evidence.nodes),
         rejections=evidence.rejections,
         candidates=evidence.candidates,
         grant_before=_amount(evidence.grant_before),
@@ -89,28 +92,30 @@ def _proposal(decision: Decision) -> Proposal:
         raise RefusedError(
             RefusalCode.UNKNOWN_VERSION,
             f"Attempt {decision.attempt} in {decision.region} was recorded by another release; "
-            "ask that release.",
+            "explain it with that release.",
         ) from error
 
 
 def _amount(amounts: tuple[int, int, int] | None) -> Resources | None:
-    # What has shrunk below its use has less than nothing left.
+    # A grant that was lowered below its use has less than nothing left.
     return None if amounts is None else Resources.of(*(max(0, amount) for amount in amounts))
 
 
-def _step(intent: RecordedIntent) -> StepAccount | None:
+def _step(intent: RecordedIntent) -> StepOutcome | None:
     """Read from the key `tenant/workload/gN/sN/aN/step`."""
     parts = intent.key.split("/")
     if len(parts) != 6:
         return None
+    step, _, cause = parts[5].partition(".")[0].partition("-")
     outcome = intent.outcome
-    is_taken = isinstance(outcome, Granted)
-    return StepAccount(
+    is_committed = isinstance(outcome, Granted)
+    return StepOutcome(
         slot=int(parts[3].removeprefix("s")),
-        step=parts[5],
-        taken=is_taken,
-        node=outcome.node if is_taken else None,
-        said=f"token {outcome.token}" if is_taken else str(outcome.refusal),
+        step=step,
+        cause=cause or None,
+        token=outcome.token if is_committed else None,
+        node=outcome.node if is_committed else None,
+        refusal=None if is_committed else outcome.refusal,
         version=intent.version,
         at=intent.recorded_at,
     )

@@ -1,0 +1,99 @@
+"""How a share is doing: the slots that ended, all of them in a few words, and who acts next."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+
+from pydantic import AwareDatetime
+
+from durable.explain.queue import QueueExplanation
+from durable.model.ids import NodeId, Slot
+from durable.model.phases import Owner, slot_owner
+from durable.model.records import LastTry
+from durable.model.slots import ObservedSlot
+from durable.model.states import BindingState, ObservedState, RequestState
+from durable.validation.value import Value
+
+
+class SlotEnd(StrEnum):
+    COMPLETED = "completed"
+    FAILED = "failed"
+    # On request, or because its node was lost: that says nothing about the work itself.
+    STOPPED = "stopped"
+
+
+class EndedSlot(Value):
+    """The last try of a job's slot that no longer runs, and the evidence of its end."""
+
+    slot: Slot
+    end: SlotEnd
+    node: NodeId
+    attempt: int
+    tries: int
+    evidence: str
+    at: AwareDatetime
+
+
+def ended_slot(last: LastTry) -> EndedSlot:
+    return EndedSlot(
+        slot=last.slot,
+        end=_end(last),
+        node=last.node,
+        attempt=last.attempt,
+        tries=last.tries,
+        evidence=last.stop_reason or last.evidence,
+        at=last.at,
+    )
+
+
+def _end(last: LastTry) -> SlotEnd:
+    if last.stop_reason is not None:
+        return SlotEnd.STOPPED
+    match last.state:
+        case ObservedState.STOPPED:
+            return SlotEnd.COMPLETED
+        case ObservedState.FAILED:
+            return SlotEnd.FAILED
+        case _:
+            return SlotEnd.STOPPED
+
+
+def describe_condition(
+    slots: Collection[Slot],
+    observed: Sequence[ObservedSlot],
+    ended: Sequence[EndedSlot],
+    queue: QueueExplanation | None,
+) -> str:
+    """`2 serving, 1 waiting of 3`."""
+    states = Counter(one.state for one in observed)
+    counts = {state.value: states[state] for state in BindingState}
+    waiting = 0 if queue is None else queue.request.waiting
+    completed = sum(one.end is SlotEnd.COMPLETED for one in ended if one.slot in slots)
+    # Slots that are tried again are among those that wait.
+    remaining = len(slots) - len(observed) - waiting - completed
+    given_up = min(remaining, len(ended) - completed)
+    counts |= {"waiting": waiting, "completed": completed, "given up": given_up}
+    parts = [f"{count} {what}" for what, count in counts.items() if count > 0]
+    if not parts and not slots:
+        return "nothing is left"
+    return f"{', '.join(parts) or 'nothing placed'} of {len(slots)}"
+
+
+def next_owner(
+    slots: Collection[Slot],
+    observed: Sequence[ObservedSlot],
+    ended: Sequence[EndedSlot],
+    queue: QueueExplanation | None,
+) -> Owner:
+    """Who acts next on the region's share."""
+    state = None if queue is None else queue.request.state
+    is_over = state is RequestState.WITHDRAWN
+    failed = any(one.end is not SlotEnd.COMPLETED and one.slot in slots for one in ended)
+    if (is_over and failed) or (queue is not None and queue.is_held):
+        return Owner.OPERATOR
+    if state is RequestState.PENDING:
+        return Owner.SCHEDULER
+    if state is RequestState.TIMED_OUT:
+        return Owner.OPERATOR
+    owners = [slot_owner(one.state, stop_requested=one.stop_requested) for one in observed]
+    return next((owner for owner in owners if owner is not Owner.NOBODY), Owner.NOBODY)
