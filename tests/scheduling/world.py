@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from durable.model.amounts import NOTHING, Amounts
 from durable.model.policy import Policy
 from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
 from durable.scheduling.proposal import Proposal
-from durable.scheduling.snapshot.region import NodeFacts, Snapshot, Triple
+from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from durable.scheduling.wish import Wish
 
 NOW = 1_000_000.0
-PLENTY: Triple = (10**9, 10**9, 10**6)
-NOTHING: Triple = (0, 0, 0)
+PLENTY: Amounts = (10**9, 10**9, 10**6)
 EPOCH = 3
 REGION, TENANT = "us-east", "risk"
 POLICY = first_policy()
@@ -38,7 +38,7 @@ def node(name: str = "n1", **facts: Any) -> NodeFacts:
     return NodeFacts(node=name, **{**values, **facts})
 
 
-def used(cpu: int = 0, memory: int = 0, gpus: int = 0) -> Triple:
+def used(cpu: int = 0, memory: int = 0, gpus: int = 0) -> Amounts:
     """An amount in whole cores, GiB and gpus."""
     return (cpu * 1000, memory * 1024, gpus)
 
@@ -87,9 +87,9 @@ class Region:
     """An open region with these nodes and plenty of grant and room, unless told otherwise."""
 
     nodes: tuple[NodeFacts, ...] = ()
-    grant: Triple | None = PLENTY
-    in_use: Triple = NOTHING
-    room: Triple = PLENTY
+    grant: Amounts | None = PLENTY
+    in_use: Amounts = NOTHING
+    room: Amounts = PLENTY
     is_open: bool = True
     policy: Policy = POLICY
 

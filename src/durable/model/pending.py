@@ -6,6 +6,7 @@ from typing import Any, Self, cast
 
 from pydantic import Field, JsonValue, computed_field, model_validator
 
+from durable.model.amounts import show_dimension
 from durable.model.pending_reasons import (
     NEEDS_A_CHANGE,
     CommitRefused,
@@ -20,7 +21,6 @@ from durable.model.pending_reasons import (
     Unreachable,
 )
 from durable.model.refusal import Refusal, RefusalCode
-from durable.validation.quantities import show_cpu, show_memory
 from durable.validation.value import Value
 
 Parameters = Mapping[str, JsonValue]
@@ -133,9 +133,11 @@ def _never_fits(parameters: Parameters) -> str:
     """Names the dimension of which no node has enough, and the largest amount there is."""
     details = NoNode.model_validate(parameters)
     requested, largest = details.requested, details.largest or details.requested
-    for name, amount, most in zip(_NAMES, requested.amounts, largest.amounts, strict=True):
+    pairs = enumerate(zip(requested.amounts, largest.amounts, strict=True))
+    for dimension, (amount, most) in pairs:
         if most < amount:
-            needs = f", which needs {_show(name, amount)}; the largest has {_show(name, most)}"
+            needed, has = show_dimension(dimension, amount), show_dimension(dimension, most)
+            needs = f", which needs {needed}; the largest has {has}"
             return _no_node_words(details, needs, "request less, or add larger nodes")
     needs = f", which needs {requested} at once"
     return _no_node_words(details, needs, "request less, or add nodes of another shape")
@@ -242,15 +244,6 @@ _WORDS: Mapping[PendingCode, Callable[[Parameters], str]] = {
     PendingCode.TAINTED: _no_node("tolerate the taint, or add nodes without it"),
     PendingCode.NO_GRANT: _no_grant,
 }
-
-# In the order of a Resources' amounts.
-_NAMES = ("cpu", "memory", "gpu")
-
-
-def _show(name: str, amount: int) -> str:
-    if name == "cpu":
-        return show_cpu(amount)
-    return f"{show_memory(amount)} memory" if name == "memory" else f"{amount} gpu"
 
 
 def _cut(sentence: str) -> str:

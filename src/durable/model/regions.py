@@ -114,7 +114,7 @@ class Region(Value):
             return
         kept = self.recovery_headroom.resources
         if not kept.fits_in(self.capacity):
-            clause = f"got {kept}, which is {kept.excess(self.capacity)} too much"
+            clause = f"got {kept}, which is {kept.show_excess(self.capacity)} too much"
             allowed = f"headroom within the region's capacity of {self.capacity}"
             location = ("recovery_headroom", "resources")
             yield Finding(location, kept, f"{clause}; allowed: {allowed}")

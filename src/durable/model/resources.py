@@ -1,26 +1,35 @@
 """What work asks for and nodes have: exact whole numbers of cpu, memory and gpus."""
 
 from collections.abc import Mapping
-from operator import add, sub
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field, model_validator
 
+from durable.model.amounts import (
+    DIMENSION_NAMES,
+    DIMENSIONS,
+    Amounts,
+    at_least_nothing,
+    at_most,
+    lower_of,
+    minus,
+    plus,
+    show_amounts,
+    show_dimension,
+    times,
+)
 from durable.validation.findings import Finding, refuse
 from durable.validation.quantities import (
     MAX_QUANTITY,
     read_count,
     read_cpu_millis,
     read_memory_mib,
-    show_cpu,
-    show_memory,
 )
 from durable.validation.value import Value
 
 Quantity = Annotated[int, Field(strict=True, ge=0, le=MAX_QUANTITY)]
 
-DIMENSIONS = ("cpu_millis", "memory_mib", "gpus")
-_FRIENDLY = {"cpu": "cpu_millis", "memory": "memory_mib", "gpu": "gpus"}
+_FRIENDLY: Mapping[str, str] = dict(zip(DIMENSION_NAMES, DIMENSIONS, strict=True))
 
 
 class Resources(Value):
@@ -64,8 +73,7 @@ class Resources(Value):
         return read_count(value)
 
     @property
-    def amounts(self) -> tuple[int, int, int]:
-        """The three amounts in the order of DIMENSIONS."""
+    def amounts(self) -> Amounts:
         return (self.cpu_millis, self.memory_mib, self.gpus)
 
     @property
@@ -80,43 +88,42 @@ class Resources(Value):
         return hash(self.amounts)
 
     def __add__(self, other: "Resources") -> "Resources":
-        return Resources.of(*map(add, self.amounts, other.amounts))
+        return Resources.of(*plus(self.amounts, other.amounts))
 
     def __sub__(self, other: "Resources") -> "Resources":
         lacking = other.shortfall(self)
         if lacking:
             raise ValueError(f"cannot take {other} from {self}: not enough {', '.join(lacking)}")
-        return Resources.of(*map(sub, self.amounts, other.amounts))
+        return Resources.of(*minus(self.amounts, other.amounts))
 
-    def __mul__(self, times: int) -> "Resources":
-        return Resources.of(*(amount * times for amount in self.amounts))
+    def __mul__(self, count: int) -> "Resources":
+        return Resources.of(*times(self.amounts, count))
 
     def fits_in(self, other: "Resources") -> bool:
-        return not self.shortfall(other)
+        return at_most(self.amounts, other.amounts)
+
+    def lower_of(self, other: "Resources") -> "Resources":
+        """The lower amount in each dimension."""
+        return Resources.of(*lower_of(self.amounts, other.amounts))
+
+    def excess_over(self, limit: "Resources") -> "Resources":
+        """By how much this is more than the limit, in each dimension."""
+        return Resources.of(*at_least_nothing(minus(self.amounts, limit.amounts)))
 
     def shortfall(self, other: "Resources") -> tuple[str, ...]:
         """The dimensions in which `other` has less than this."""
-        pairs = zip(DIMENSIONS, self.amounts, other.amounts, strict=True)
-        return tuple(name for name, mine, theirs in pairs if mine > theirs)
+        excess = self.excess_over(other).amounts
+        return tuple(name for name, amount in zip(DIMENSIONS, excess, strict=True) if amount)
 
-    def excess(self, limit: "Resources") -> str:
+    def show_excess(self, limit: "Resources") -> str:
         """By how much this is more than the limit, in words; empty when it fits."""
-        pairs = zip(self.amounts, limit.amounts, strict=True)
-        cpu_millis, memory_mib, gpus = (max(mine - theirs, 0) for mine, theirs in pairs)
-        parts = [
-            show_cpu(cpu_millis) if cpu_millis else "",
-            f"{show_memory(memory_mib)} memory" if memory_mib else "",
-            f"{gpus} gpu" if gpus else "",
-        ]
-        return ", ".join(filter(None, parts))
+        excess = enumerate(self.excess_over(limit).amounts)
+        return ", ".join(
+            show_dimension(dimension, amount) for dimension, amount in excess if amount
+        )
 
     def __str__(self) -> str:
-        parts = [show_cpu(self.cpu_millis)]
-        if self.memory_mib:
-            parts.append(show_memory(self.memory_mib))
-        if self.gpus:
-            parts.append(f"{self.gpus} gpu")
-        return ", ".join(parts)
+        return show_amounts(self.amounts)
 
     @staticmethod
     def of(cpu_millis: int, memory_mib: int = 0, gpus: int = 0) -> "Resources":

@@ -30,12 +30,13 @@ class TenantSpec(Value):
 
     def _excess(self) -> Iterator[Finding]:
         if not self.protected.fits_in(self.hard):
-            clause = f"got {self.protected}, which is {self.protected.excess(self.hard)} too much"
+            clause = (
+                f"got {self.protected}, which is {self.protected.show_excess(self.hard)} too much"
+            )
             allowed = f"protected capacity within the hard quota of {self.hard}"
             yield Finding(("protected",), self.protected, f"{clause}; allowed: {allowed}")
         if not self.granted.fits_in(self.hard):
-            clause = (
-                f"got {self.granted} in all, which is {self.granted.excess(self.hard)} too much"
-            )
+            excess = self.granted.show_excess(self.hard)
+            clause = f"got {self.granted} in all, which is {excess} too much"
             allowed = f"grants that add up to the hard quota of {self.hard} at most"
             yield Finding(("grants",), self.grants, f"{clause}; allowed: {allowed}")

@@ -93,6 +93,6 @@ def _over_quota(manifest: WorkloadManifest, quota: Quota) -> RefusedError | None
     return RefusedError(
         RefusalCode.OVER_HARD_QUOTA,
         f"{manifest.spec.replicas} replicas need {wanted}, which is "
-        f"{wanted.excess(quota.target)} more than the hard quota of {manifest.tenant} "
+        f"{wanted.show_excess(quota.target)} more than the hard quota of {manifest.tenant} "
         f"({quota.target}); ask for fewer or smaller ones, or raise the quota.",
     )

@@ -7,10 +7,10 @@ from typing import Self
 
 from durable.authority.cache.cached_region import CachedRegion
 from durable.authority.cache.snapshot import RegionSnapshot, read_snapshot
-from durable.authority.commit.ledger import Amounts, minus, plus
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
+from durable.model.amounts import NOTHING, Amounts, minus, plus
 from durable.model.ids import PolicyRevision, RegionId, TenantId
 from durable.model.policy import Policy
 from durable.model.resources import Resources
@@ -63,14 +63,13 @@ class PlannedRegion:
 
     def free(self, claims: Sequence[ObservedSlot], tenant: TenantId, resources: Resources) -> None:
         """Lets the next wish find what these would leave."""
-        cpu_millis, memory_mib, gpus = resources.amounts
-        self._move([claim.node for claim in claims], tenant, (-cpu_millis, -memory_mib, -gpus))
+        self._move([claim.node for claim in claims], tenant, minus(NOTHING, resources.amounts))
 
     def _move(self, nodes: Iterable[str], tenant: TenantId, each: Amounts) -> None:
         moved: dict[str, Amounts] = {}
-        total: Amounts = (0, 0, 0)
+        total = NOTHING
         for node in nodes:
-            moved[node] = plus(moved.get(node, (0, 0, 0)), each)
+            moved[node] = plus(moved.get(node, NOTHING), each)
             total = plus(total, each)
         self._read = replace(
             self._read,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from durable.model.amounts import minus, times
 from durable.model.ids import NodeId, PolicyRevision
 from durable.model.policy import Policy
 from durable.scheduling.account import Account
 from durable.scheduling.filters import health
-from durable.scheduling.gates import minus
 from durable.scheduling.placing import Pool
 from durable.scheduling.proposal import Candidate, Evidence
 from durable.scheduling.question import Question
@@ -45,8 +45,7 @@ def after_placing(
     """The same with what was liked, and with what so many replicas would leave of the grant."""
     changed: dict[str, object] = {"sampled": sampled, "candidates": candidates}
     if evidence.grant_before is not None:
-        cpu_millis, memory_mib, gpus = (placed * asked for asked in question.asked)
-        changed["grant_after"] = minus(evidence.grant_before, (cpu_millis, memory_mib, gpus))
+        changed["grant_after"] = minus(evidence.grant_before, times(question.asked, placed))
     return evidence.model_copy(update=changed)
 
 

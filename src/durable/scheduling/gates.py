@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from durable.model.amounts import Amounts, at_least_nothing, how_often, minus
 from durable.model.pending import Pending
 from durable.model.pending_reasons import NoGrant, PendingCode, Shortage
 from durable.model.resources import Resources
 from durable.scheduling.question import Question
-from durable.scheduling.snapshot.region import Triple
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,18 @@ def headroom_gate(question: Question) -> Limit:
 GATES = (grant_gate, headroom_gate)
 
 
-def _limit(question: Question, left: Triple, code: PendingCode) -> Limit:
+def _limit(question: Question, left: Amounts, code: PendingCode) -> Limit:
     wish = question.wish
-    fits = min(
-        max(0, have // asked) for have, asked in zip(left, question.asked, strict=True) if asked
-    )
+    fits = how_often(left, question.asked)
     if fits >= len(wish.slots):
         return Limit(len(wish.slots))
     shortage = Shortage(
         region=question.snapshot.region,
         tenant=wish.tenant,
         # What has shrunk may have less than nothing left.
-        left=Resources.of(*(max(0, amount) for amount in left)),
+        left=Resources.of(*at_least_nothing(left)),
         requested=wish.spec.resources,
         enough_for=fits,
         slots=len(wish.slots),
     )
     return Limit(fits, Pending.because(code, shortage))
-
-
-def minus(left: Triple, right: Triple) -> Triple:
-    return (left[0] - right[0], left[1] - right[1], left[2] - right[2])

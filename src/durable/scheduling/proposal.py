@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from durable.model.amounts import Amounts
 from durable.model.ids import NodeId, PolicyRevision, Slot
 from durable.model.pending import Pending
 from durable.validation.value import Value
@@ -42,11 +43,11 @@ class Evidence(Value):
     sampled: int | None = None
     rejections: tuple[Rejection, ...] = ()
     candidates: tuple[Candidate, ...] = ()
-    # The grant before this decision and what it would leave, as (cpu_millis, memory_mib, gpus).
-    grant_before: tuple[int, int, int] | None = None
-    grant_after: tuple[int, int, int] | None = None
+    # The grant before this decision and what it would leave.
+    grant_before: Amounts | None = None
+    grant_after: Amounts | None = None
     # What ordinary work could take beside recovery headroom; a region's past does not tell it.
-    room_before: tuple[int, int, int] | None = None
+    room_before: Amounts | None = None
     # Leases have no version, so what was not fresh is written down.
     stale_nodes: tuple[NodeId, ...] = Field(default=(), max_length=10_000)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.scheduling.snapshot.columns import Amounts, Columns, Mask
+from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.snapshot.rows import Rows
 from durable.scheduling.wish import Wish
@@ -25,7 +25,7 @@ class Question:
         self.snapshot = snapshot
         self.wish = wish
         self.asked = wish.spec.resources.amounts
-        self.free: Amounts = its.capacity - its.used
+        self.free: AmountColumns = its.capacity - its.used
         # Of cpu and of memory, how much would be in use with one more replica; 1 is all of it.
         self.would_use = [self._would_use(dimension, EVERY_ROW) for dimension in (0, 1)]
         # Replicas of this workload, standing or placed by this decision.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from durable.model.amounts import at_least_nothing
 from durable.model.pending import Pending, show_rejections
 from durable.model.pending_reasons import (
     MAX_REJECTIONS,
@@ -16,7 +17,7 @@ from durable.scheduling.account import Account
 from durable.scheduling.gates import Limit
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.question import Question
-from durable.scheduling.snapshot.columns import Amounts
+from durable.scheduling.snapshot.columns import AmountColumns
 
 
 def why_unplaced(question: Question, limit: Limit, placed: int, account: Account) -> Pending:
@@ -64,9 +65,10 @@ def most_frequent(rejections: Iterable[Rejection]) -> tuple[RejectedNodes, ...]:
     )
 
 
-def largest_of(amounts: Amounts) -> Resources:
+def largest_of(amounts: AmountColumns) -> Resources:
     """By dimension, the most that any node has; a node that shrank may have less than nothing."""
-    return Resources.of(*(max(0, int(most)) for most in amounts.max(axis=0)))
+    cpu_millis, memory_mib, gpus = map(int, amounts.max(axis=0))
+    return Resources.of(*at_least_nothing((cpu_millis, memory_mib, gpus)))
 
 
 def _why_refused(question: Question, placed: int, account: Account) -> Pending:

@@ -7,7 +7,7 @@ import numpy as np
 
 from durable.authority.cache.lease_poll import LeasePoll
 from durable.authority.cache.snapshot import NodeView, RegionSnapshot
-from durable.authority.commit.ledger import Amounts, at_most, minus
+from durable.model.amounts import NOTHING, Amounts, at_most, minus
 from durable.model.ids import RegionId
 from durable.model.states import NodeState, RegionState
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
@@ -131,7 +131,7 @@ def _facts(view: NodeView) -> NodeFacts:
 
 def _has_more(after: Grants, before: Grants) -> bool:
     """Whether some tenant has more of its grant left than before."""
-    nothing: tuple[Amounts, Amounts] = ((0, 0, 0), (0, 0, 0))
+    nothing: tuple[Amounts, Amounts] = (NOTHING, NOTHING)
     return any(
         not at_most(minus(*grant), minus(*before.get(tenant, nothing)))
         for tenant, grant in after.items()

@@ -11,9 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.cache.snapshot import ROOM
-from durable.authority.commit.ledger import Amounts
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
+from durable.model.amounts import Amounts
 from durable.model.ids import RegionId
 
 

@@ -7,10 +7,9 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.commit.ledger import Amounts
 from durable.authority.db.connection import Databases, transact
 from durable.authority.fleet.regions import unknown_region
-from durable.authority.schema.columns import DIMENSIONS
+from durable.model.amounts import DIMENSIONS, Amounts
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState

@@ -1,34 +1,15 @@
 """What one batch sees of its region while it holds the region's lock.
 
 Nobody else can change these rows until the batch commits, so a rule that holds here holds there.
-Amounts are plain triples in the order of DIMENSIONS: a batch touches them hundreds of times.
+Amounts are plain tuples: a batch touches them hundreds of times.
 """
 
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from durable.model.resources import Resources
+from durable.model.amounts import Amounts, minus, plus
 from durable.model.states import PolicyState, RegionState
-
-Amounts = tuple[int, int, int]
-
-
-def plus(left: Amounts, right: Amounts) -> Amounts:
-    return (left[0] + right[0], left[1] + right[1], left[2] + right[2])
-
-
-def minus(left: Amounts, right: Amounts) -> Amounts:
-    return (left[0] - right[0], left[1] - right[1], left[2] - right[2])
-
-
-def at_most(left: Amounts, right: Amounts) -> bool:
-    return left[0] <= right[0] and left[1] <= right[1] and left[2] <= right[2]
-
-
-def shown(amounts: Amounts) -> str:
-    """Amounts for a sentence; a shrunken region may have less than nothing to give."""
-    return str(Resources.of(*(max(0, amount) for amount in amounts)))
 
 
 @dataclass(slots=True)

@@ -9,11 +9,8 @@ from durable.authority.commit.ledger import (
     ClaimEntry,
     Ledger,
     NodeEntry,
-    at_most,
-    minus,
-    plus,
-    shown,
 )
+from durable.model.amounts import at_most, minus, plus, show_amounts
 from durable.model.ids import DeviceId
 from durable.model.intents import Granted, Refused, Reserve
 from durable.model.refusal import Refusal, RefusalCode
@@ -152,7 +149,7 @@ def _capacity_refuses(intent: Reserve, node: NodeEntry) -> Refused | None:
     if not at_most(plus(node.used, wants), node.capacity):
         return refused(
             RefusalCode.NODE_FULL,
-            f"Node {node.node} has {shown(minus(node.capacity, node.used))} free and "
+            f"Node {node.node} has {show_amounts(minus(node.capacity, node.used))} free and "
             f"{intent.resources} was asked; choose another node.",
         )
     if len(node.free_devices) < intent.resources.gpus:
@@ -176,8 +173,8 @@ def _grant_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
         return None
     return refused(
         RefusalCode.GRANT_EXHAUSTED,
-        f"Tenant {intent.tenant} has {shown(minus(grant.granted, grant.used))} of its grant left "
-        f"in {ledger.region} and {intent.resources} was asked; ask for a transfer or wait.",
+        f"Tenant {intent.tenant} has {show_amounts(minus(grant.granted, grant.used))} of its grant "
+        f"left in {ledger.region} and {intent.resources} was asked; ask for a transfer or wait.",
     )
 
 
@@ -189,7 +186,7 @@ def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
             return None
         return refused(
             RefusalCode.HEADROOM_RESERVED,
-            f"{ledger.region} has {shown(room)} left beside what is kept for recovery and "
+            f"{ledger.region} has {show_amounts(room)} left beside what is kept for recovery and "
             f"{intent.resources} was asked; place it elsewhere or wait.",
         )
     budget = ledger.budgets.get(intent.draw.budget)
@@ -209,8 +206,8 @@ def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
         return refused(
             RefusalCode.BUDGET_EXHAUSTED,
             f"Recovery budget {intent.draw.budget} of {ledger.region} has "
-            f"{shown(minus(budget.amount, budget.used))} left and {intent.resources} was asked; "
-            "raise it or place the work elsewhere.",
+            f"{show_amounts(minus(budget.amount, budget.used))} left and {intent.resources} was "
+            "asked; raise it or place the work elsewhere.",
         )
     return None
 

@@ -14,13 +14,14 @@ from durable.authority.fleet.regions import add_region
 from durable.authority.quota.budgets import read_budget, set_budget
 from durable.authority.quota.grants import protect_grant, read_unused_grant
 from durable.authority.quota.quotas import amount_of, read_quota, set_quota
-from durable.authority.quota.rebalancing import above, least, resume_transfers
+from durable.authority.quota.rebalancing import resume_transfers
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.census import take_census
+from durable.model.amounts import DIMENSIONS
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.regions import NodeSpec, Region
-from durable.model.resources import DIMENSIONS, ZERO, Resources
+from durable.model.resources import ZERO, Resources
 from durable.model.tenants import TenantSpec
 
 _GRANTED = text("""
@@ -119,17 +120,17 @@ async def _apply_tenant(
     await resume_transfers(databases, id)
     # What a region has too much of comes back first, so that it can be granted elsewhere.
     for region, wanted in tenant.grants.items():
-        excess = above(await _granted(databases, id, region), wanted)
-        back = least(excess, await read_unused_grant(databases, region, id))
+        excess = (await _granted(databases, id, region)).excess_over(wanted)
+        back = excess.lower_of(await read_unused_grant(databases, region, id))
         await _transfer(databases, id, back, region, None, actor, f"{request}/back")
     lines: list[str] = []
     for region, wanted in tenant.grants.items():
         quota = await read_quota(databases, id)
-        missing = above(wanted, await _granted(databases, id, region))
-        out = least(missing, above(quota.target, quota.granted))
+        missing = wanted.excess_over(await _granted(databases, id, region))
+        out = missing.lower_of(quota.target.excess_over(quota.granted))
         await _transfer(databases, id, out, None, region, actor, f"{request}/out")
         granted = await _granted(databases, id, region)
-        await protect_grant(databases, region, id, least(_share(tenant, wanted), granted))
+        await protect_grant(databases, region, id, _share(tenant, wanted).lower_of(granted))
         if granted != wanted:
             lines.append(
                 f"Left as it is: the grant of {id} in {region} is {granted}, not {wanted} as the "

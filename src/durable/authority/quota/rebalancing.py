@@ -47,7 +47,7 @@ async def read_needs(databases: Databases, region: RegionId) -> Mapping[TenantId
     """
     waiting = await _read_waiting(databases, region)
     return {
-        tenant: above(needed, await read_unused_grant(databases, region, tenant))
+        tenant: needed.excess_over(await read_unused_grant(databases, region, tenant))
         for tenant, needed in waiting.items()
     }
 
@@ -113,8 +113,8 @@ async def top_up(
     for source, id in sorted(ids.items(), key=lambda item: item[1] not in begun):
         available = begun.get(id)
         if available is None:
-            missing = above(amount, arrived)
-            available = least(missing, await _available(databases, tenant, source))
+            missing = amount.excess_over(arrived)
+            available = missing.lower_of(await _available(databases, tenant, source))
         transfer = GrantTransfer(
             id=id, tenant=tenant, amount=available,
             from_region=source, to_region=region, actor=actor,
@@ -127,7 +127,7 @@ async def _available(databases: Databases, tenant: TenantId, source: RegionId | 
     if source is not None:
         return await read_unused_grant(databases, source, tenant)
     quota = await read_quota(databases, tenant)
-    return above(quota.target, quota.granted)
+    return quota.target.excess_over(quota.granted)
 
 
 async def reclaim(
@@ -148,14 +148,14 @@ async def reclaim(
         amount = begun.get(id)
         if amount is None:
             quota = await read_quota(databases, tenant)
-            excess = above(quota.granted, quota.target)
-            amount = least(excess, await read_unused_grant(databases, region, tenant))
+            excess = quota.granted.excess_over(quota.target)
+            amount = excess.lower_of(await read_unused_grant(databases, region, tenant))
         await _try(
             databases,
             GrantTransfer(id=id, tenant=tenant, amount=amount, from_region=region, actor=actor),
         )
     quota = await read_quota(databases, tenant)
-    return above(quota.granted, quota.target)
+    return quota.granted.excess_over(quota.target)
 
 
 @global_transaction("durable_reader", "read the transfers of a request")
@@ -176,12 +176,3 @@ async def _try(databases: Databases, transfer: GrantTransfer) -> Resources:
             return ZERO
         raise
     return transfer.amount
-
-
-def least(left: Resources, right: Resources) -> Resources:
-    return Resources.of(*map(min, left.amounts, right.amounts))
-
-
-def above(left: Resources, right: Resources) -> Resources:
-    """How much `left` exceeds `right`, in each dimension."""
-    return Resources.of(*(max(0, a - b) for a, b in zip(left.amounts, right.amounts, strict=True)))

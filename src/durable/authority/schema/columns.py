@@ -6,6 +6,8 @@ from sqlalchemy import BigInteger, CheckConstraint, Column, Computed, MetaData, 
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.types import TypeEngine
 
+from durable.model.amounts import DIMENSIONS
+
 metadata = MetaData(
     naming_convention={
         "ix": "%(table_name)s_%(column_0_N_name)s_index",
@@ -15,8 +17,6 @@ metadata = MetaData(
         "pk": "%(table_name)s_key",
     }
 )
-
-DIMENSIONS = ("cpu_millis", "memory_mib", "gpus")
 
 
 def text_column(name: str, *, nullable: bool = False) -> Column[str]:

@@ -8,7 +8,7 @@ from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, by_number, says
 from durable.scheduling.question import Question, Some
 from durable.scheduling.snapshot.columns import Mask
-from durable.scheduling.snapshot.interning import NOTHING
+from durable.scheduling.snapshot.interning import NO_ID
 from durable.scheduling.snapshot.rows import Rows
 
 
@@ -45,15 +45,15 @@ def _of_another_tenant(question: Question, rows: Some) -> Mask:
     owner = question.columns.dedicated_to[rows]
     tenant = question.snapshot.tenants.find(question.wish.tenant)
     # A tenant that owns no node has the number of nobody, which shared nodes have too.
-    own = (owner == tenant) & (owner != NOTHING)
-    return ~own if question.wish.spec.requirements.dedicated else ~own & (owner != NOTHING)
+    own = (owner == tenant) & (owner != NO_ID)
+    return ~own if question.wish.spec.requirements.dedicated else ~own & (owner != NO_ID)
 
 
 def _tenancy_words(question: Question, rows: Rows) -> Counter[str]:
     names = question.snapshot.tenants.things
 
     def words(owner: int) -> str:
-        return "shared, not dedicated" if owner == NOTHING else f"kept for {names[owner]}"
+        return "shared, not dedicated" if owner == NO_ID else f"kept for {names[owner]}"
 
     return by_number(question.columns.dedicated_to[rows], words)
 

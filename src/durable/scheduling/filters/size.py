@@ -4,22 +4,12 @@ from collections import Counter
 
 import numpy as np
 
+from durable.model.amounts import DIMENSION_NAMES, show_dimension
 from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, says
 from durable.scheduling.question import Question, Some
 from durable.scheduling.snapshot.columns import Mask
 from durable.scheduling.snapshot.rows import Rows
-from durable.validation.quantities import show_cpu, show_memory
-
-# In the order of the model's DIMENSIONS, as people write them.
-WORDS = ("cpu", "memory", "gpu")
-
-
-def show(dimension: int, amount: int) -> str:
-    """One amount with its unit and its name."""
-    if WORDS[dimension] == "cpu":
-        return show_cpu(amount)
-    return f"{show_memory(amount)} memory" if WORDS[dimension] == "memory" else f"{amount} gpu"
 
 
 def _too_small(question: Question, rows: Some) -> Mask:
@@ -36,7 +26,9 @@ def _too_small_words(question: Question, rows: Rows) -> Counter[str]:
     for dimension, amount in enumerate(question.asked):
         small = question.columns.capacity[rows, dimension] < amount
         if small.any():
-            counted[f"too small for {show(dimension, amount)}"] = int(np.count_nonzero(small))
+            counted[f"too small for {show_dimension(dimension, amount)}"] = int(
+                np.count_nonzero(small)
+            )
             rows = rows[~small]
     return counted
 
@@ -46,11 +38,11 @@ def _insufficient(dimension: int) -> Filter:
         amount = question.asked[dimension]
         return question.free[rows, dimension] < amount if amount else None
 
-    word = WORDS[dimension]
+    word = DIMENSION_NAMES[dimension]
     return Filter(
         f"insufficient_{word}", PendingCode.CAPACITY, refuses, says(f"insufficient {word}")
     )
 
 
 EVER = Filter("never_fits", PendingCode.NEVER_FITS, _too_small, _too_small_words)
-NOW = tuple(_insufficient(dimension) for dimension in range(len(WORDS)))
+NOW = tuple(_insufficient(dimension) for dimension in range(len(DIMENSION_NAMES)))

@@ -5,11 +5,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.scheduling.snapshot.interning import NOTHING, Numbers
+from durable.model.amounts import DIMENSIONS
+from durable.scheduling.snapshot.interning import NO_ID, Numbers
 
 Mask = NDArray[np.bool_]
 # Contiguous by dimension: a decision asks one dimension of every node, never all of one node.
-Amounts = NDArray[np.int64]
+AmountColumns = NDArray[np.int64]
 
 NEVER = -np.inf
 NO_LEASE = 0
@@ -21,8 +22,8 @@ class Columns:
 
     live: Mask
     zone: Numbers
-    capacity: Amounts
-    used: Amounts
+    capacity: AmountColumns
+    used: AmountColumns
     ready: Mask
     cordoned: Mask
     lease_epoch: NDArray[np.int64]
@@ -36,13 +37,13 @@ class Columns:
         return cls(
             live=np.zeros(rows, dtype=np.bool_),
             zone=np.zeros(rows, dtype=np.int32),
-            capacity=np.zeros((rows, 3), dtype=np.int64, order="F"),
-            used=np.zeros((rows, 3), dtype=np.int64, order="F"),
+            capacity=np.zeros((rows, len(DIMENSIONS)), dtype=np.int64, order="F"),
+            used=np.zeros((rows, len(DIMENSIONS)), dtype=np.int64, order="F"),
             ready=np.zeros(rows, dtype=np.bool_),
             cordoned=np.zeros(rows, dtype=np.bool_),
             lease_epoch=np.full(rows, NO_LEASE, dtype=np.int64),
             lease_expires_at=np.full(rows, NEVER, dtype=np.float64),
-            dedicated_to=np.full(rows, NOTHING, dtype=np.int32),
+            dedicated_to=np.full(rows, NO_ID, dtype=np.int32),
             label_set=np.zeros(rows, dtype=np.int32),
             taint_set=np.zeros(rows, dtype=np.int32),
         )

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 Numbers = NDArray[np.int32]
 Thing = TypeVar("Thing", bound=Hashable)
 
-NOTHING = -1
+NO_ID = -1
 # What was worked out of the things is kept for so many questions; then it is worked out again.
 _DERIVED_AT_MOST = 256
 
@@ -34,7 +34,7 @@ class Interned(Generic[Thing]):
 
     def find(self, thing: Thing) -> int:
         """The thing's number, or one that nothing has."""
-        return self._numbers.get(thing, NOTHING)
+        return self._numbers.get(thing, NO_ID)
 
     def derived(
         self, question: Hashable, of: Callable[[Thing], object], dtype: DTypeLike
@@ -52,7 +52,7 @@ class Interned(Generic[Thing]):
 
     def forget_all_but(self, used: NDArray[Any]) -> Numbers:
         """Keeps the things of these numbers; the answer maps an old number to its new one."""
-        renumbered = np.full(len(self.things), NOTHING, dtype=np.int32)
+        renumbered = np.full(len(self.things), NO_ID, dtype=np.int32)
         renumbered[used] = np.arange(len(used), dtype=np.int32)
         self.things = [self.things[number] for number in used]
         self._numbers = {thing: number for number, thing in enumerate(self.things)}

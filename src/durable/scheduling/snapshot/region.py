@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from durable.model.amounts import NOTHING, Amounts
 from durable.scheduling.snapshot.columns import NEVER, NO_LEASE, Columns, Mask
-from durable.scheduling.snapshot.interning import NOTHING, Interned, Numbers
+from durable.scheduling.snapshot.interning import NO_ID, Interned, Numbers
 from durable.scheduling.snapshot.rows import Rows, RowsOfNodes
 
-Triple = tuple[int, int, int]
 LabelSet = frozenset[tuple[str, str]]
 TaintSet = tuple[tuple[str, str, str], ...]
 
@@ -27,8 +27,8 @@ class NodeFacts:
 
     node: str
     zone: str
-    capacity: Triple
-    used: Triple
+    capacity: Amounts
+    used: Amounts
     labels: Mapping[str, str]
     taints: Sequence[Mapping[str, str]]
     dedicated_to: str | None
@@ -49,9 +49,9 @@ class Snapshot:
         self.now = 0.0
         self.age_seconds = 0.0
         # By tenant: what it was granted here, and what it uses of that.
-        self.grants: dict[str, tuple[Triple, Triple]] = {}
+        self.grants: dict[str, tuple[Amounts, Amounts]] = {}
         # What ordinary work may still take beside what is kept for recovery.
-        self.room: Triple = (0, 0, 0)
+        self.room: Amounts = NOTHING
         self.columns = Columns.of(0)
         self.zones = Interned[str]()
         self.tenants = Interned[str]()
@@ -107,7 +107,7 @@ class Snapshot:
     ) -> bool:
         """Takes over leases of known nodes; whether any that was not fresh is so again."""
         rows = self._nodes.find_all(nodes, len(nodes))
-        known = rows != NOTHING
+        known = rows != NO_ID
         rows = rows[known]
         stale = ~self.fresh()[rows]
         self.columns.lease_epoch[rows] = epochs[known]
@@ -147,7 +147,7 @@ class Snapshot:
         expiry = facts.lease_expires_at
         its.lease_expires_at[row] = NEVER if expiry is None else expiry
         owner = facts.dedicated_to
-        its.dedicated_to[row] = NOTHING if owner is None else self.tenants.number(owner)
+        its.dedicated_to[row] = NO_ID if owner is None else self.tenants.number(owner)
         its.label_set[row] = self.label_sets.number(frozenset(facts.labels.items()))
         its.taint_set[row] = self.taint_sets.number(_taint_set(facts.taints))
 

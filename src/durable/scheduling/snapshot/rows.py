@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.scheduling.snapshot.interning import NOTHING
+from durable.scheduling.snapshot.interning import NO_ID
 
 Rows = NDArray[np.intp]
 
@@ -36,9 +36,9 @@ class RowsOfNodes:
         return self._row_of.get(node)
 
     def find_all(self, nodes: Iterable[str], count: int) -> Rows:
-        """The row of each node in turn, NOTHING for one that is not here."""
+        """The row of each node in turn, NO_ID for one that is not here."""
         row_of = self._row_of
-        return np.fromiter((row_of.get(node, NOTHING) for node in nodes), np.intp, count)
+        return np.fromiter((row_of.get(node, NO_ID) for node in nodes), np.intp, count)
 
     def add(self, node: str) -> int:
         row = self._spare.pop()
