@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
-from durable.cli.commands.audit import _said  # pyright: ignore[reportPrivateUsage]
+from durable.cli.commands.audit import _sender  # pyright: ignore[reportPrivateUsage]
 from durable.model.records import AuditEvent
 
 
@@ -27,7 +27,7 @@ def event(after: dict[str, JsonValue] | None) -> AuditEvent:
 
 def test_a_person_and_the_reason_are_told() -> None:
     payload = json.dumps({"actor": "ann", "reason": "bad node", "request_id": "e1"})
-    assert _said(event({"payload": payload})) == ", sent by ann: bad node"
+    assert _sender(event({"payload": payload})) == ", sent by ann: bad node"
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_a_person_and_the_reason_are_told() -> None:
     [None, {}, {"payload": "{not json"}, {"payload": "[1]"}, {"payload": '{"actor": "ann"}'}],
 )
 def test_what_does_not_say_it_is_told_as_it_is(after: dict[str, JsonValue] | None) -> None:
-    assert _said(event(after)) == ""
+    assert _sender(event(after)) == ""

@@ -172,7 +172,7 @@ def test_a_wrong_anchor_is_a_usage_error(terminal: Terminal, anchor: str) -> Non
 
 def test_the_audit_tells_who_did_what(terminal: Terminal, manifest: Callable[[str], str]) -> None:
     assert terminal.run("audit", "log") == 0
-    assert "Nothing was recorded yet" in terminal.stdout
+    assert "There are no events yet" in terminal.stdout
     terminal.json("fleet", "load", "-f", manifest(SMALL))
     events = terminal.json("audit", "log")["events"]
     told = {event["action"] for event in events}
@@ -188,11 +188,11 @@ def test_the_audit_tells_who_did_what(terminal: Terminal, manifest: Callable[[st
 def test_a_log_that_is_cut_says_so(terminal: Terminal, manifest: Callable[[str], str]) -> None:
     terminal.json("fleet", "load", "-f", manifest(SMALL))
     every = terminal.json("audit", "log")
-    assert every["older_left_out"] is False
+    assert every["has_older"] is False
     cut = terminal.json("audit", "log", "--last", "2")
-    assert (cut["older_left_out"], cut["events"]) == (True, every["events"][-2:])
+    assert (cut["has_older"], cut["events"]) == (True, every["events"][-2:])
     assert terminal.run("audit", "log", "--last", "2") == 0
-    assert "Older events are left out: --last shows up to 10,000" in terminal.stderr
+    assert "Older events are not shown: raise --last (up to 10,000)" in terminal.stderr
 
 
 def test_a_chain_that_vanished_since_it_was_anchored_is_found(terminal: Terminal) -> None:
@@ -200,7 +200,7 @@ def test_a_chain_that_vanished_since_it_was_anchored_is_found(terminal: Terminal
     assert "us-east" in terminal.stdout
 
 
-def test_a_broken_promise_is_shown_and_ends_in_one(
+def test_a_violated_invariant_is_shown_and_ends_in_one(
     terminal: Terminal, manifest: Callable[[str], str], database_url: str
 ) -> None:
     terminal.json("fleet", "load", "-f", manifest(SMALL))
@@ -210,8 +210,11 @@ def test_a_broken_promise_is_shown_and_ends_in_one(
     assert terminal.run("doctor") == 1
     assert "S2: a node's use is the sum of its claims" in terminal.stdout
     assert terminal.run("doctor", "--json") == 1
-    told = json.loads(terminal.stdout)
-    assert (told["holds"], told["error"]["code"]) == (False, "broken_invariant")
+    report = json.loads(terminal.stdout)
+    assert (report["holds"], report["error"]["code"]) == (False, "broken_invariant")
+    violated = [row["invariant"] for row in report["invariants"] if not row["holds"]]
+    assert violated == ["S2: a node's use is the sum of its claims"]
+    assert all(bool(row["violations"]) is not row["holds"] for row in report["invariants"])
 
 
 def test_a_database_by_another_name_still_serves_the_global_side(

@@ -31,7 +31,7 @@ def test_the_demo_drives_five_workloads_to_serving_and_leaves_nothing_running(
     [risk] = [row for row in shown["workloads"] if row["workload"] == "risk/risk-api"]
     assert all(count >= 4 for count in risk["regions"].values())
     assert shown["explanation"]["workload"] == "risk-api"
-    assert shown["promises_hold"] is True
+    assert shown["invariants_hold"] is True
     assert not is_running(state)
 
 

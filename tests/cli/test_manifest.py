@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.cli.input.documents import Unreadable, read_documents
+from durable.cli.input.documents import YamlError, read_documents
 from durable.cli.input.manifests import MAX_BYTES, ManifestError, load_manifest
 from durable.model.fleet import Fleet
 from durable.model.ids import RegionId
@@ -101,11 +101,11 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write: Write) -> None:
         ),
         (
             "name: a\ncount: 1\nname: b\n",
-            "things.yaml:3: document 1: field name is given twice, first on line 1",
+            "things.yaml:3: document 1: field name is set twice, first on line 1",
         ),
         (
             "name: a\nparts: [{size: {cpu: 1, cpu: 2}}]\n",
-            "things.yaml:2: document 1: field parts[0].size.cpu is given twice, first on line 2",
+            "things.yaml:2: document 1: field parts[0].size.cpu is set twice, first on line 2",
         ),
         (
             "name: a\nparts:\n\t- x\n",
@@ -113,13 +113,13 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write: Write) -> None:
         ),
         (
             "name: &x a\nnote: *x\n",
-            "things.yaml:1: document 1: anchors (&name) and aliases (*name) are not read; "
-            "write it out",
+            "things.yaml:1: document 1: anchors (&name) and aliases (*name) are not supported; "
+            "write the value out",
         ),
         (
             "name: a\nnote: !!python/object/apply:os.system [ls]\n",
             "things.yaml:2: document 1: tags such as 'tag:yaml.org,2002:python/object/apply:"
-            "os.system' are not read; leave it out",
+            "os.system' are not supported; omit it",
         ),
         (
             "name: a\n[x]: 1\n",
@@ -211,18 +211,18 @@ def test_an_entry_without_a_value_is_null() -> None:
 
 def test_depth_and_number_of_documents_are_bounded() -> None:
     assert data_of("[" * 32 + "]" * 32) is not None
-    with pytest.raises(Unreadable, match="nested deeper than 32 levels"):
+    with pytest.raises(YamlError, match="nested deeper than 32 levels"):
         data_of("[" * 33 + "]" * 33)
-    with pytest.raises(Unreadable, match="nested deeper than 32 levels"):
+    with pytest.raises(YamlError, match="nested deeper than 32 levels"):
         data_of("[" * 500_000)
-    with pytest.raises(Unreadable, match="more than 1000 documents"):
+    with pytest.raises(YamlError, match="more than 1000 documents"):
         list(read_documents("---\na\n" * 1_001))
 
 
 def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durable.cli.input.documents.MAX_ENTRIES", 4)
     assert data_of("[1, 2, 3]") == [1, 2, 3]
-    with pytest.raises(Unreadable, match="more than 4 entries") as caught:
+    with pytest.raises(YamlError, match="more than 4 entries") as caught:
         data_of("[1, 2,\n3, 4]")
     assert caught.value.line == 2
 
@@ -231,7 +231,7 @@ def test_the_number_of_entries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_whatever_the_text_it_is_read_or_refused_with_a_line(text: str) -> None:
     try:
         lines = [document.line_of(()) for document in read_documents(text)]
-    except Unreadable as error:
+    except YamlError as error:
         lines = [error.line]
     assert all(1 <= line <= len(text) + 1 for line in lines)
 

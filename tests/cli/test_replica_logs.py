@@ -57,7 +57,7 @@ def test_the_newest_attempt_is_shown_with_both_streams(state: Path, terminal: Te
     left_behind(state, 4, name="other", node="n3")
     assert terminal.run("logs", "shop/web", "0") == 0
     assert terminal.stdout == "==> stdout <==\nout 2\n==> stderr <==\nerr 2"
-    assert "attempt 2, on n2 in north: ended with exit code 3" in terminal.stderr
+    assert "attempt 2, on n2 in north: exited with code 3" in terminal.stderr
 
 
 def test_one_stream_is_shown_as_it_was_written(state: Path, terminal: Terminal) -> None:
@@ -77,7 +77,7 @@ def test_an_older_attempt_is_shown_by_its_number(state: Path, terminal: Terminal
         "stdout": "out 1\n",
         "stderr": "err 1",
     }
-    assert "the attempts with logs here: 1, 2" in terminal.refused(
+    assert "has logs here of attempts: 1, 2" in terminal.refused(
         "logs", "shop/web", "0", "--attempt", "9"
     )
 

@@ -1,4 +1,4 @@
-"""`python -m durable.cli`: the `durable` command of this very interpreter."""
+"""`python -m durable.cli`: the `durable` command, run by this interpreter."""
 
 from durable.cli.main import run
 

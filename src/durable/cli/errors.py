@@ -1,4 +1,4 @@
-"""How a command fails: a sentence on stderr, an exit code, and for programs an object on stdout."""
+"""How a command fails: a sentence on stderr, an exit code, and with --json an object on stdout."""
 
 import os
 
@@ -19,11 +19,11 @@ INTERRUPTED = 130
 
 
 def end_exit(end: SystemExit, code: int, as_json: bool) -> int:
-    """Ends a command that was not understood, was interrupted, or said itself what is wrong."""
+    """Ends a command that was misused, was interrupted, or has reported its failure itself."""
     reason = end.__context__
     if code == INTERRUPTED:
         return end_interrupt(as_json)
-    # Its sentence is on stderr already; a command that ended itself has printed its object, too.
+    # The sentence is on stderr already; a command that exits by itself has printed its object.
     if as_json and isinstance(reason, TyperException):
         print_json(error_object("usage", reason.format_message()))
     return code
@@ -37,8 +37,8 @@ def end_interrupt(as_json: bool) -> int:
 
 
 def end_error(error: Exception, as_json: bool) -> int:
-    """Ends a command that failed; what nobody foresaw is told by its name."""
-    known = _known(error)
+    """Ends a command that failed; an unexpected error is reported with its type."""
+    known = _classify(error)
     if known is None:
         print_unknown_error(error)
         code, failure, sentence = REFUSED, "unexpected", f"{type(error).__name__}: {error}"
@@ -52,9 +52,9 @@ def end_error(error: Exception, as_json: bool) -> int:
     return code
 
 
-def _known(error: Exception) -> tuple[int, str] | None:
-    """The exit code and the code for programs."""
-    # Inside: these know the database and the models, which most commands that end well do not.
+def _classify(error: Exception) -> tuple[int, str] | None:
+    """The exit code and the error code of an expected error."""
+    # Imported here: these load the database and the models, which a success may not need.
     from durable.authority.db.errors import AuthorityError
     from durable.cli.input.manifests import ManifestError
     from durable.model.refusal import RefusedError

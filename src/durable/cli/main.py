@@ -3,11 +3,11 @@
 import os
 import sys
 
-# Everything else is imported inside, where an interrupt ends in a word instead of a traceback.
+# Everything else is imported inside, where an interrupt ends in a sentence, not a traceback.
 
 
 def execute(arguments: list[str]) -> int:
-    """Run one command and return its exit code; every error ends as a sentence."""
+    """Runs one command and returns its exit code; every error ends as a sentence."""
     as_json = "--json" in arguments
     try:
         from durable.cli.registry import app_for

@@ -1,4 +1,4 @@
-"""`durable agent`: hosts nodes, really or as a simulation, until it is told to end."""
+"""`durable agent`: runs the agent of one real node, or of all simulated nodes, until stopped."""
 
 import asyncio
 import signal
@@ -28,60 +28,69 @@ from durable.model.ids import ActorId, RegionId
 from durable.model.regions import MAX_GPUS_PER_NODE, NodeSpec
 
 ALL = "all"
-# How long the authority may take to say that there is no such region.
-FIRST_ANSWER_SECONDS = 5.0
+# How long to wait for the authority before the region is taken to exist.
+REGION_CHECK_SECONDS = 5.0
 _DELAYS, _PACE = Delays(), Pace()
 
 
 def agent(
-    region: Annotated[str, typer.Option(help="The region of the nodes, or all (simulated).")],
+    region: Annotated[str, typer.Option(help="The region, or all if simulated.")],
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Pretend to be all nodes that are declared.")
+        bool, typer.Option("--simulated", help="Simulate every node that the fleet declares.")
     ] = False,
     start_delay: Annotated[
-        float, typer.Option(min=0, max=86_400, help="Seconds until a simulated replica runs.")
+        float, typer.Option(min=0, max=86_400, help="Seconds until a simulated replica is running.")
     ] = _DELAYS.start_seconds,
     ready_delay: Annotated[
-        float, typer.Option(min=0, max=86_400, help="Seconds from running until ready.")
+        float, typer.Option(min=0, max=86_400, help="Seconds from running to ready.")
     ] = _DELAYS.ready_seconds,
     job_duration: Annotated[
-        float, typer.Option(min=0, max=86_400, help="Seconds that a simulated job takes.")
+        float, typer.Option(min=0, max=86_400, help="Seconds that a simulated job runs.")
     ] = _DELAYS.job_seconds,
-    seed: Annotated[int, typer.Option(help="Of the spread of simulated delays.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random spread of these delays.")] = 0,
     faults: Annotated[
-        Path | None, typer.Option(help="Faults of simulated replicas; read again when changed.")
+        Path | None,
+        typer.Option(help="A YAML file of faults, read again when it changes."),
     ] = None,
-    node: Annotated[str | None, typer.Option(help="This machine's name as a node.")] = None,
-    zone: Annotated[str | None, typer.Option(help="Its zone.")] = None,
-    pool: Annotated[str, typer.Option(help="Its pool.")] = "process",
-    cpu: Annotated[str | None, typer.Option(help="What it offers, such as 4 or 500m.")] = None,
-    memory: Annotated[str | None, typer.Option(help="What it offers, such as 8Gi.")] = None,
-    gpu: Annotated[int, typer.Option(min=0, max=MAX_GPUS_PER_NODE, help="Its GPUs.")] = 0,
-    label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
+    node: Annotated[str | None, typer.Option(help="Run one real node under this name.")] = None,
+    zone: Annotated[str | None, typer.Option(help="The node's zone.")] = None,
+    pool: Annotated[str, typer.Option(help="The node's pool.")] = "process",
+    cpu: Annotated[str | None, typer.Option(help="The node's CPU, such as 4 or 500m.")] = None,
+    memory: Annotated[str | None, typer.Option(help="The node's memory, such as 8Gi.")] = None,
+    gpu: Annotated[int, typer.Option(min=0, max=MAX_GPUS_PER_NODE, help="The node's GPUs.")] = 0,
+    label: Annotated[list[str] | None, typer.Option(help="A label, KEY=VALUE; repeatable.")] = None,
     taint: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE:EFFECT; may be repeated.")
+        list[str] | None, typer.Option(help="A taint, KEY=VALUE:EFFECT; repeatable.")
     ] = None,
     lease: Annotated[
-        int, typer.Option(min=1, max=86_400, help="Seconds that a node's lease lasts.")
+        int, typer.Option(min=1, max=86_400, help="Seconds that a node lease lasts.")
     ] = _PACE.lease_ttl_seconds,
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines.")] = False,
     state_dir: StateDir = None,
 ) -> None:
     """Run an agent: start and stop the replicas bound to its nodes, and report their state."""
     if simulated == (node is not None):
-        raise typer.BadParameter("give one of --simulated and --node NAME")
+        raise typer.BadParameter("give either --simulated or --node NAME")
     log, pace = EventLog(as_json=as_json), Pace(lease_ttl_seconds=lease)
-    where = parse_option("--region", RegionId, region)
+    region_id = parse_option("--region", RegionId, region)
     if simulated:
         delays = Delays(
             start_seconds=start_delay, ready_seconds=ready_delay, job_seconds=job_duration
         )
-        _simulate(state_dir, where, delays, seed, _checked_faults(faults), pace, log)
+        _simulate(state_dir, region_id, delays, seed, _checked_faults(faults), pace, log)
         return
     if region == ALL:
-        raise typer.BadParameter("a node is in one region; name it", param_hint="--region")
+        raise typer.BadParameter("a node belongs to one region; name it", param_hint="--region")
     spec = parse_node_spec(
-        node or "", where, zone, pool, cpu=cpu, memory=memory, gpu=gpu, labels=label, taints=taint
+        node or "",
+        region_id,
+        zone,
+        pool,
+        cpu=cpu,
+        memory=memory,
+        gpu=gpu,
+        labels=label,
+        taints=taint,
     )
     _run_processes(state_dir, spec, pace, log)
 
@@ -109,10 +118,10 @@ def _simulate(
             )
 
         if region == ALL:
-            await _until_told(host_every_region(databases, agent_of, log), log)
+            await _run_until_stopped(host_every_region(databases, agent_of, log), log)
         else:
             await _refuse_unknown(databases, region)
-            await _until_told(host_region(databases, region, agent_of, log), log)
+            await _run_until_stopped(host_region(databases, region, agent_of, log), log)
 
     with_authority(state_dir, work)
 
@@ -121,11 +130,11 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: Even
     settings = load_settings(state_dir)
 
     async def work(databases: Databases) -> None:
-        place = NodeDirectory(settings.state_dir, spec.id)
-        # What an agent before this one left running does not wait for anybody's answer.
-        if not place.path.exists():
+        node_directory = NodeDirectory(settings.state_dir, spec.id)
+        # An earlier agent may have left replicas running, which must not wait for the authority.
+        if not node_directory.path.exists():
             await _refuse_unknown(databases, spec.region)
-        with place as directory:
+        with node_directory as directory:
             running = Agent(
                 databases,
                 spec.region,
@@ -136,7 +145,7 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: Even
                 pace=pace,
                 leases=RememberedLeases(pace.trusted_seconds, directory, spec.region, spec.id),
             )
-            await _until_told(running.run(), log)
+            await _run_until_stopped(running.run(), log)
 
     with_authority(state_dir, work)
 
@@ -154,13 +163,13 @@ def _checked_faults(path: Path | None) -> Path | None:
 
 
 async def _refuse_unknown(databases: Databases, region: RegionId) -> None:
-    """A misspelt region ends the command; an authority that is away does not."""
+    """A misspelt region ends the command; an unreachable authority does not."""
     with suppress(AuthorityUnreachableError, TimeoutError):
-        async with asyncio.timeout(FIRST_ANSWER_SECONDS):
+        async with asyncio.timeout(REGION_CHECK_SECONDS):
             await read_region(databases, region)
 
 
-async def _until_told(running: Coroutine[Any, Any, None], log: EventLog) -> None:
+async def _run_until_stopped(running: Coroutine[Any, Any, None], log: EventLog) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(running)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""`durable audit`: whether the record is whole, and what to keep outside to prove it later."""
+"""`durable audit`: the log of who changed what, and proof that nobody changed the log."""
 
 import json
 import re
@@ -14,18 +14,19 @@ from durable.authority.reads.inspection import read_events
 from durable.cli.connections import with_authority
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.output import error_object, print_json, progress, results
+from durable.cli.render.phrases import timestamp
 from durable.cli.render.tables import print_table
 from durable.model.records import AuditEvent
 
 app = typer.Typer(no_args_is_help=True, help="Show and verify the hash-chained audit log.")
 
-MOST = 10_000
+MAX_EVENTS = 10_000
 
 Anchors = Annotated[
     list[str] | None,
     typer.Option(
         "--anchor",
-        help="A head kept outside, as printed by durable audit head: CHAIN:SEQUENCE:HASH.",
+        help="A head stored elsewhere, as durable audit head printed it; repeatable.",
         show_default=False,
     ),
 ]
@@ -35,14 +36,14 @@ _HEAD = re.compile(r"([a-z0-9-]+):([0-9]{1,18}):((?:[0-9a-f]{64})?)")
 
 @app.command()
 def verify(anchor: Anchors = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Check every link; exit code 1 and the first broken event if one does not hold."""
-    anchors = {head.chain: head for head in map(_head, anchor or [])}
-    reports = _verified(state_dir, anchors)
+    """Verify every chain; exit with 1 and name the first broken event if one is broken."""
+    anchors = {head.chain: head for head in map(_parse_head, anchor or [])}
+    reports = _verify(state_dir, anchors)
     broken = [report for report in reports if report.broken_at is not None]
     if as_json:
-        told = {"holds": not broken, "chains": [_as_json(report) for report in reports]}
+        content = {"holds": not broken, "chains": [_as_json(report) for report in reports]}
         first = broken[0].sentence if broken else None
-        print_json({**told, **error_object("broken_chain", first)})
+        print_json({**content, **error_object("broken_chain", first)})
     else:
         _print_reports(reports)
     if broken:
@@ -51,8 +52,8 @@ def verify(anchor: Anchors = None, state_dir: StateDir = None, as_json: AsJson =
 
 @app.command()
 def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Print the last link of every chain; keep it where nobody with database access can write."""
-    heads = [report.head for report in _verified(state_dir, {})]
+    """Print the head of every chain, to be stored where no database user can write."""
+    heads = [report.head for report in _verify(state_dir, {})]
     if as_json:
         print_json({"heads": [str(head) for head in heads]})
     else:
@@ -62,54 +63,56 @@ def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def log(
-    chain: Annotated[str | None, typer.Option(help="Only this region's chain, or global.")] = None,
-    last: Annotated[int, typer.Option(min=1, max=MOST, help="How many events.")] = 50,
+    chain: Annotated[str | None, typer.Option(help="Only this chain: a region, or global.")] = None,
+    last: Annotated[int, typer.Option(min=1, max=MAX_EVENTS, help="How many events to show.")] = 50,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the newest events, oldest first: who did what, when, and under which role."""
-    # One more than is shown tells whether there are more.
+    """Show the latest events, oldest first: who did what, when, and under which role."""
+    # One event more than requested shows whether older ones were left out.
     found = with_authority(
         state_dir, lambda databases: read_events(databases, chain=chain, last=last + 1)
     )
-    events, are_more = found[-last:], len(found) > last
+    events, has_older = found[-last:], len(found) > last
     if as_json:
-        shown = [event.model_dump(mode="json") for event in events]
-        print_json({"events": shown, "older_left_out": are_more})
+        content = [event.model_dump(mode="json") for event in events]
+        print_json({"events": content, "has_older": has_older})
         return
     if not events:
-        under = f" under {escape(chain)}; durable audit head lists the chains" if chain else " yet"
-        results.print(f"Nothing was recorded{under}.")
+        where = f" in {escape(chain)}; see durable audit head" if chain else " yet"
+        results.print(f"There are no events{where}.")
         return
-    print_table(("When", "Chain", "Who", "Did", "To", "Role"), [_cells(event) for event in events])
-    if are_more:
+    print_table(
+        ("Time", "Chain", "Actor", "Action", "Object", "Role"), [_cells(event) for event in events]
+    )
+    if has_older:
         progress.print(
-            f"Older events are left out: --last shows up to {MOST:,}, --chain those of one chain"
+            f"Older events are not shown: raise --last (up to {MAX_EVENTS:,}) or name a --chain"
         )
 
 
 def _cells(event: AuditEvent) -> list[str]:
-    when = event.at.strftime("%Y-%m-%d %H:%M:%S")
-    did = (event.actor, event.action + _said(event), event.object, event.database_role)
-    return [when, f"{event.chain} {event.sequence}", *did]
+    link = f"{event.chain} {event.sequence}"
+    action = event.action + _sender(event)
+    return [timestamp(event.at), link, event.actor, action, event.object, event.database_role]
 
 
-def _said(event: AuditEvent) -> str:
-    """Who sent a message and why, as it says itself: nobody else can tell a workflow."""
+def _sender(event: AuditEvent) -> str:
+    """Who sent a message and why, by its own account: a workflow cannot verify its sender."""
     payload = (event.after or {}).get("payload")
     try:
-        told: Any = json.loads(payload) if isinstance(payload, str) else None
-        words = [str(told[name]) for name in ("actor", "reason")]
+        message: Any = json.loads(payload) if isinstance(payload, str) else None
+        sender = [str(message[name]) for name in ("actor", "reason")]
     except (ValueError, TypeError, KeyError):
         return ""
-    return f", sent by {': '.join(words)}"
+    return f", sent by {': '.join(sender)}"
 
 
-def _verified(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:
+def _verify(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:
     return with_authority(state_dir, lambda databases: verify_all(databases, anchors))
 
 
-def _head(text: str) -> ChainHead:
+def _parse_head(text: str) -> ChainHead:
     match = _HEAD.fullmatch(text)
     if match is None:
         raise typer.BadParameter(
@@ -130,7 +133,7 @@ def _as_json(report: ChainReport) -> dict[str, object]:
 
 def _print_reports(reports: list[ChainReport]) -> None:
     if not reports:
-        results.print("Nothing was recorded yet.")
+        results.print("There are no events yet.")
         return
     table = Table("Chain", "Events", "Finding")
     for report in reports:

@@ -1,4 +1,4 @@
-"""`durable demo`: a stack of its own, the five workloads driven to serving, why, and the end."""
+"""`durable demo`: runs the example workloads on a stack of its own, and explains one."""
 
 import asyncio
 import os
@@ -29,13 +29,13 @@ from durable.state_dir.record import read_record
 
 OWN_STATE_DIR = Path(".durable/demo")
 WAIT_SECONDS = 120.0
-LOOKS = 150
-LOOK_SECONDS = 0.2
+MAX_POLLS = 150
+POLL_SECONDS = 0.2
 
-File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to show.")]
-Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run on it.")]
+File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to load.")]
+Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run.")]
 OwnStateDir = Annotated[Path | None, state_dir_option(str(OWN_STATE_DIR))]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the stack running at the end.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the stack running.")]
 
 
 def demo(
@@ -51,84 +51,82 @@ def demo(
     settings = load_settings(state_dir)
     if settings.database_url or settings.temporal_address:
         raise StackError(
-            "The demo loads a fleet of its own and must not do so into yours: unset "
+            "The demo loads an example fleet and must not load it into your servers: unset "
             "DURABLE_DATABASE_URL and DURABLE_TEMPORAL_ADDRESS first."
         )
-    named = state_dir is not None or os.environ.get("DURABLE_STATE_DIR", "").strip()
-    place = settings.state_dir if named else OWN_STATE_DIR
+    is_given = state_dir is not None or os.environ.get("DURABLE_STATE_DIR", "").strip()
+    directory = settings.state_dir if is_given else OWN_STATE_DIR
     with Steps() as steps:
-        start_detached(place, lambda event: show_event(steps, event))
+        start_detached(directory, lambda event: show_event(steps, event))
         kept = False
         try:
-            _show(fleets, manifests, place, keep, as_json)
+            _run_workloads(fleets, manifests, directory, keep, as_json)
             kept = keep
         finally:
             if kept:
-                progress.print(f"Stop it with: .venv/bin/durable down --state-dir {place}")
+                progress.print(f"Stop it with: .venv/bin/durable down --state-dir {directory}")
             else:
-                stopped = stop_stack(place)
+                stopped = stop_stack(directory)
                 progress.print(f"[green]✓[/] Stopped {', '.join(stopped)}")
 
 
-def _show(
+def _run_workloads(
     fleets: list[Fleet],
     manifests: list[WorkloadManifest],
-    place: Path,
+    directory: Path,
     keep: bool,
     as_json: bool,
 ) -> None:
-    load_fleets(fleets, place)
-    with_authority(place, _await_agent)
+    load_fleets(fleets, directory)
+    with_authority(directory, _wait_for_agents)
     applied = apply_all(
         manifests,
         timeout_seconds=WAIT_SECONDS,
         request_id=None,
         reason="durable demo",
-        state_dir=place,
+        state_dir=directory,
     )
-    census = with_authority(place, take_census)
-    broken = with_authority(place, violations_everywhere)
-    # The most important one, as what people ask about first.
+    census = with_authority(directory, take_census)
+    violations = with_authority(directory, violations_everywhere)
+    # The most important workload is what people would ask about first.
     first = max(manifests, key=lambda one: one.spec.priority)
-    why = with_authority(place, lambda databases: explain(databases, first.tenant, first.name))
-    failure = "Not every invariant holds: see durable doctor." if broken else failure_of(applied)
+    why = with_authority(directory, lambda databases: explain(databases, first.tenant, first.name))
+    failure = "An invariant is violated: see durable doctor." if violations else failure_of(applied)
     if as_json:
         print_json(
             {
                 "fleet": census.model_dump(mode="json"),
                 "workloads": [row.model_dump(mode="json") for row in applied],
                 "explanation": why.model_dump(mode="json"),
-                "promises_hold": not broken,
+                "invariants_hold": not violations,
                 **error_object("failed", failure),
             }
         )
     else:
         print_census(census)
         print_applied(applied)
-        results.print(f"Why {first.tenant}/{first.name} is where it is, in its first region:\n")
+        results.print(f"Why {first.tenant}/{first.name} runs where it does, in its first region:\n")
         print_explanation(why.model_copy(update={"regions": why.regions[:1]}))
-        results.print(
-            "\nEvery invariant of the authority holds." if not broken else f"\n[red]{failure}[/]"
-        )
-        _print_next(place, applied, keep)
+        results.print("\nEvery invariant holds." if not violations else f"\n[red]{failure}[/]")
+        _print_next_steps(directory, applied, keep)
     if failure is not None:
         fail(failure)
 
 
-async def _await_agent(databases: Databases) -> None:
-    """Nodes without an agent take nothing; it finds them within seconds of their declaration."""
+async def _wait_for_agents(databases: Databases) -> None:
+    """Nothing is placed on a node before an agent has taken its lease."""
     nodes = live = 0
-    for _ in range(LOOKS):
+    for _ in range(MAX_POLLS):
         pools = [pool for one in (await take_census(databases)).regions for pool in one.pools]
         nodes, live = sum(pool.nodes for pool in pools), sum(pool.live for pool in pools)
         if live >= nodes:
             break
-        await asyncio.sleep(LOOK_SECONDS)
-    progress.print(f"[green]✓[/] Simulated agents: {live} of {nodes} nodes alive")
+        await asyncio.sleep(POLL_SECONDS)
+    progress.print(f"[green]✓[/] Simulated agent: {live} of {nodes} nodes live")
 
 
-def _print_next(place: Path, applied: list[AppliedWorkload], keep: bool) -> None:
-    record = read_record(place)
+def _print_next_steps(directory: Path, applied: list[AppliedWorkload], keep: bool) -> None:
+    record = read_record(directory)
     ui_url = None if record is None else record.temporal_ui_url
     name = applied[0].workload if applied else "TENANT/NAME"
     if keep:
@@ -137,9 +135,9 @@ def _print_next(place: Path, applied: list[AppliedWorkload], keep: bool) -> None
         results.print(f"Temporal UI: {ui_url}, while the stack runs. To keep it and look around:\n")
         results.print("  .venv/bin/durable demo --keep")
     for line in (
-        f"get workloads --state-dir {place}",
-        f"plan -f examples/workloads --state-dir {place}",
-        f"scale {name} 3 --state-dir {place}",
-        f"explain {name} --state-dir {place}",
+        f"get workloads --state-dir {directory}",
+        f"plan -f examples/workloads --state-dir {directory}",
+        f"scale {name} 3 --state-dir {directory}",
+        f"explain {name} --state-dir {directory}",
     ):
         results.print(f"  .venv/bin/durable {line}")

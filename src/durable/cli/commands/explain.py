@@ -1,4 +1,4 @@
-"""`durable explain`: why a workload is where it is, as a readable account."""
+"""`durable explain`: why a workload runs where it does."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -23,11 +23,10 @@ from durable.signals.names import placement_id
 def explain_workload(
     name: WorkloadArgument,
     generation: Annotated[
-        int | None, typer.Option(min=1, max=2**31 - 1, help="Not the newest generation, but this.")
+        int | None,
+        typer.Option(min=1, max=2**31 - 1, help="Instead of the latest."),
     ] = None,
-    slot: Annotated[
-        int | None, typer.Option(min=0, max=99_999, help="Only what concerns this slot.")
-    ] = None,
+    slot: Annotated[int | None, typer.Option(min=0, max=99_999, help="Only this slot.")] = None,
     attempt: Annotated[
         int | None, typer.Option(min=1, max=1_000_000, help="Only this attempt.")
     ] = None,
@@ -51,7 +50,7 @@ def explain_workload(
 
 
 async def _holds(settings: Settings, found: Explanation) -> dict[RegionId, Hold]:
-    """The hold of each region's placement that may still be asked."""
+    """The hold of each region's placement that is still live."""
     regions = {
         placement_id(found.tenant, found.workload, found.generation, one.region): one
         for one in found.regions

@@ -1,4 +1,4 @@
-"""`durable fleet load` and `durable fleet show`: the regions, nodes and tenants there are."""
+"""`durable fleet load` and `durable fleet show`: declare and show regions, nodes and tenants."""
 
 import uuid
 from pathlib import Path
@@ -18,12 +18,12 @@ from durable.model.resources import ZERO, Resources
 
 app = typer.Typer(no_args_is_help=True, help="Load and show regions, nodes and tenants.")
 
-File = Annotated[Path, typer.Option("--file", "-f", help="A fleet manifest (YAML).")]
+File = Annotated[Path, typer.Option("--file", "-f", help="A YAML file that declares a fleet.")]
 
 
 @app.command()
 def load(file: File, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Add and change what a manifest declares; what it does not name is left and told."""
+    """Create and change what a manifest declares; what it does not name stays as it is."""
     fleets = load_manifest(file, Fleet)
     load_fleets(fleets, state_dir)
     _show(state_dir, as_json)
@@ -31,7 +31,7 @@ def load(file: File, state_dir: StateDir = None, as_json: AsJson = False) -> Non
 
 @app.command()
 def show(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Show the regions with their pools and recovery budgets, and the tenants."""
+    """Show regions with their capacity and recovery budgets, and tenants with their quotas."""
     _show(state_dir, as_json)
 
 
@@ -59,14 +59,14 @@ def _show(state_dir: Path | None, as_json: bool) -> None:
 
 def print_census(census: Census) -> None:
     if not census.regions:
-        results.print("There is no region yet: load a manifest with durable fleet load -f FILE.")
+        results.print("No region exists yet: load a fleet with durable fleet load -f FILE.")
         return
     _print_regions(census)
     _print_tenants(census)
 
 
 def _print_regions(census: Census) -> None:
-    heads = ("Region", "State", "Nodes", "Agents", "Capacity", "In use", "For recovery")
+    heads = ("Region", "State", "Nodes", "Agents", "Capacity", "Used", "Recovery budget")
     rows = [
         (
             region.region.region,
@@ -84,8 +84,8 @@ def _print_regions(census: Census) -> None:
 
 def _print_tenants(census: Census) -> None:
     regions = [region.region.region for region in census.regions]
-    title = "Tenants: hard quota, its protected part, and the cpu granted to each region"
-    heads = ("Tenant", "Hard quota", "Protected", *regions, "In use")
+    title = "Tenants: hard quota, its protected part, and the CPU granted to each region"
+    heads = ("Tenant", "Hard quota", "Protected", *regions, "Used")
     rows: list[list[str]] = []
     for tenant in census.tenants:
         granted = {grant.region: grant.granted for grant in tenant.grants}

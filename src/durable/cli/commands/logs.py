@@ -1,4 +1,4 @@
-"""`durable logs`: what a replica wrote, where its node really ran it."""
+"""`durable logs`: what a replica wrote, as its node's agent on this machine kept it."""
 
 import asyncio
 from contextlib import suppress
@@ -16,7 +16,7 @@ from durable.authority.reads.shares import read_shares
 from durable.cli.connections import select_regions, with_authority
 from durable.cli.input.names import WorkloadArgument, parse_workload
 from durable.cli.input.options import AsJson, StateDir, load_settings
-from durable.cli.input.replica_files import ReplicaFiles, replica_files
+from durable.cli.input.replica_files import ReplicaFiles, find_replica_files
 from durable.cli.render.logs import LogFile, print_logs, tail
 from durable.cli.render.output import print_json, progress
 from durable.model.capacity import Node
@@ -26,101 +26,106 @@ from durable.model.slots import ObservedSlot
 from durable.state_dir.errors import StackError
 
 Bound = tuple[ObservedSlot, Node]
-REMARK_SECONDS = 2.0
+NOTE_SECONDS = 2.0
 
 
 def logs(
     name: WorkloadArgument,
-    slot: Annotated[int, typer.Argument(min=0, max=99_999, help="Which replica.")],
+    slot: Annotated[int, typer.Argument(min=0, max=99_999, help="The slot of the replica.")],
     attempt: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000_000, help="Not the newest attempt, but this."),
+        typer.Option(min=1, max=1_000_000, help="Show this attempt instead of the latest."),
     ] = None,
-    stdout: Annotated[bool, typer.Option("--stdout", help="Only what it wrote to stdout.")] = False,
-    stderr: Annotated[bool, typer.Option("--stderr", help="Only what it wrote to stderr.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
+    stdout: Annotated[bool, typer.Option("--stdout", help="Only stdout.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Only stderr.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print until interrupted.")] = False,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the logs of a replica; simulated replicas have none."""
     if follow and as_json:
-        raise typer.BadParameter("one JSON object has an end; leave --follow or --json away")
+        raise typer.BadParameter("--follow and --json exclude each other; omit one of them")
     tenant, workload = parse_workload(name)
-    place = load_settings(state_dir).state_dir
-    kept = replica_files(place, tenant, workload, slot)
-    chosen = [one for one in kept if attempt in (None, one.assignment.attempt)]
-    if not chosen:
-        _refuse(state_dir, place, (tenant, workload, slot), kept)
-    files = chosen[-1]
-    directory = files.directory
-    every = [LogFile("stdout", directory.stdout), LogFile("stderr", directory.stderr)]
-    both = stdout == stderr
-    shown = [one for one in every if both or one.stream == ("stdout" if stdout else "stderr")]
+    root = load_settings(state_dir).state_dir
+    kept = find_replica_files(root, tenant, workload, slot)
+    matching = [one for one in kept if attempt in (None, one.assignment.attempt)]
+    if not matching:
+        _refuse(state_dir, root, (tenant, workload, slot), kept)
+    files = matching[-1]
+    every_stream = stdout == stderr
+    streams = [
+        stream
+        for stream in (
+            LogFile("stdout", files.directory.stdout),
+            LogFile("stderr", files.directory.stderr),
+        )
+        if every_stream or stream.stream == ("stdout" if stdout else "stderr")
+    ]
     if as_json:
-        print_json(_as_json(files, shown))
+        print_json(_as_json(files, streams))
     else:
         progress.print(str(files), markup=False)
-        print_logs(shown, follow)
+        print_logs(streams, follow)
     if attempt is None and not follow:
-        _tell_of_newer(state_dir, files.assignment)
+        _note_newer_attempt(state_dir, files.assignment)
 
 
-def _as_json(files: ReplicaFiles, shown: list[LogFile]) -> dict[str, object]:
-    of = files.assignment.model_dump(mode="json")
-    named = ("tenant", "workload", "generation", "slot", "attempt", "region", "node", "token")
+def _as_json(files: ReplicaFiles, streams: list[LogFile]) -> dict[str, object]:
+    assignment = files.assignment.model_dump(mode="json")
+    keys = ("tenant", "workload", "generation", "slot", "attempt", "region", "node", "token")
     logs = {
         one.stream: {"file": str(one.path), "text": tail(one.path).decode(errors="replace")}
-        for one in shown
+        for one in streams
     }
-    code = files.directory.exit_code
-    return {**{key: of[key] for key in named}, "exit_code": code, "logs": logs}
+    exit_code = files.directory.exit_code
+    return {**{key: assignment[key] for key in keys}, "exit_code": exit_code, "logs": logs}
 
 
-def _tell_of_newer(state_dir: Path | None, shown: Assignment) -> None:
-    """What was found here may be the past, while the slot runs where its logs are not seen."""
-    of = (shown.tenant, shown.workload, shown.slot)
-    # Files need nobody to answer; only this remark does, and it is not worth a wait.
+def _note_newer_attempt(state_dir: Path | None, shown: Assignment) -> None:
+    """The logs on this machine may be old, while the slot now runs on another machine."""
+    replica = (shown.tenant, shown.workload, shown.slot)
+    # Only this note needs the authority, and it is not worth a long wait.
     with suppress(StackError, AuthorityError, RefusedError, TimeoutError):
         bound = with_authority(
             state_dir,
-            lambda databases: asyncio.wait_for(_bound(databases, *of), REMARK_SECONDS),
+            lambda databases: asyncio.wait_for(_bound(databases, *replica), NOTE_SECONDS),
         )
         if bound is not None and bound[0].token != shown.token:
             now = bound[0]
             progress.print(
-                f"Now attempt {now.attempt} is {now.state} on {now.node}, which has no logs here."
+                f"Attempt {now.attempt} is now {now.state} on {now.node}, whose logs are not here."
             )
 
 
 def _refuse(
     state_dir: Path | None,
-    place: Path,
-    of: tuple[TenantId, WorkloadName, Slot],
+    root: Path,
+    replica: tuple[TenantId, WorkloadName, Slot],
     kept: list[ReplicaFiles],
 ) -> NoReturn:
-    """Says why there is nothing to show: another attempt, another machine, or a simulation."""
-    tenant, workload, slot = of
+    """Says why there are no logs: another attempt, another machine, or a simulated node."""
+    tenant, workload, slot = replica
     if kept:
-        there = ", ".join(str(one.assignment.attempt) for one in kept[-10:])
-        sentence = f"Of slot {slot} of {tenant}/{workload} the attempts with logs here: {there}."
+        attempts = ", ".join(str(one.assignment.attempt) for one in kept[-10:])
+        sentence = f"Slot {slot} of {tenant}/{workload} has logs here of attempts: {attempts}."
         raise RefusedError(RefusalCode.UNKNOWN_ATTEMPT, sentence)
-    bound = with_authority(state_dir, lambda databases: _bound(databases, *of))
+    bound = with_authority(state_dir, lambda databases: _bound(databases, *replica))
     if bound is None:
         raise RefusedError(
             RefusalCode.NOT_BOUND,
-            f"Slot {slot} of {tenant}/{workload} is bound nowhere now, and no node of this "
-            f"machine kept logs of it; see durable explain {tenant}/{workload}.",
+            f"Slot {slot} of {tenant}/{workload} is not bound to any node, and no node on this "
+            f"machine has logs of it; see durable explain {tenant}/{workload}.",
         )
     one, node = bound
     if node.labels.get(DRIVER) != PROCESS:
         raise RefusedError(
             RefusalCode.SIMULATED_NODE,
-            f"{one.node} is simulated: it runs nothing, and so slot {slot} wrote nothing. "
-            "Host a node with durable agent --node to run commands.",
+            f"Slot {slot} is on {one.node}, a simulated node, which runs nothing and logs nothing. "
+            "Run a real node with durable agent --node NAME.",
         )
     raise RefusedError(
         RefusalCode.LOGS_ELSEWHERE,
-        f"{one.node} keeps its logs elsewhere, not below {place}: ask on that machine, "
+        f"The logs of {one.node} are not below {root}: run this command on its machine, "
         "with the --state-dir of its agent."[:500],
     )
 

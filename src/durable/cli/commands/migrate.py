@@ -1,4 +1,4 @@
-"""`durable migrate`: brings the authority's databases to this release's schema."""
+"""`durable migrate`: migrates the authority's databases to this release's schema."""
 
 from durable.authority.migrations import head_revision, upgrade_all
 from durable.cli.input.options import AsJson, StateDir, load_settings
@@ -13,5 +13,5 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"revision": head_revision(), "databases": count})
     else:
-        several = f"{count} databases are" if count > 1 else "The database is"
-        results.print(f"{several} at revision {head_revision()}.")
+        subject = f"{count} databases are" if count > 1 else "The database is"
+        results.print(f"{subject} at revision {head_revision()}.")

@@ -1,4 +1,4 @@
-"""`durable up`, `durable down` and `durable status`: the embedded stack at work."""
+"""`durable up`, `durable down` and `durable status`: run the local stack."""
 
 import signal
 from typing import Annotated, assert_never
@@ -17,7 +17,7 @@ from durable.stack.stack import start_stack
 from durable.stack.supervisor import StackEvent, Supervisor
 
 Detach = Annotated[
-    bool, typer.Option("--detach", help="Return once the stack is healthy and leave it running.")
+    bool, typer.Option("--detach", help="Return once the stack is healthy, and leave it running.")
 ]
 
 
@@ -74,7 +74,7 @@ def _run_here(settings: Settings, steps: Steps, as_json: bool) -> None:
 
 
 def show_event(steps: Steps, event: StackEvent) -> None:
-    """One step of a start, as people see it."""
+    """Shows one step of starting the stack."""
     match event.kind:
         case "begin":
             steps.begin(event.text)
@@ -98,7 +98,7 @@ def _print_running(settings: Settings, as_json: bool) -> None:
 
 def _owner(part: PartStatus) -> str:
     if not part.ours:
-        return "not ours"
+        return "external"
     return "none" if part.pid is None else str(part.pid)
 
 

@@ -1,4 +1,4 @@
-"""`durable worker`: serves workloads, or the placements of regions, until it is told to end."""
+"""`durable worker`: runs workloads globally, or placements of regions, until stopped."""
 
 import asyncio
 import logging
@@ -31,21 +31,22 @@ ALL = "all"
 
 def worker(
     serve_global: Annotated[
-        bool, typer.Option("--global", help="Serve workloads: admission, shares, their end.")
+        bool,
+        typer.Option("--global", help="Run the workflows of workloads."),
     ] = False,
     region: Annotated[
         list[str] | None,
-        typer.Option(help="Serve the placements of a region, or of all; may be repeated."),
+        typer.Option(help="Run the placements of a region, or of all; repeatable."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only ask Temporal whether this machine serves them.")
+        bool, typer.Option("--check", help="Only check that workers on this machine poll for them.")
     ] = False,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit."""
     if not serve_global and not region:
-        raise typer.BadParameter("give --global, --region NAME, --region all, or both")
+        raise typer.BadParameter("give --global, --region NAME or all, or both")
     regions = [parse_option("--region", RegionId, name) for name in dict.fromkeys(region or ())]
     settings = load_settings(state_dir)
     if check:
@@ -54,7 +55,7 @@ def worker(
     _log_to_stderr()
     collect_rarely()
     asyncio.run(_serve(settings, serve_global, regions))
-    _say("ended")
+    _log("stopped")
 
 
 async def _serve(settings: Settings, serve_global: bool, regions: Sequence[RegionId]) -> None:
@@ -71,7 +72,7 @@ async def _serve(settings: Settings, serve_global: bool, regions: Sequence[Regio
         if serve_global:
             work.append(_until(stop, global_worker(client, databases), "serving workloads"))
         if ALL in regions:
-            work.append(serve_every_region(client, databases, stop, _say))
+            work.append(serve_every_region(client, databases, stop, _log))
         work += [
             _until(stop, regional_worker(client, databases, one), f"serving placements of {one}")
             for one in named
@@ -81,13 +82,13 @@ async def _serve(settings: Settings, serve_global: bool, regions: Sequence[Regio
                 for each in work:
                     tasks.create_task(each)
         except ExceptionGroup as group:
-            # One sentence for people: what failed first stopped the others.
+            # One sentence for people: the first failure cancelled the others.
             raise group.exceptions[0] from group
 
 
-async def _until(stop: asyncio.Event, serving: Any, words: str) -> None:
+async def _until(stop: asyncio.Event, serving: Any, message: str) -> None:
     async with serving:
-        _say(words)
+        _log(message)
         await stop.wait()
 
 
@@ -102,11 +103,11 @@ async def _refuse_unknown(databases: Databases, named: Sequence[RegionId]) -> No
 
 def _drain(stop: asyncio.Event) -> None:
     if not stop.is_set():
-        _say("draining: nothing new is taken, what has begun may end")
+        _log("draining: taking no new tasks, finishing those in progress")
     stop.set()
 
 
-# ── asking whether somebody serves ──────────────────────────────────────────────────────────────
+# ── checking for pollers ────────────────────────────────────────────────────────────────────────
 
 
 async def _served(
@@ -125,7 +126,7 @@ async def _served(
 def _check(found: dict[str, list[str]], as_json: bool) -> None:
     idle = [queue for queue, workers in found.items() if not workers]
     sentence = (
-        f"Nobody on this machine serves {', '.join(idle)}: start durable worker, or read its log."
+        f"No worker on this machine polls {', '.join(idle)}: start durable worker, or read its log."
         if idle
         else None
     )
@@ -135,19 +136,19 @@ def _check(found: dict[str, list[str]], as_json: bool) -> None:
         fail(sentence)
 
 
-def _say(words: str) -> None:
+def _log(message: str) -> None:
     """One line per event, on stderr."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    progress.print(f"{now} {words}", markup=False)
+    progress.print(f"{now} {message}", markup=False)
 
 
-class _Lines(logging.Handler):
+class _LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.format(record)
-        words = f"{record.levelname.lower()}: {record.getMessage()}"
-        _say(f"{words}\n{record.exc_text}" if record.exc_text else words)
+        message = f"{record.levelname.lower()}: {record.getMessage()}"
+        _log(f"{message}\n{record.exc_text}" if record.exc_text else message)
 
 
 def _log_to_stderr() -> None:
-    # What is only for information is said by this command itself.
-    logging.basicConfig(level=logging.WARNING, handlers=[_Lines()], force=True)
+    # This command logs its own progress; libraries log only from warnings on.
+    logging.basicConfig(level=logging.WARNING, handlers=[_LogLines()], force=True)

@@ -1,4 +1,4 @@
-"""YAML text as plain data that remembers its lines, from a small and safe part of YAML."""
+"""Parses a small, safe subset of YAML into plain data that remembers its line numbers."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ MAX_ENTRIES = 100_000
 
 _TAG = "tag:yaml.org,2002:"
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
-# Not YAML 1.1's guesses: `010`, `1_000`, `1:30`, `yes` and dates stay the text that they are.
+# No guesses of YAML 1.1: `010`, `1_000`, `1:30`, `yes` and dates stay text.
 _RESOLVERS = {
     None: [
         (f"{_TAG}constant", re.compile("(?:true|false|null|~|)\\Z")),
@@ -27,8 +27,8 @@ _RESOLVERS = {
 }
 
 
-class Unreadable(ValueError):  # noqa: N818 - the word is the sentence
-    """Text that is not the YAML that we read, and the line where it stops being so."""
+class YamlError(ValueError):
+    """Text outside this subset of YAML, and the line where it leaves it."""
 
     def __init__(self, line: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -44,14 +44,14 @@ class Document:
     lines: dict[Location, int] = field(default_factory=dict[Location, int])
 
     def line_of(self, location: Location) -> int:
-        """The line of the entry, or of the nearest thing around it that was written."""
+        """The line of the entry, or of the nearest enclosing one that was written."""
         while location and location not in self.lines:
             location = location[:-1]
         return self.lines[location]
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes only, without what can make a small file large or deep."""
+    """Composes nodes, without the features that make a small file expand or nest deeply."""
 
     yaml_implicit_resolvers = _RESOLVERS
     depth = 0
@@ -62,13 +62,14 @@ class _Loader(yaml.SafeLoader):
         event = parser.peek_event()
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise Unreadable(line, "anchors (&name) and aliases (*name) are not read; write it out")
+            sentence = "anchors (&name) and aliases (*name) are not supported; write the value out"
+            raise YamlError(line, sentence)
         if event.tag is not None:
-            raise Unreadable(line, f"tags such as {quote(event.tag)} are not read; leave it out")
+            raise YamlError(line, f"tags such as {quote(event.tag)} are not supported; omit it")
         if self.depth == MAX_DEPTH:
-            raise Unreadable(line, f"nested deeper than {MAX_DEPTH} levels")
+            raise YamlError(line, f"nested deeper than {MAX_DEPTH} levels")
         if self.entries == MAX_ENTRIES:
-            raise Unreadable(line, f"more than {MAX_ENTRIES} entries")
+            raise YamlError(line, f"more than {MAX_ENTRIES} entries")
         self.entries += 1
         self.depth += 1
         node = super().compose_node(parent, index)
@@ -77,21 +78,21 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_documents(text: str) -> Iterator[Document]:
-    """The documents of some YAML, read lazily, so that a bad one does not hide earlier ones."""
+    """Yields documents one by one, so that a bad one does not hide those before it."""
     try:
         loader = _Loader(text)
         for count, node in enumerate(_nodes(loader)):
             if count == MAX_DOCUMENTS:
-                raise Unreadable(_line(node), f"more than {MAX_DOCUMENTS} documents")
+                raise YamlError(_line(node), f"more than {MAX_DOCUMENTS} documents")
             document = Document()
             document.data = _plain(node, (), document.lines)
             yield document
     except yaml.MarkedYAMLError as error:
-        raise _unreadable(error) from error
+        raise _yaml_error(error) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         character = quote(text[error.position : error.position + 1])
-        raise Unreadable(line, f"the character {character} is not allowed in YAML") from error
+        raise YamlError(line, f"the character {character} is not allowed in YAML") from error
 
 
 def _nodes(loader: _Loader) -> Iterator[Node]:
@@ -115,13 +116,13 @@ def _mapping(node: MappingNode, location: Location, lines: dict[Location, int]) 
     for key_node, value_node in entries:
         key = key_node.value if isinstance(key_node, ScalarNode) else None
         if not isinstance(key, str):
-            raise Unreadable(_line(key_node), "a key must be plain text, not a list or a mapping")
-        place = (*location, key)
+            raise YamlError(_line(key_node), "a key must be plain text, not a list or a mapping")
+        path = (*location, key)
         if key in data:
-            sentence = f"field {dotted(place)} is given twice, first on line {lines[place]}"
-            raise Unreadable(_line(key_node), sentence)
-        data[key] = _plain(value_node, place, lines)
-        lines[place] = _line(key_node)
+            sentence = f"field {dotted(path)} is set twice, first on line {lines[path]}"
+            raise YamlError(_line(key_node), sentence)
+        data[key] = _plain(value_node, path, lines)
+        lines[path] = _line(key_node)
     return data
 
 
@@ -135,12 +136,12 @@ def _scalar(node: Node) -> Any:
     return float(text) if kind == "float" else text
 
 
-def _unreadable(error: yaml.MarkedYAMLError) -> Unreadable:
+def _yaml_error(error: yaml.MarkedYAMLError) -> YamlError:
     mark = error.problem_mark or error.context_mark
     problem = error.problem or "this is not YAML"
     if "'\\t'" in problem:
         problem = "found a tab; indent with spaces"
-    return Unreadable(mark.line + 1 if mark else 1, problem)
+    return YamlError(mark.line + 1 if mark else 1, problem)
 
 
 def _line(node: Node) -> int:

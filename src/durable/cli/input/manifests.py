@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import ValidationError
 
-from durable.cli.input.documents import Document, Unreadable, read_documents
+from durable.cli.input.documents import Document, YamlError, read_documents
 from durable.model.workload import WorkloadManifest
 from durable.validation.problems import problems_in
 from durable.validation.value import Value
@@ -42,7 +42,7 @@ def load_manifest(path: Path, kind: type[Kind]) -> list[Kind]:
                 values.append(kind.model_validate(document.data))
             except ValidationError as error:
                 problems += _describe(path, number, document, error, kind)
-    except Unreadable as error:
+    except YamlError as error:
         problems.append(f"{path}:{error.line}: document {number + 1}: {error.sentence}")
     if number == 0 and not problems:
         raise ManifestError(f"{path}: the file is empty; expected one or more YAML documents")

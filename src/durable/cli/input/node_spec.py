@@ -1,4 +1,4 @@
-"""A node as its operator describes it on the command line."""
+"""A real node as the options of `durable agent` describe it."""
 
 from collections.abc import Sequence
 
@@ -27,11 +27,11 @@ def parse_node_spec(
     labels: Sequence[str] | None,
     taints: Sequence[str] | None,
 ) -> NodeSpec:
-    """The node that runs processes here; what is missing or wrong is told by its option."""
+    """Parses the options of a node that runs processes; errors name the option."""
     given = {"--zone": zone, "--cpu": cpu, "--memory": memory}
     missing = [option for option, value in given.items() if value is None]
     if missing:
-        raise typer.BadParameter(f"a node that runs processes also needs {', '.join(missing)}")
+        raise typer.BadParameter(f"a real node also needs {', '.join(missing)}")
     capacity = {"cpu": cpu, "memory": memory, "gpu": gpu}
     return NodeSpec(
         id=parse_option("--node", NodeId, name),
@@ -48,16 +48,16 @@ def parse_node_spec(
 
 def _labels(texts: Sequence[str]) -> Labels:
     pairs = dict(_pair(text, "KEY=VALUE") for text in texts)
-    # What runs here is no matter of opinion: simulated agents leave such a node alone.
+    # Always set: simulating agents skip a node with this label.
     return _LABELS.validate_python(pairs | {DRIVER: PROCESS})
 
 
 def _taint(text: str) -> Taint:
-    marked, colon, effect = text.rpartition(":")
+    pair, colon, effect = text.rpartition(":")
     if not colon or effect not in list(TaintEffect):
         allowed = f"KEY=VALUE:EFFECT with EFFECT one of {', '.join(TaintEffect)}"
         raise ValueError(f"got {text!r}; allowed: {allowed}")
-    key, value = _pair(marked, "KEY=VALUE:EFFECT")
+    key, value = _pair(pair, "KEY=VALUE:EFFECT")
     return Taint(key=key, value=value, effect=TaintEffect(effect))
 
 

@@ -1,4 +1,4 @@
-"""The files that replicas left on this machine, found by what each was assigned."""
+"""The files that replicas left on this machine, found by workload and slot."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,35 +11,35 @@ from durable.model.ids import Slot, TenantId, WorkloadName
 
 @dataclass(frozen=True)
 class ReplicaFiles:
-    """One attempt at one slot: what was assigned, and the directory that was made for it."""
+    """One attempt at one slot: its assignment, and the directory of its process."""
 
     assignment: Assignment
     directory: ReplicaDirectory
 
     def __str__(self) -> str:
-        of = self.assignment
+        one = self.assignment
         return (
-            f"{of.tenant}/{of.workload} slot {of.slot}, generation {of.generation}, attempt "
-            f"{of.attempt}, on {of.node} in {of.region}: {self.state}"
+            f"{one.tenant}/{one.workload} slot {one.slot}, generation {one.generation}, attempt "
+            f"{one.attempt}, on {one.node} in {one.region}: {self.state}"
         )
 
     @property
     def state(self) -> str:
         if self.directory.lives():
-            return "runs"
+            return "running"
         code = self.directory.exit_code
-        return "has ended" if code is None else f"ended with exit code {code}"
+        return "exited" if code is None else f"exited with code {code}"
 
 
-def replica_files(
+def find_replica_files(
     state_dir: Path, tenant: TenantId, workload: WorkloadName, slot: Slot
 ) -> list[ReplicaFiles]:
-    """Every attempt at a slot that has files below this directory, in the order of their begin."""
+    """Every attempt at a slot that has files below this directory, oldest first."""
     found: list[tuple[float, ReplicaFiles]] = []
     for directory in _directories(state_dir):
-        of = directory.assignment()
-        if of is not None and (of.tenant, of.workload, of.slot) == (tenant, workload, slot):
-            found.append((_begun_at(directory), ReplicaFiles(of, directory)))
+        one = directory.assignment()
+        if one is not None and (one.tenant, one.workload, one.slot) == (tenant, workload, slot):
+            found.append((_started_at(directory), ReplicaFiles(one, directory)))
     return [files for _, files in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -48,6 +48,6 @@ def _directories(state_dir: Path) -> Iterable[ReplicaDirectory]:
     return (ReplicaDirectory(path.parent) for path in paths)
 
 
-def _begun_at(directory: ReplicaDirectory) -> float:
-    # Attempts are counted per region and generation; only time orders those of several regions.
+def _started_at(directory: ReplicaDirectory) -> float:
+    # Attempts are numbered per region and generation; only time orders them across regions.
     return (directory.path / "assignment.json").stat().st_mtime
