@@ -129,7 +129,7 @@ def test_a_wrong_filter_is_told(seen: Terminal) -> None:
 
 
 def test_simulated_replicas_have_no_logs(seen: Terminal) -> None:
-    assert "is simulated" in seen.refused("logs", "shop/seen", "0")
+    assert "a simulated node" in seen.refused("logs", "shop/seen", "0")
     assert "not bound to any node" in seen.refused("logs", "shop/seen", "99")
     seen.wrong("logs", "shop/seen", "x")
     seen.wrong("logs", "shop/seen", "0", "--follow", "--json")
