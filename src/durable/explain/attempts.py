@@ -61,7 +61,7 @@ def explain_attempt(
     """Explains one decision, or what of it concerns one slot."""
     proposal = _proposal(decision)
     evidence = proposal.evidence
-    steps = [step for step in map(_step, intents) if step is not None]
+    steps = [_step(intent) for intent in intents]
     return AttemptExplanation(
         region=decision.region,
         attempt=decision.attempt,
@@ -101,18 +101,13 @@ def _amount(amounts: tuple[int, int, int] | None) -> Resources | None:
     return None if amounts is None else Resources.of(*(max(0, amount) for amount in amounts))
 
 
-def _step(intent: RecordedIntent) -> StepOutcome | None:
-    """Read from the key `tenant/workload/gN/sN/aN/step`."""
-    parts = intent.key.split("/")
-    if len(parts) != 6:
-        return None
-    step, _, cause = parts[5].partition(".")[0].partition("-")
+def _step(intent: RecordedIntent) -> StepOutcome:
     outcome = intent.outcome
     is_committed = isinstance(outcome, Granted)
     return StepOutcome(
-        slot=int(parts[3].removeprefix("s")),
-        step=step,
-        cause=cause or None,
+        slot=intent.slot,
+        step=intent.step,
+        cause=intent.cause or None,
         token=outcome.token if is_committed else None,
         node=outcome.node if is_committed else None,
         refusal=None if is_committed else outcome.refusal,

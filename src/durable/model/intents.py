@@ -9,7 +9,7 @@ import json
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, field_validator
 
@@ -38,6 +38,32 @@ Ordinal = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Evidence = PlainText
 
 
+class IntentKey(NamedTuple):
+    """The business key of an intent in its region; run ids would change on reset.
+
+    Its parts are columns of the authority; only sentences for people use it as text.
+    """
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slot: Slot
+    attempt: int
+    step: str
+    # Why a release was safe, empty for every other step: a release for one cause must not use up
+    # the key of a release for another.
+    cause: str
+    ordinal: int
+
+    def __str__(self) -> str:
+        step = f"{self.step}-{self.cause}" if self.cause else self.step
+        again = f".{self.ordinal}" if self.ordinal > 1 else ""
+        return (
+            f"{self.tenant}/{self.workload}/g{self.generation}/s{self.slot}/a{self.attempt}/"
+            f"{step}{again}"
+        )
+
+
 class Intent(Value):
     """One step for one attempt at one slot."""
 
@@ -58,17 +84,20 @@ class Intent(Value):
     evidence: Evidence
 
     @cached_property
-    def key(self) -> str:
-        """The business key; run ids would change on reset and continue-as-new."""
-        again = f".{self.ordinal}" if self.ordinal > 1 else ""
-        return (
-            f"{self.tenant}/{self.workload}/g{self.generation}/s{self.slot}"
-            f"/a{self.attempt}/{self.full_step}{again}"
+    def key(self) -> IntentKey:
+        return IntentKey(
+            self.tenant,
+            self.workload,
+            self.generation,
+            self.slot,
+            self.attempt,
+            self.step,
+            self._cause(),
+            self.ordinal,
         )
 
-    @property
-    def full_step(self) -> str:
-        return self.step
+    def _cause(self) -> str:
+        return ""
 
     @cached_property
     def payload_sha256(self) -> bytes:
@@ -148,10 +177,8 @@ class Release(Intent):
     token: Token
     cause: ReleaseCause
 
-    @property
-    def full_step(self) -> str:
-        """With its cause: who releases for one reason does not use up another's key."""
-        return f"release-{self.cause}"
+    def _cause(self) -> str:
+        return self.cause.value
 
 
 class Expire(Intent):

@@ -1,5 +1,7 @@
 """What is never changed once written: decisions, outcomes, moves, audit events, policies."""
 
+from typing import Literal
+
 from pydantic import AwareDatetime, JsonValue
 
 from durable.model.ids import (
@@ -10,6 +12,7 @@ from durable.model.ids import (
     RegionId,
     Slot,
     TenantId,
+    Token,
     WorkloadName,
 )
 from durable.model.intents import Outcome
@@ -56,10 +59,17 @@ class SchedulerPolicy(Value):
 
 
 class RecordedIntent(Value):
-    """What was asked of a region under one key, and what it answered."""
+    """What was requested of a region under one key (see `IntentKey`), and what it answered."""
 
     region: RegionId
-    key: str
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slot: Slot
+    attempt: int
+    step: str
+    cause: str
+    ordinal: int
     outcome: Outcome
     version: int
     recorded_at: AwareDatetime
@@ -84,7 +94,8 @@ class Transition(Value):
 
     region: RegionId
     version: int
-    object: str
+    kind: Literal["reservation", "binding"]
+    token: Token
     from_state: str | None
     to_state: str
     actor: str

@@ -381,10 +381,10 @@ async def test_the_invariants_see_what_a_superuser_breaks(
             UPDATE regional.reservations SET freed_version = NULL WHERE token = 4
         """,
         "the last recorded transition is the state": """
-            DELETE FROM regional.transitions WHERE object = 'reservation/2'
+            DELETE FROM regional.transitions WHERE kind = 'reservation' AND token = 2
         """,
         "every reservation was granted to exactly one intent": """
-            DELETE FROM regional.intents WHERE key LIKE '%/s1/%/reserve'
+            DELETE FROM regional.intents WHERE slot = 1 AND step = 'reserve'
         """,
         "the audit's chains hold": "DELETE FROM audit.events WHERE sequence = 1",
     }

@@ -28,6 +28,7 @@ from durable.model.intents import (
     OUTCOME,
     AnyIntent,
     Granted,
+    IntentKey,
     Refused,
     Release,
     ReleaseCause,
@@ -113,7 +114,7 @@ async def _commit_batch(
 
 def _record(intent: AnyIntent, outcome: Granted | Refused) -> dict[str, Any]:
     return {
-        "key": intent.key,
+        **intent.key._asdict(),
         "payload_sha256": intent.payload_sha256.hex(),
         "outcome": outcome.model_dump(mode="json"),
     }
@@ -152,9 +153,19 @@ _SURROUNDINGS = text("""
               FROM regional.policy_states AS p WHERE p.region = :region) AS policies
 """)
 
-_RECALL = text("""
-    SELECT key, payload_sha256, outcome FROM regional.intents
-     WHERE region = :region AND key = ANY(:keys)
+_KEY = """tenant text, workload text, generation bigint, slot integer, attempt integer, step text,
+           cause text, ordinal integer"""
+
+# LIMIT keeps each a look-up by index: the planner has no idea how few keys a batch has.
+_RECALL = text(f"""
+    SELECT sent.place, recorded.payload_sha256, recorded.outcome
+      FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS sent(place integer, {_KEY})
+     CROSS JOIN LATERAL (
+           SELECT i.payload_sha256, i.outcome FROM regional.intents AS i
+            WHERE i.region = :region AND i.tenant = sent.tenant AND i.workload = sent.workload
+              AND i.generation = sent.generation AND i.slot = sent.slot
+              AND i.attempt = sent.attempt AND i.step = sent.step AND i.cause = sent.cause
+              AND i.ordinal = sent.ordinal LIMIT 1) AS recorded
 """)
 
 
@@ -191,13 +202,14 @@ def _budget(entry: dict[str, Any]) -> BudgetEntry:
 
 async def _recall(
     connection: AsyncConnection, ledger: Ledger, intents: Sequence[AnyIntent]
-) -> tuple[dict[str, tuple[bytes, Granted | Refused]], list[AnyIntent]]:
+) -> tuple[dict[IntentKey, tuple[bytes, Granted | Refused]], list[AnyIntent]]:
     """The outcomes recorded for these keys, and the first intent of every key that has none."""
-    keys = {"region": ledger.region, "keys": [intent.key for intent in intents]}
-    outcomes = {
-        row.key: (bytes(row.payload_sha256), OUTCOME.validate_python(row.outcome))
-        for row in await connection.execute(_RECALL, keys)
-    }
+    keys = [{"place": place, **i.key._asdict()} for place, i in enumerate(intents)]
+    sent = {"region": ledger.region, "keys": json.dumps(keys)}
+    outcomes: dict[IntentKey, tuple[bytes, Granted | Refused]] = {}
+    for row in await connection.execute(_RECALL, sent):
+        key = intents[int(row.place)].key
+        outcomes[key] = (bytes(row.payload_sha256), OUTCOME.validate_python(row.outcome))
     fresh = {intent.key: intent for intent in reversed(intents) if intent.key not in outcomes}
     return outcomes, list(reversed(fresh.values()))
 
@@ -425,11 +437,14 @@ _WRITES = {
     ],
 }  # fmt: skip
 
-_RECORDED = """
-    INSERT INTO regional.intents (region, key, payload_sha256, outcome, version, recorded_at)
-    SELECT :region, key, decode(payload_sha256, 'hex'), outcome, :version, :now
-      FROM jsonb_to_recordset(CAST(:recorded AS jsonb))
-           AS recorded(key text, payload_sha256 text, outcome jsonb)
+_RECORDED = f"""
+    INSERT INTO regional.intents
+           (region, tenant, workload, generation, slot, attempt, step, cause, ordinal,
+            payload_sha256, outcome, version, recorded_at)
+    SELECT :region, tenant, workload, generation, slot, attempt, step, cause, ordinal,
+           decode(payload_sha256, 'hex'), outcome, :version, :now
+      FROM jsonb_to_recordset(CAST(:recorded AS jsonb)) AS recorded(
+           {_KEY}, payload_sha256 text, outcome jsonb)
 """
 
 _RECORD = text(_RECORDED)

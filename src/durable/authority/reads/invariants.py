@@ -110,9 +110,9 @@ INVARIANTS: dict[str, str] = {
                    OR (r.state = 'bound' AND coalesce(b.state, 'gone') <> 'released'))
     """,
     "S6: every reservation ends at most once": """
-        SELECT region, object, count(*) FROM regional.transitions
-         WHERE object LIKE 'reservation/%' AND to_state <> 'held'
-         GROUP BY region, object HAVING count(*) > 1
+        SELECT region, token, count(*) FROM regional.transitions
+         WHERE kind = 'reservation' AND to_state <> 'held'
+         GROUP BY region, token HAVING count(*) > 1
     """,
     "S7: a budget's use is the sum of its claims, within it": f"""
         SELECT region, budget FROM regional.recovery_budgets
@@ -141,7 +141,7 @@ INVARIANTS: dict[str, str] = {
           FROM regional.reservations
           FULL JOIN (SELECT region, (outcome ->> 'token')::bigint AS token, count(*) AS intents
                        FROM regional.intents
-                      WHERE key LIKE '%/reserve%' AND outcome ->> 'kind' = 'granted'
+                      WHERE step = 'reserve' AND outcome ->> 'kind' = 'granted'
                       GROUP BY region, (outcome ->> 'token')::bigint) AS granted
          USING (region, token)
          WHERE granted.intents IS DISTINCT FROM 1 OR reserved_at IS NULL
@@ -154,10 +154,9 @@ INVARIANTS: dict[str, str] = {
     "the last recorded transition is the state": """
         SELECT region, token, r.state, last.to_state
           FROM regional.reservations AS r
-          FULL JOIN (SELECT DISTINCT ON (region, object) region,
-                            substr(object, 13)::bigint AS token, to_state
-                       FROM regional.transitions WHERE object LIKE 'reservation/%'
-                      ORDER BY region, object, ordinal DESC) AS last
+          FULL JOIN (SELECT DISTINCT ON (region, token) region, token, to_state
+                       FROM regional.transitions WHERE kind = 'reservation'
+                      ORDER BY region, token, ordinal DESC) AS last
          USING (region, token)
          WHERE last.to_state IS DISTINCT FROM r.state
     """,

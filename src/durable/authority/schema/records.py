@@ -18,6 +18,7 @@ from durable.authority.schema.columns import (
     integer_column,
     json_column,
     metadata,
+    one_of,
     text_column,
     time_column,
 )
@@ -26,13 +27,25 @@ intents = Table(
     "intents",
     metadata,
     text_column("region"),
-    # Ordered by its bytes, so that the primary key also finds it by prefix.
-    Column("key", Text(collation="C"), nullable=False),
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("generation"),
+    Column("slot", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    text_column("step"),
+    # Why a release was safe, empty for every other step: part of the key, so that a release for one
+    # cause does not use up the key of a release for another.
+    text_column("cause"),
+    Column("ordinal", Integer, nullable=False),
     Column("payload_sha256", LargeBinary, nullable=False),
     json_column("outcome"),
     integer_column("version"),
     time_column("recorded_at"),
-    PrimaryKeyConstraint("region", "key"),
+    one_of("step", "reserve", "bind", "start", "evict", "release", "expire"),
+    CheckConstraint("(step = 'release') = (cause <> '')", name="cause_of_release"),
+    PrimaryKeyConstraint(
+        "region", "tenant", "workload", "generation", "slot", "attempt", "step", "cause", "ordinal"
+    ),
     schema="regional",
 )
 
@@ -42,15 +55,17 @@ transitions = Table(
     text_column("region"),
     integer_column("version"),
     Column("ordinal", BigInteger, Identity(always=True), nullable=False),
-    text_column("object"),
+    text_column("kind"),
+    integer_column("token"),
     text_column("from_state", nullable=True),
     text_column("to_state"),
     text_column("actor"),
     text_column("evidence"),
     text_column("database_role"),
     time_column("at"),
+    one_of("kind", "reservation", "binding"),
     PrimaryKeyConstraint("region", "version", "ordinal"),
-    Index(None, "region", "object"),
+    Index(None, "region", "token"),
     schema="regional",
 )
 

@@ -4,28 +4,41 @@ CREATE SCHEMA audit;
 
 CREATE TABLE regional.intents (
     region TEXT NOT NULL,
-    key TEXT COLLATE "C" NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    slot INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    step TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    ordinal INTEGER NOT NULL,
     payload_sha256 BYTEA NOT NULL,
     outcome JSONB NOT NULL,
     version BIGINT NOT NULL,
     recorded_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT intents_key PRIMARY KEY (region, key)
+    CONSTRAINT intents_key PRIMARY KEY
+        (region, tenant, workload, generation, slot, attempt, step, cause, ordinal),
+    CONSTRAINT intents_step_known
+        CHECK (step IN ('reserve', 'bind', 'start', 'evict', 'release', 'expire')),
+    CONSTRAINT intents_cause_of_release CHECK ((step = 'release') = (cause <> ''))
 );
 
 CREATE TABLE regional.transitions (
     region TEXT NOT NULL,
     version BIGINT NOT NULL,
     ordinal BIGINT GENERATED ALWAYS AS IDENTITY,
-    object TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    token BIGINT NOT NULL,
     from_state TEXT,
     to_state TEXT NOT NULL,
     actor TEXT NOT NULL,
     evidence TEXT NOT NULL,
     database_role TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT transitions_key PRIMARY KEY (region, version, ordinal)
+    CONSTRAINT transitions_key PRIMARY KEY (region, version, ordinal),
+    CONSTRAINT transitions_kind_known CHECK (kind IN ('reservation', 'binding'))
 );
-CREATE INDEX transitions_region_object_index ON regional.transitions (region, object);
+CREATE INDEX transitions_region_token_index ON regional.transitions (region, token);
 
 CREATE TABLE regional.decisions (
     region TEXT NOT NULL,

@@ -11,14 +11,16 @@ SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO regional.transitions
-               (region, version, object, from_state, to_state, actor, evidence, database_role, at)
-        SELECT region, created_version, 'reservation/' || token, NULL, state, actor, evidence,
+               (region, version, kind, token, from_state, to_state, actor, evidence, database_role,
+                at)
+        SELECT region, created_version, 'reservation', token, NULL, state, actor, evidence,
                regional.database_role(), reserved_at
           FROM changed ORDER BY token;
     ELSE
         INSERT INTO regional.transitions
-               (region, version, object, from_state, to_state, actor, evidence, database_role, at)
-        SELECT n.region, n.changed_version, 'reservation/' || n.token, o.state, n.state, n.actor,
+               (region, version, kind, token, from_state, to_state, actor, evidence, database_role,
+                at)
+        SELECT n.region, n.changed_version, 'reservation', n.token, o.state, n.state, n.actor,
                n.evidence, regional.database_role(), n.ended_at
           FROM changed AS n JOIN before AS o USING (region, token)
          WHERE n.state <> o.state ORDER BY n.token;
@@ -44,14 +46,16 @@ BEGIN
                 USING ERRCODE = 'integrity_constraint_violation';
         END IF;
         INSERT INTO regional.transitions
-               (region, version, object, from_state, to_state, actor, evidence, database_role, at)
-        SELECT region, changed_version, 'binding/' || token, NULL, state, actor, evidence,
+               (region, version, kind, token, from_state, to_state, actor, evidence, database_role,
+                at)
+        SELECT region, changed_version, 'binding', token, NULL, state, actor, evidence,
                regional.database_role(), bound_at
           FROM changed ORDER BY token;
     ELSE
         INSERT INTO regional.transitions
-               (region, version, object, from_state, to_state, actor, evidence, database_role, at)
-        SELECT n.region, n.changed_version, 'binding/' || n.token, o.state,
+               (region, version, kind, token, from_state, to_state, actor, evidence, database_role,
+                at)
+        SELECT n.region, n.changed_version, 'binding', n.token, o.state,
                CASE WHEN n.state <> o.state THEN n.state ELSE 'stop requested' END,
                n.actor, n.evidence, regional.database_role(),
                CASE WHEN n.state = 'released' THEN n.released_at
