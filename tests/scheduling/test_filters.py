@@ -62,7 +62,7 @@ REFUSED: list[tuple[str, NodeFacts, dict[str, Any], str, PendingCode]] = [
      {"standing": {7: "n1"}, "spread": {"max_per_node": 1}},
      "at its 1 per node", PendingCode.SPREAD),
     ("the node where the slot has crashed", node(), {"crashes": {0: "n1"}},
-     "it crashed there", PendingCode.CRASHED),
+     "it crashed there, avoided until 13:47:40Z", PendingCode.CRASHED),
 ]  # fmt: skip
 
 

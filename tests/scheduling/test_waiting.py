@@ -7,10 +7,10 @@ import pytest
 
 from durable.model.ids import NodeId
 from durable.model.pending_reasons import PendingCode
+from durable.model.placement import Crash
 from durable.scheduling.proposal import Rejection
 from durable.scheduling.waiting import told
-from durable.scheduling.wish import Crash
-from tests.scheduling.world import Region, node, places, region, said, taint, used, wish
+from tests.scheduling.world import POLICY, Region, node, places, region, said, taint, used, wish
 
 
 def code(world: Region, **asked: Any) -> PendingCode:
@@ -143,8 +143,9 @@ def test_a_sentence_stays_short_whatever_the_names() -> None:
 
 def test_a_slot_that_crashed_everywhere_is_told_until_when_each_node_is_avoided() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    ban = timedelta(seconds=POLICY.crash_pair_seconds)
     crashes = tuple(
-        Crash(slot=0, node=NodeId(name), until=noon + timedelta(seconds=seconds))
+        Crash(slot=0, node=NodeId(name), at=noon + timedelta(seconds=seconds) - ban)
         for name, seconds in (("n1", 5), ("n2", 7))
     )
     asked = wish().model_copy(update={"crashes": crashes})

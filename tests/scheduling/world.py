@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from durable.model.amounts import NOTHING, Amounts
@@ -68,7 +69,8 @@ def wish(slots: int | Sequence[int] = 1, **wishes: Any) -> Wish:
     wishes.setdefault("replicas", len(numbers))
     for name in ("standing", "crashes"):
         pairs: Mapping[int, str] = values.get(name, {})
-        values[name] = tuple({"slot": slot, "node": where} for slot, where in pairs.items())
+        at = {"at": datetime.fromtimestamp(NOW, UTC)} if name == "crashes" else {}
+        values[name] = tuple({"slot": slot, "node": where, **at} for slot, where in pairs.items())
     defaults: dict[str, Any] = {"region": REGION, "tenant": TENANT, "attempt": 1}
     return Wish.model_validate(
         {

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from durable.activities.asked import of_claim, of_slot
-from durable.activities.avoiding import avoided_until, retry_after_seconds
 from durable.activities.steps import Claim, Placed, PlaceStep
 from durable.authority.reads.live_claims import read_live_claims
 from durable.authority.regional import Regional
@@ -13,11 +12,13 @@ from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
 from durable.model.pending import Pending
 from durable.model.pending_reasons import Gang, PendingCode
+from durable.model.placement import SlotOnNode
 from durable.model.records import Decision
 from durable.model.refusal import Refusal, RefusalCode
+from durable.scheduling.crash_backoff import retry_after_seconds, still_avoided
 from durable.scheduling.decide import decide
 from durable.scheduling.proposal import Proposal
-from durable.scheduling.wish import Crash, Standing, Wish
+from durable.scheduling.wish import Wish
 
 # A placement that was started anew passes by so many old attempts before it waits for its turn.
 MOST = 200
@@ -133,8 +134,7 @@ class Reserving:
         revision, policy = cache.policy()
         snapshot = cache.snapshot()
         share = step.share
-        standing = [Standing(slot=one.slot, node=one.node) for one in step.standing]
-        standing += [Standing(slot=claim.slot, node=claim.node) for claim in so_far.claims]
+        claimed = (SlotOnNode(slot=claim.slot, node=claim.node) for claim in so_far.claims)
         wish = Wish(
             region=share.region,
             tenant=share.tenant,
@@ -143,12 +143,8 @@ class Reserving:
             attempt=so_far.attempt,
             slots=so_far.waiting,
             spec=step.spec,
-            standing=tuple(standing),
-            crashes=tuple(
-                Crash(slot=one.slot, node=one.node, until=until)
-                for one in step.crashes
-                if (until := avoided_until(one, policy)).timestamp() > snapshot.now
-            ),
+            standing=(*step.standing, *claimed),
+            crashes=still_avoided(step.crashes, policy, snapshot.now),
         )
         proposal = decide(snapshot, wish, policy, revision)
         made = Decision(

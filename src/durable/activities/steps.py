@@ -18,6 +18,7 @@ from durable.model.ids import (
 )
 from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
+from durable.model.placement import Crash, SlotOnNode
 from durable.model.refusal import Refusal
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
@@ -77,19 +78,6 @@ class Progress(Value):
     completed: int = 0
 
 
-class PlaceOn(Value):
-    """A slot that stands on a node."""
-
-    slot: Slot
-    node: NodeId
-
-
-class CrashOn(PlaceOn):
-    """A slot that failed on a node, and when."""
-
-    at: AwareDatetime
-
-
 class GoOn(Value):
     """How to bind and start what was reserved in the same step, if all of it found a place."""
 
@@ -110,8 +98,8 @@ class PlaceStep(Value):
     first_attempt: Annotated[int, Field(ge=1)]
     # How many decisions in a row left something waiting; the longer the wait, the longer the next.
     tries: Annotated[int, Field(ge=0)] = 0
-    standing: tuple[PlaceOn, ...] = ()
-    crashes: tuple[CrashOn, ...] = ()
+    standing: tuple[SlotOnNode, ...] = ()
+    crashes: tuple[Crash, ...] = ()
     go_on: GoOn | None = None
 
 

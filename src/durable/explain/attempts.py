@@ -7,10 +7,11 @@ from pydantic import AwareDatetime, ValidationError
 from durable.model.ids import NodeId, PolicyRevision, RegionId, Slot, Token
 from durable.model.intents import Granted
 from durable.model.pending import Pending
+from durable.model.placement import SlotOnNode
 from durable.model.records import Decision, RecordedIntent
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.scheduling.proposal import Assignment, Candidate, Proposal, Rejection
+from durable.scheduling.proposal import Candidate, Proposal, Rejection
 from durable.scheduling.waiting import told
 from durable.validation.value import Value
 
@@ -49,7 +50,7 @@ class AttemptExplanation(Value):
     grant_before: Resources | None
     grant_after: Resources | None
     room_before: Resources | None
-    placed: tuple[Assignment, ...]
+    placed: tuple[SlotOnNode, ...]
     unplaced: tuple[Slot, ...]
     pending: Pending | None
     steps: tuple[StepOutcome, ...]

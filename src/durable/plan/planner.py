@@ -9,6 +9,7 @@ from durable.authority.workloads.admission import template_of
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.pending import Pending
+from durable.model.placement import SlotOnNode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.slots import ObservedSlot
@@ -16,10 +17,10 @@ from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.admission import Gate
 from durable.plan.region import PlannedRegion
-from durable.scheduling.proposal import Assignment, Evidence, Proposal
+from durable.scheduling.proposal import Evidence, Proposal
 from durable.scheduling.split import split
 from durable.scheduling.waiting import told
-from durable.scheduling.wish import Standing, Wish
+from durable.scheduling.wish import Wish
 from durable.validation.value import Value
 
 _GONE = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
@@ -38,11 +39,11 @@ class RegionPlan(Value):
     """One region's share: what stays, what would be placed where, what would wait or stop."""
 
     region: RegionId
-    keeps: tuple[Assignment, ...] = ()
-    places: tuple[Assignment, ...] = ()
+    keeps: tuple[SlotOnNode, ...] = ()
+    places: tuple[SlotOnNode, ...] = ()
     waits: tuple[Slot, ...] = ()
     pending: Pending | None = None
-    stops: tuple[Assignment, ...] = ()
+    stops: tuple[SlotOnNode, ...] = ()
     # Only where something had to be decided: why these nodes and not others.
     evidence: Evidence | None = None
     filtered: str = ""
@@ -153,7 +154,7 @@ class Planner:
             attempt=1,
             slots=missing,
             spec=manifest.spec,
-            standing=tuple(Standing(slot=claim.slot, node=NodeId(claim.node)) for claim in kept),
+            standing=tuple(SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in kept),
         )
         proposal = await self._decided(wish, manifest.spec.resources)
         evidence = proposal.evidence
@@ -174,8 +175,8 @@ class Planner:
         return proposal
 
 
-def _placed(claims: Sequence[ObservedSlot]) -> tuple[Assignment, ...]:
-    return tuple(Assignment(slot=claim.slot, node=NodeId(claim.node)) for claim in claims)
+def _placed(claims: Sequence[ObservedSlot]) -> tuple[SlotOnNode, ...]:
+    return tuple(SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in claims)
 
 
 def _step(

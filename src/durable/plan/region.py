@@ -12,12 +12,13 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
 from durable.model.amounts import NOTHING, Amounts, minus, plus
 from durable.model.ids import PolicyRevision, RegionId, TenantId
+from durable.model.placement import SlotOnNode
 from durable.model.policy import Policy
 from durable.model.resources import Resources
 from durable.model.slots import ObservedSlot
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import PolicyError, read_policy
-from durable.scheduling.proposal import Assignment, Proposal
+from durable.scheduling.proposal import Proposal
 from durable.scheduling.wish import Wish
 
 
@@ -56,7 +57,7 @@ class PlannedRegion:
         return decide(held.snapshot(), wish, self._policy, self._revision)
 
     def take(
-        self, assignments: Sequence[Assignment], tenant: TenantId, resources: Resources
+        self, assignments: Sequence[SlotOnNode], tenant: TenantId, resources: Resources
     ) -> None:
         """Lets the next wish find what these would use."""
         self._move([str(one.node) for one in assignments], tenant, resources.amounts)

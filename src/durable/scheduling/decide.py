@@ -9,12 +9,13 @@ import numpy as np
 
 from durable.model.ids import NodeId, PolicyRevision
 from durable.model.pending import Pending
+from durable.model.placement import SlotOnNode
 from durable.model.policy import Policy
 from durable.scheduling.account import ask_again, ask_all
 from durable.scheduling.evidence import after_placing, best_candidates, first_evidence
 from durable.scheduling.gates import Limit, tightest
 from durable.scheduling.placing import Pool, place
-from durable.scheduling.proposal import Assignment, Evidence, Proposal
+from durable.scheduling.proposal import Evidence, Proposal
 from durable.scheduling.question import Question
 from durable.scheduling.seed import numbers_for
 from durable.scheduling.snapshot.columns import Mask
@@ -27,7 +28,7 @@ def decide(
     snapshot: Snapshot, wish: Wish, policy: Policy, policy_revision: PolicyRevision
 ) -> Proposal:
     """Proposes a node for as many slots as may be placed; the authority has the last word."""
-    question = Question(snapshot, wish)
+    question = Question(snapshot, wish, policy)
 
     # 1. Gates: how many slots the grant and the room let through.
     limit = tightest(question)
@@ -92,7 +93,7 @@ def _proposal(
     wish, name = question.wish, question.snapshot.name
     return Proposal(
         assignments=tuple(
-            Assignment(slot=slot, node=NodeId(name(row))) for slot, row in sorted(placed.items())
+            SlotOnNode(slot=slot, node=NodeId(name(row))) for slot, row in sorted(placed.items())
         ),
         unplaced=tuple(sorted(slot for slot in wish.slots if slot not in placed)),
         pending=pending,

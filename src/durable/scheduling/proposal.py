@@ -7,12 +7,8 @@ from pydantic import Field
 from durable.model.amounts import Amounts
 from durable.model.ids import NodeId, PolicyRevision, Slot
 from durable.model.pending import Pending
+from durable.model.placement import SlotOnNode
 from durable.validation.value import Value
-
-
-class Assignment(Value):
-    slot: Slot
-    node: NodeId
 
 
 class Rejection(Value):
@@ -55,7 +51,7 @@ class Evidence(Value):
 class Proposal(Value):
     """A wish that authority may still refuse; slots without a node have one reason for all."""
 
-    assignments: tuple[Assignment, ...]
+    assignments: tuple[SlotOnNode, ...]
     unplaced: tuple[Slot, ...]
     pending: Pending | None
     evidence: Evidence

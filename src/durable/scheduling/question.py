@@ -6,6 +6,9 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from durable.model.placement import Crash
+from durable.model.policy import Policy
+from durable.scheduling.crash_backoff import avoided_until
 from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.snapshot.rows import Rows
@@ -20,10 +23,11 @@ EVERY_ROW = slice(None)
 class Question:
     """The wish laid over the snapshot, whose own arrays a decision never changes."""
 
-    def __init__(self, snapshot: Snapshot, wish: Wish) -> None:
+    def __init__(self, snapshot: Snapshot, wish: Wish, policy: Policy | None = None) -> None:
         its = snapshot.columns
         self.snapshot = snapshot
         self.wish = wish
+        self._policy = policy
         self.asked = wish.spec.resources.amounts
         self.free: AmountColumns = its.capacity - its.used
         # Of cpu and of memory, how much would be in use with one more replica; 1 is all of it.
@@ -38,12 +42,12 @@ class Question:
         self.emptiest_node = 0
         self._emptiest_left = 0
         self._eligible = its.live
-        # By slot, and then by row: until when, as far as that is known. The last crash counts.
-        self._crashed_on: dict[int, dict[int, datetime | None]] = {}
+        # By slot, and then by row. The last crash counts.
+        self._crashed_on: dict[int, dict[int, Crash]] = {}
         for crash in wish.crashes:
             row = snapshot.row(crash.node)
             if row is not None:
-                self._crashed_on.setdefault(crash.slot, {})[row] = crash.until
+                self._crashed_on.setdefault(crash.slot, {})[row] = crash
         self._asked_of: tuple[int, ...] = ()
         self.barred: Mask | None = None
         self.bar(wish.slots)
@@ -65,9 +69,11 @@ class Question:
         return set(self._crashed_on.get(slot, ()))
 
     def barred_until(self, row: int) -> datetime | None:
-        """When the first of the slots in question may go back to a barred row, if it is known."""
-        ends = [self._crashed_on[slot][row] for slot in self._asked_of]
-        return min((end for end in ends if end is not None), default=None)
+        """When the first of the slots in question may go back to a barred row."""
+        if self._policy is None:
+            return None
+        crashes = (self._crashed_on[slot][row] for slot in self._asked_of)
+        return min(avoided_until(crash, self._policy) for crash in crashes)
 
     def bar(self, slots: Iterable[int]) -> None:
         """From now on the question is of these slots: bars where every one of them has crashed."""

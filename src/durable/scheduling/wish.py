@@ -2,28 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName, ZoneId
+from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName, ZoneId
 from durable.model.intents import Draw
+from durable.model.placement import Crash, SlotOnNode
 from durable.model.workload import WorkloadSpec
 from durable.validation.value import Value
-
-
-class Standing(Value):
-    """A slot of the same workload that has its place already; spread counts it."""
-
-    slot: Slot
-    node: NodeId
-
-
-class Crash(Value):
-    """A slot failed on a node not long ago, so it does not go back there."""
-
-    slot: Slot
-    node: NodeId
-    # When it may go back; decisions of before this was kept do not say.
-    until: AwareDatetime | None = None
 
 
 class Wish(Value):
@@ -36,7 +21,7 @@ class Wish(Value):
     attempt: Annotated[int, Field(ge=1)]
     slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=10_000)]
     spec: WorkloadSpec
-    standing: tuple[Standing, ...] = ()
+    standing: tuple[SlotOnNode, ...] = ()
     crashes: tuple[Crash, ...] = ()
     avoid_zones: tuple[ZoneId, ...] = ()
     draw: Draw | None = None

@@ -9,9 +9,9 @@ from durable.cli.input.manifests import Files, load_workloads
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.output import error_object, print_error, print_json, results
 from durable.cli.render.tables import print_table
+from durable.model.placement import SlotOnNode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.plan.planner import Action, Plan, Planner, RegionPlan
-from durable.scheduling.proposal import Assignment
 
 MAX_SLOTS = 6
 
@@ -84,7 +84,7 @@ def _why(region: RegionPlan) -> list[str]:
     return lines
 
 
-def _nodes(placed: tuple[Assignment, ...]) -> str:
+def _nodes(placed: tuple[SlotOnNode, ...]) -> str:
     if not placed:
         return ""
     shown = ", ".join(f"{one.slot} on {one.node}" for one in placed[:MAX_SLOTS])

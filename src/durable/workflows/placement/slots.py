@@ -7,8 +7,9 @@ from enum import StrEnum
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.steps import Claim, CrashOn, PlaceOn
+    from durable.activities.steps import Claim
     from durable.model.ids import NodeId
+    from durable.model.placement import Crash, SlotOnNode
     from durable.model.slots import ObservedSlot
     from durable.model.states import BindingState
     from durable.model.workload import WorkloadKind, WorkloadSpec
@@ -71,7 +72,7 @@ class SlotState:
     leave: Leave | None = None
     evidence: str = ""
     crashes: int = 0
-    crashed_on: list[CrashOn] = field(default_factory=list[CrashOn])
+    crashed_on: list[Crash] = field(default_factory=list[Crash])
 
     def enter(self, phase: Phase, now: datetime, evidence: str = "") -> None:
         if self.phase is not phase:
@@ -135,9 +136,9 @@ class Board:
                 slot.evidence = "the workload no longer wants this slot"
         return any(number not in wanted for number in self.slots)
 
-    def standing(self) -> tuple[PlaceOn, ...]:
+    def standing(self) -> tuple[SlotOnNode, ...]:
         return tuple(
-            PlaceOn(slot=slot.slot, node=NodeId(slot.node))
+            SlotOnNode(slot=slot.slot, node=NodeId(slot.node))
             for slot in self.slots.values()
             if slot.node is not None and slot.token is not None
         )
@@ -190,7 +191,7 @@ class Board:
         """It failed where it is: not there again for a while, and not at once."""
         assert slot.node is not None
         slot.crashes += 1
-        crash = CrashOn(slot=slot.slot, node=NodeId(slot.node), at=now)
+        crash = Crash(slot=slot.slot, node=NodeId(slot.node), at=now)
         slot.crashed_on = [*slot.crashed_on[1 - CRASHES_KEPT :], crash]
         wait = min(CRASH_LONGEST, CRASH_FIRST * 2 ** min(slot.crashes - 1, 10))
         slot.retry_at = now + wait

@@ -1,23 +1,28 @@
-"""Nodes to which a slot does not go back for a while because it crashed there."""
+"""How long a slot stays away from a node on which it crashed, and when it is tried again."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from durable.activities.steps import CrashOn
+from durable.model.placement import Crash
 from durable.model.policy import Policy
 
 # The clocks of workflows and of the authority are not read at the same moment.
 MOMENT_SECONDS = 0.1
 
 
-def avoided_until(crash: CrashOn, policy: Policy) -> datetime:
+def avoided_until(crash: Crash, policy: Policy) -> datetime:
     return crash.at + timedelta(seconds=policy.crash_pair_seconds)
+
+
+def still_avoided(crashes: Iterable[Crash], policy: Policy, now: float) -> tuple[Crash, ...]:
+    """The crashes that still keep their slots away from their nodes."""
+    return tuple(one for one in crashes if avoided_until(one, policy).timestamp() > now)
 
 
 def retry_after_seconds(
     policy: Policy,
     tries: int,
-    crashes: Iterable[CrashOn],
+    crashes: Iterable[Crash],
     waiting: Collection[int],
     now: float,
 ) -> float:

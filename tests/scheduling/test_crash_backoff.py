@@ -4,20 +4,25 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from durable.activities.avoiding import MOMENT_SECONDS, avoided_until, retry_after_seconds
-from durable.activities.steps import CrashOn
 from durable.model.ids import NodeId
+from durable.model.placement import Crash
+from durable.scheduling.crash_backoff import (
+    MOMENT_SECONDS,
+    avoided_until,
+    retry_after_seconds,
+    still_avoided,
+)
 from durable.scheduling.policies import first_policy
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POLICY = first_policy()
 
 
-def crash(slot: int = 0, *, seconds_ago: float = 0) -> CrashOn:
-    return CrashOn(slot=slot, node=NodeId("n1"), at=NOON - timedelta(seconds=seconds_ago))
+def crash(slot: int = 0, *, seconds_ago: float = 0) -> Crash:
+    return Crash(slot=slot, node=NodeId("n1"), at=NOON - timedelta(seconds=seconds_ago))
 
 
-def look(*crashes: CrashOn, tries: int = 0) -> float:
+def look(*crashes: Crash, tries: int = 0) -> float:
     return retry_after_seconds(POLICY, tries, crashes, (0,), NOON.timestamp())
 
 
@@ -39,3 +44,8 @@ def test_the_first_looks_come_as_soon_as_ever() -> None:
 def test_neither_an_old_crash_nor_that_of_another_slot_counts() -> None:
     old = crash(seconds_ago=POLICY.crash_pair_seconds)
     assert look(old, crash(slot=1, seconds_ago=59), tries=20) == POLICY.retry_longest_seconds
+
+
+def test_a_crash_counts_until_the_policy_lets_the_slot_go_back() -> None:
+    old, young = crash(seconds_ago=POLICY.crash_pair_seconds), crash(slot=1, seconds_ago=1)
+    assert still_avoided([old, young], POLICY, NOON.timestamp()) == (young,)
