@@ -7,11 +7,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import OwnNode
+from durable.agent.leases import Timing
 from durable.agent.log import EventLog
-from durable.agent.node_directory import NodeDirectory
-from durable.agent.pace import Pace
-from durable.agent.process import ProcessDriver
+from durable.agent.nodes import OwnNode
+from durable.agent.process.driver import ProcessDriver
+from durable.agent.process.node_directory import NodeDirectory
 from durable.authority.db.connection import Databases
 from durable.failpoints import VARIABLE
 from durable.model.ids import NodeId
@@ -22,16 +22,16 @@ from tests.authority.world import EAST, TEST, labels, node
 def run_agent(url: str, state_dir: str, name: str, failpoints: str, lease: int) -> None:
     """The life of such a process."""
     os.environ[VARIABLE] = failpoints
-    asyncio.run(_run(url, Path(state_dir), name, Pace(lease_ttl_seconds=lease)))
+    asyncio.run(_run(url, Path(state_dir), name, Timing(lease_ttl_seconds=lease)))
 
 
-async def _run(url: str, state_dir: Path, name: str, pace: Pace) -> None:
+async def _run(url: str, state_dir: Path, name: str, timing: Timing) -> None:
     log = EventLog()
     async with Databases(url) as databases:
         with NodeDirectory(state_dir, NodeId(name)) as directory:
             driver = ProcessDriver(directory.path, EAST, log)
             nodes = OwnNode(node(name, labels=labels(driver="process")))
-            await Agent(databases, EAST, nodes, driver, name=TEST, log=log, pace=pace).run()
+            await Agent(databases, EAST, nodes, driver, name=TEST, log=log, timing=timing).run()
 
 
 class AgentProcesses:

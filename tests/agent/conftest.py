@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes, OwnNode
-from durable.agent.killing import kill
-from durable.agent.node_directory import NodeDirectory, RememberedLeases
-from durable.agent.pace import Pace
-from durable.agent.process import ProcessDriver
-from durable.agent.replica_directory import ReplicaDirectory
-from durable.agent.simulated import Delays, SimulatedDriver
+from durable.agent.leases import Timing
+from durable.agent.nodes import DeclaredNodes, OwnNode
+from durable.agent.process.driver import ProcessDriver
+from durable.agent.process.killing import kill
+from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
+from durable.agent.process.replica_directory import ReplicaDirectory
+from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.authority.db.connection import Databases
 from durable.model.ids import NodeId
 from tests.agent.region import LiveRegion
@@ -60,7 +60,7 @@ class Agents:
         driver: SimulatedDriver | None = None,
         *,
         databases: Databases | None = None,
-        pace: Pace | None = None,
+        timing: Timing | None = None,
     ) -> None:
         databases = databases or region.databases
         agent = Agent(
@@ -70,7 +70,7 @@ class Agents:
             driver or SimulatedDriver(INSTANTLY),
             name=TEST,
             log=self.log,
-            pace=pace,
+            timing=timing,
         )
         self.start("simulated", agent)
 
@@ -81,10 +81,10 @@ class Agents:
         *,
         name: str = "n1",
         databases: Databases | None = None,
-        pace: Pace | None = None,
+        timing: Timing | None = None,
     ) -> None:
         """An agent of the process driver; its node is held until the agent is ended."""
-        pace = pace or Pace()
+        timing = timing or Timing()
         directory = NodeDirectory(state_dir, NodeId(name)).__enter__()
         self._directories[name] = directory
         agent = Agent(
@@ -94,8 +94,8 @@ class Agents:
             ProcessDriver(directory.path, EAST, self.log),
             name=TEST,
             log=self.log,
-            pace=pace,
-            leases=RememberedLeases(pace.trusted_seconds, directory, EAST, NodeId(name)),
+            timing=timing,
+            leases=PersistentLeases(timing.trusted_seconds, directory, EAST, NodeId(name)),
         )
         self.start(name, agent)
 

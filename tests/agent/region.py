@@ -1,4 +1,4 @@
-"""A region as agents meet it: declared nodes, replicas that shall run, and what was observed."""
+"""A region as agents meet it: declared nodes, replicas that must run, and what was observed."""
 
 import asyncio
 import json

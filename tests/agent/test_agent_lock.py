@@ -1,4 +1,4 @@
-"""One agent stands for the declared nodes of a region; its successor need not wait."""
+"""One agent hosts the declared nodes of a region; its successor need not wait."""
 
 import asyncio
 import os
@@ -11,8 +11,9 @@ import pytest
 
 from durable.agent import hosting
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes, host_every_region, host_region
-from durable.agent.simulated import SimulatedDriver
+from durable.agent.hosting import host_every_region, host_region
+from durable.agent.nodes import DeclaredNodes
+from durable.agent.simulated.driver import SimulatedDriver
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.fleet.agent_lock import hold_agent_lock, is_agent_lock_free
@@ -47,9 +48,9 @@ def simulating(region: LiveRegion, agents: Agents) -> Callable[[RegionId], Agent
     return agent_of
 
 
-def is_told(agents: Agents, words: str) -> bool:
-    told = [fields.get("error", "") for event, fields in agents.events if event == "trouble"]
-    return any(words in sentence for sentence in told)
+def is_logged(agents: Agents, words: str) -> bool:
+    errors = [fields.get("error", "") for event, fields in agents.events if event == "failed"]
+    return any(words in sentence for sentence in errors)
 
 
 def times_hosted(agents: Agents) -> int:
@@ -109,14 +110,14 @@ async def test_an_agent_of_all_regions_takes_over_when_the_other_one_ends(
     agents.run("all", host_every_region(region.databases, simulating(region, agents), agents.log))
 
     kept = "are hosted by durable agent"
-    await eventually("it was told who hosts the region", lambda: is_told(agents, kept))
+    await eventually("it was logged who hosts the region", lambda: is_logged(agents, kept))
     assert await region.session() == session
     await agents.end("first")
     await region.until_registered(after=session)
 
 
 class Clock:
-    """Tells what it is set to."""
+    """Shows what it is set to."""
 
     now = 0.0
 
@@ -124,7 +125,7 @@ class Clock:
         return self.now
 
 
-async def test_a_post_that_was_held_for_long_is_taken_again_at_once(
+async def test_a_lock_that_was_held_for_long_is_taken_again_at_once(
     region: LiveRegion, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -141,7 +142,7 @@ async def test_a_post_that_was_held_for_long_is_taken_again_at_once(
         "first",
         host_region(region.databases, EAST, simulating(region, agents), agents.log),
     )
-    await eventually("it holds the agent lock", is_held)
+    await eventually("it holds the lock", is_held)
     before = await holders()
     clock.now = 3600.0
     await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
@@ -153,7 +154,7 @@ async def test_a_post_that_was_held_for_long_is_taken_again_at_once(
     assert times_hosted(agents) == 1
 
 
-async def test_who_stands_by_leaves_the_post_to_one_that_only_lost_its_connection(
+async def test_an_agent_on_standby_leaves_the_lock_to_one_that_only_lost_its_connection(
     region: LiveRegion, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder = await another(region)
@@ -179,7 +180,7 @@ async def test_who_stands_by_leaves_the_post_to_one_that_only_lost_its_connectio
     await eventually("it took over", lambda: times_hosted(agents) == 1)
 
 
-async def test_one_that_lost_its_post_to_another_gives_way_and_stands_by(
+async def test_an_agent_that_lost_its_lock_to_another_gives_way_and_goes_on_standby(
     region: LiveRegion, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosting, "REGIONS_CHECK_SECONDS", 0.05)
@@ -200,7 +201,7 @@ async def test_one_that_lost_its_post_to_another_gives_way_and_stands_by(
     await eventually("the other waits", is_queued)
     await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
     await waiting
-    await eventually("it gave way", lambda: is_told(agents, "are hosted by another"))
+    await eventually("it gave way", lambda: is_logged(agents, "are hosted by another"))
     assert times_hosted(agents) == 1
 
     await holder.close()
@@ -208,7 +209,7 @@ async def test_one_that_lost_its_post_to_another_gives_way_and_stands_by(
     assert times_hosted(agents) == 2
 
 
-async def test_a_lost_connection_that_the_server_still_counts_is_nobody_else(
+async def test_a_lost_connection_that_the_server_still_counts_is_not_another_agent(
     region: LiveRegion,
 ) -> None:
     async with hold_agent_lock(region.databases, EAST) as lost:
@@ -218,7 +219,7 @@ async def test_a_lost_connection_that_the_server_still_counts_is_nobody_else(
 
 
 @pytest.mark.parametrize("error", [OSError("the disk"), AuthorityError("the disk")], ids=repr)
-async def test_an_agent_that_fails_is_not_taken_for_a_lost_lock(
+async def test_a_failing_agent_is_not_mistaken_for_a_lost_lock(
     region: LiveRegion, agents: Agents, error: Exception
 ) -> None:
     class Failing(Agent):
@@ -233,7 +234,7 @@ async def test_an_agent_that_fails_is_not_taken_for_a_lost_lock(
             await host_region(region.databases, EAST, lambda _: Failing(), agents.log)
 
 
-async def test_who_holds_a_post_hears_its_own_errors_as_they_are(region: LiveRegion) -> None:
+async def test_errors_of_the_lock_holder_pass_through_unchanged(region: LiveRegion) -> None:
     with pytest.raises(OSError, match=r"^the disk$"):
         async with hold_agent_lock(region.databases, EAST):
             raise OSError("the disk")

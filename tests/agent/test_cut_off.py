@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from durable.agent.pace import Pace
+from durable.agent.leases import Timing
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.regions import fence_region
 from durable.model.intents import ReleaseCause
@@ -26,7 +26,7 @@ KEEPS = shell(WAITS, on_disconnect="keep")
 async def proxy(region: LiveRegion, agents: Agents, tmp_path: Path) -> AsyncIterator[CutProxy]:
     """The way of n1's agent to the authority; the lease is two seconds."""
     async with CutProxy(region.url) as proxy, Databases(proxy.url) as databases:
-        agents.process(region, tmp_path, databases=databases, pace=Pace(lease_ttl_seconds=2))
+        agents.process(region, tmp_path, databases=databases, timing=Timing(lease_ttl_seconds=2))
         yield proxy
         proxy.mend()
         await agents.end_all()
@@ -41,7 +41,7 @@ async def started(
     return token, await number_in(directory_of(root, token) / "work" / "pid")
 
 
-async def test_without_a_lease_it_stops_what_asked_for_it_and_keeps_the_rest(
+async def test_without_a_lease_it_stops_what_has_on_disconnect_stop_and_keeps_the_rest(
     region: LiveRegion, proxy: CutProxy, tmp_path: Path
 ) -> None:
     stops, stopping = await started(region, tmp_path, 0, 1, STOPS)
@@ -68,7 +68,7 @@ async def test_after_a_fence_it_stops_what_moved_before_it_registers_and_keeps_t
     proxy.cut()
     await fence_region(region.databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
     await region.release(moves, 0, ReleaseCause.REGION_FENCED, epoch=2)
-    assert lives(moving), "nobody could have told the agent yet"
+    assert lives(moving), "the agent cannot know yet"
     proxy.mend()
 
     # A session at the new epoch exists only once what moved away has ended.
@@ -87,7 +87,7 @@ async def test_a_fence_that_moved_nothing_stops_nothing(
     await region.until_registered()
     assert lives(pid)
 
-    async def told_again() -> bool:
+    async def reported_again() -> bool:
         rows = await region.ask(
             "SELECT o.session = l.session FROM regional.observations o, regional.node_leases l"
             " WHERE o.token = %s AND l.node = 'n1'",
@@ -95,11 +95,11 @@ async def test_a_fence_that_moved_nothing_stops_nothing(
         )
         return bool(rows[0][0])
 
-    await eventually("the new session told everything again", told_again)
+    await eventually("the new session reported everything again", reported_again)
     assert (await region.observed(token))[0] == "serving"
 
 
-async def test_what_happens_while_cut_off_is_told_afterwards(
+async def test_what_happens_while_cut_off_is_reported_afterwards(
     region: LiveRegion, proxy: CutProxy, tmp_path: Path
 ) -> None:
     token = await region.run(0, shell("until test -e end; do sleep 0.05; done; exit 9"))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes, host_every_region
-from durable.agent.simulated import SimulatedDriver
+from durable.agent.hosting import host_every_region
+from durable.agent.nodes import DeclaredNodes
+from durable.agent.simulated.driver import SimulatedDriver
 from durable.authority.fleet.nodes import declare_nodes
 from durable.cli.main import execute
 from durable.model.ids import RegionId
@@ -66,7 +67,7 @@ async def test_a_region_that_is_added_later_is_hosted_too(
         (["--simulated", "--start-delay", "-1"], "--start-delay"),
     ],
 )
-def test_wrong_input_is_told_and_changes_nothing(
+def test_invalid_input_is_refused_and_changes_nothing(
     arguments: list[str],
     says: str,
     tmp_path: Path,
@@ -80,7 +81,7 @@ def test_wrong_input_is_told_and_changes_nothing(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_wrong_faults_file_is_told_at_once(
+def test_an_invalid_faults_file_is_refused_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = tmp_path / "faults.yaml"
@@ -90,7 +91,7 @@ def test_a_wrong_faults_file_is_told_at_once(
     assert "0.kind" in capsys.readouterr().err
 
 
-async def test_asked_to_end_the_command_ends_well_and_leaves_its_replicas(
+async def test_on_sigterm_the_command_exits_cleanly_and_leaves_its_replicas(
     region: LiveRegion, agents: Agents, tmp_path: Path
 ) -> None:
     del agents  # which ends what is left behind

@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from durable.agent.leases import Leases
-from durable.agent.pace import Pace
+from durable.agent.leases import Leases, Timing
 from durable.agent.reconciler import Reconciler
 from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter
-from durable.agent.simulated import SimulatedDriver
+from durable.agent.simulated.driver import SimulatedDriver
 from durable.authority.fleet.assignments import Assignment
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.model.ids import NodeId
@@ -29,7 +28,7 @@ class Desk:
     def __init__(self, region: LiveRegion, agents: Agents) -> None:
         self.driver = SimulatedDriver(INSTANTLY)
         self.leases = Leases(trusted_seconds=600)
-        self.replicas = Replicas(agents.log, tells_each=False)
+        self.replicas = Replicas(agents.log, logs_each=False)
         self.session_ended = asyncio.Event()
         reconciler = Reconciler(self.driver, self.replicas, self.leases, lambda: 0.0)
         self.reporter = Reporter(
@@ -39,7 +38,7 @@ class Desk:
             self.replicas,
             self.leases,
             reconciler,
-            Pace(),
+            Timing(),
             agents.log,
         )
 
@@ -55,7 +54,7 @@ class Desk:
 @pytest.fixture
 async def desk(region: LiveRegion, agents: Agents) -> AsyncIterator[Desk]:
     desk = Desk(region, agents)
-    await desk.driver.adopt(desk.replicas.saw)
+    await desk.driver.adopt(desk.replicas.record)
     begun = await register_nodes(
         region.databases, EAST, [node("n1")], epoch=1, lease_ttl_seconds=600
     )
@@ -68,10 +67,10 @@ async def desk(region: LiveRegion, agents: Agents) -> AsyncIterator[Desk]:
 async def test_what_the_region_never_bound_is_stopped_and_forgotten(desk: Desk) -> None:
     await desk.start(UNKNOWN)
     await eventually("it is forgotten", lambda: desk.replicas.get(UNKNOWN) is None)
-    assert len(desk.replicas.outbox) == 0
+    assert len(desk.replicas.pending_reports) == 0
 
 
-async def test_a_replaced_session_tells_nothing_until_there_is_a_new_one(
+async def test_a_replaced_session_reports_nothing_until_there_is_a_new_one(
     region: LiveRegion, desk: Desk
 ) -> None:
     token = await region.run()
@@ -84,5 +83,5 @@ async def test_a_replaced_session_tells_nothing_until_there_is_a_new_one(
     assert (await region.observed(token))[0] is None
 
     desk.leases.begun(begun, sent_at=0)
-    desk.replicas.tell_again(begun.keys())
+    desk.replicas.report_again(begun.keys())
     await region.until(token, "serving")

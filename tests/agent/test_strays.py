@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from durable.agent.faults import Faults
-from durable.agent.launcher import launch
-from durable.agent.pace import Pace
-from durable.agent.replica_directory import ReplicaDirectory
-from durable.agent.simulated import SimulatedDriver
+from durable.agent.leases import Timing
+from durable.agent.process.launcher import launch
+from durable.agent.process.replica_directory import ReplicaDirectory
+from durable.agent.simulated.driver import SimulatedDriver
+from durable.agent.simulated.faults import Faults
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId
 from durable.model.intents import ReleaseCause
@@ -48,7 +48,7 @@ async def test_a_node_whose_stray_hangs_waits_and_its_neighbour_does_not(
     file.write_text("[{kind: hang_on_stop, node: n1}]")
     await region.declare(node("n1"), node("n2"))
     driver = SimulatedDriver(INSTANTLY, faults=Faults(file, agents.log))
-    agents.simulated(region, driver, pace=Pace(lease_ttl_seconds=3))
+    agents.simulated(region, driver, timing=Timing(lease_ttl_seconds=3))
     token = await region.run(0, on="n1")
     await region.until(token, "serving")
     await region.until_registered("n2")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from durable.agent.replica_directory import ReplicaDirectory
+from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 

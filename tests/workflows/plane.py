@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from durable.agent.agent import Agent
-from durable.agent.faults import Faults
-from durable.agent.hosting import DeclaredNodes
-from durable.agent.pace import Pace
-from durable.agent.simulated import Delays, SimulatedDriver
+from durable.agent.leases import Timing
+from durable.agent.nodes import DeclaredNodes
+from durable.agent.simulated.driver import Delays, SimulatedDriver
+from durable.agent.simulated.faults import Faults
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.reads.inspection import read_bindings
@@ -148,8 +148,8 @@ class Plane:
             SimulatedDriver(delays, faults=Faults(self.faults if self.faults.exists() else None)),
             name=ActorId(f"agent:{region}"),
             log=lambda *_, **__: None,
-            pace=Pace(lease_ttl_seconds=15),
-            tells_each=False,
+            timing=Timing(lease_ttl_seconds=15),
+            logs_each=False,
         )
         task = asyncio.create_task(agent.run())
         try:

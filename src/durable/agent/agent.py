@@ -1,23 +1,22 @@
-"""The loop of an agent: follow the region, run what it assigns, tell what is seen, keep leases.
+"""The loop of an agent: follow the region, run what it assigns, report what is seen, keep leases.
 
-An agent never trusts what it was last told for longer than its lease: cut off, it stops what asked
-for that; back again, it first reads what the region says, stops what was given away, and only then
-begins a new session, in which it tells everything again.
+An agent never trusts what it last read for longer than its lease: cut off, it stops the replicas
+whose `on_disconnect` is `stop`; reconnected, it first reads what the region assigns, stops what was
+moved elsewhere, and only then begins a new session, in which it reports everything again.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Protocol
 
-from durable.agent.drivers import Driver
-from durable.agent.leases import Leases, boot_seconds
-from durable.agent.log import Log, Troubles
-from durable.agent.membership import Membership
-from durable.agent.pace import Pace
+from durable.agent.driver import Driver
+from durable.agent.leases import Leases, Timing, boot_seconds
+from durable.agent.log import FailureLog, Log
+from durable.agent.nodes import HostedNodes
 from durable.agent.reconciler import Reconciler
 from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter
+from durable.agent.sessions import NodeSessions
 from durable.authority.cache.watch import watch
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
@@ -27,16 +26,10 @@ from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusedError
 from durable.model.regions import NodeSpec
 
-# Few nodes are named in each read; a host of many reads the region and picks its own.
-NAMED_AT_MOST = 100
+# An agent of few nodes names them in each read; one of many reads all and picks its own.
+MAX_NAMED_NODES = 100
 
-_TROUBLES = (AuthorityError, RefusedError, TimeoutError)
-
-
-class Nodes(Protocol):
-    """Which nodes this agent hosts in its region, as they are described now."""
-
-    async def refresh(self) -> Mapping[NodeId, NodeSpec]: ...
+_FAILURES = (AuthorityError, RefusedError, TimeoutError)
 
 
 class Agent:
@@ -46,48 +39,48 @@ class Agent:
         self,
         databases: Databases,
         region: RegionId,
-        nodes: Nodes,
+        nodes: HostedNodes,
         driver: Driver,
         *,
         name: ActorId,
         log: Log,
-        pace: Pace | None = None,
-        tells_each: bool = True,
+        timing: Timing | None = None,
+        logs_each: bool = True,
         leases: Leases | None = None,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
-        pace = pace or Pace()
+        timing = timing or Timing()
         self._databases = databases
         self._region = region
         self._nodes = nodes
         self._driver = driver
-        self._pace = pace
+        self._timing = timing
         self._log = log
-        self._troubles = Troubles(log)
-        self._leases = leases or Leases(pace.trusted_seconds)
-        self._replicas = Replicas(log, tells_each=tells_each)
+        self._failures = FailureLog(log)
+        self._leases = leases or Leases(timing.trusted_seconds)
+        self._replicas = Replicas(log, logs_each=logs_each)
         self._reconciler = Reconciler(driver, self._replicas, self._leases, clock)
-        self._membership = Membership(
-            databases, region, self._leases, self._replicas, driver, pace, clock, log
+        self._sessions = NodeSessions(
+            databases, region, self._leases, self._replicas, driver, timing, clock, log
         )
         self._reporter = Reporter(
-            databases, region, name, self._replicas, self._leases, self._reconciler, pace, log
+            databases, region, name, self._replicas, self._leases, self._reconciler, timing, log
         )
         self._hosted: Mapping[NodeId, NodeSpec] = {}
         self._version = 0
         self._needs_whole_read = True
-        self._wanted = asyncio.Event()
-        self._wanted.set()
+        self._due = asyncio.Event()
+        self._due.set()
 
     async def run(self) -> None:
-        """Runs until it is cancelled; what the driver runs goes on, unless that is its nature."""
+        """Runs until cancelled; the driver decides whether its replicas run on."""
         try:
-            for assignment in await self._driver.adopt(self._replicas.saw):
+            for assignment in await self._driver.adopt(self._replicas.record):
                 self._replicas.add(assignment)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._membership.keep_fencing(self._wanted))
-                tasks.create_task(self._membership.keep_renewing(self._wanted))
-                tasks.create_task(self._reporter.run(self._wanted))
+                tasks.create_task(self._sessions.keep_fencing(self._due))
+                tasks.create_task(self._sessions.keep_renewing(self._due))
+                tasks.create_task(self._reporter.run(self._due))
                 tasks.create_task(self._listen())
                 tasks.create_task(self._keep_reconciling())
         finally:
@@ -99,62 +92,60 @@ class Agent:
         regions = frozenset({self._region})
         while True:
             try:
-                changes = watch(address, regions, resync_seconds=self._pace.resync_seconds)
+                changes = watch(address, regions, resync_seconds=self._timing.resync_seconds)
                 async with aclosing(changes):
                     async for change in changes:
                         self._needs_whole_read |= change.is_resync
-                        self._wanted.set()
-                        self._troubles.over("follow the region")
-            except _TROUBLES as error:
-                self._troubles.met("follow the region", error)
-            await asyncio.sleep(self._pace.retry_seconds)
+                        self._due.set()
+                        self._failures.recovered("follow the region")
+            except _FAILURES as error:
+                self._failures.failed("follow the region", error)
+            await asyncio.sleep(self._timing.retry_seconds)
 
     async def _keep_reconciling(self) -> None:
         while True:
-            await self._until_wanted()
+            await self._until_due()
             try:
-                async with asyncio.timeout(self._pace.call_seconds * 2):
+                async with asyncio.timeout(self._timing.call_seconds * 2):
                     await self._reconcile()
-                self._troubles.over("reconcile")
-            except _TROUBLES as error:
-                self._troubles.met("reconcile", error)
+                self._failures.recovered("reconcile")
+            except _FAILURES as error:
+                self._failures.failed("reconcile", error)
                 self._needs_whole_read = True
-                self._wanted.set()
-                await asyncio.sleep(self._pace.retry_seconds)
-            # A busy region changes all the time: what comes within a moment is read together.
-            await asyncio.sleep(self._pace.gather_seconds)
+                self._due.set()
+                await asyncio.sleep(self._timing.retry_seconds)
+            # A busy region changes all the time: changes within a moment are read together.
+            await asyncio.sleep(self._timing.gather_seconds)
 
-    async def _until_wanted(self) -> None:
-        """Something changed, or a stray ended: its node may register now."""
-        waits = [
-            asyncio.ensure_future(event.wait()) for event in (self._wanted, self._replicas.ended)
-        ]
+    async def _until_due(self) -> None:
+        """Until something changed, or a stray replica ended and its node may register."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._due, self._replicas.ended)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-        self._wanted.clear()
+        self._due.clear()
         self._replicas.ended.clear()
 
     async def _reconcile(self) -> None:
-        """Reads, stops what was given away, registers, and only then starts anything new."""
+        """Reads, stops what was moved elsewhere, registers, and only then starts anything new."""
         self._hosted = await self._nodes.refresh()
         self._drop_unhosted()
-        homeless = self._without_session()
-        # The epoch is read first: if it is raised before we register, registration is refused.
-        epoch = (await read_region(self._databases, self._region)).epoch if homeless else 0
-        await self._follow(is_whole=self._needs_whole_read or bool(homeless))
-        waiting = self._replicas.nodes_with_strays()
-        ready = [spec for spec in homeless if spec.id not in waiting]
+        unregistered = self._without_session()
+        # The epoch is read first: if it is raised before we register, the registration is refused.
+        epoch = (await read_region(self._databases, self._region)).epoch if unregistered else 0
+        await self._follow(is_whole=self._needs_whole_read or bool(unregistered))
+        blocked = self._replicas.nodes_with_strays()
+        ready = [spec for spec in unregistered if spec.id not in blocked]
         if ready:
-            await self._membership.register(ready, epoch)
-            # What was given away since the read above, and what these nodes shall start.
+            await self._sessions.register(ready, epoch)
+            # What was moved elsewhere since the read above, and what these nodes must start.
             await self._follow(is_whole=True)
 
     async def _follow(self, *, is_whole: bool) -> None:
         self._needs_whole_read = False
-        named = list(self._hosted) if len(self._hosted) <= NAMED_AT_MOST else None
+        named = list(self._hosted) if len(self._hosted) <= MAX_NAMED_NODES else None
         since = 0 if is_whole else self._version
         version, found = await read_assignments(self._databases, self._region, named, since=since)
         mine = [assignment for assignment in found if assignment.node in self._hosted]

@@ -1,25 +1,56 @@
 """Until when each node may trust its lease, by the agent's own clock and never too late.
 
-The authority counts a lease from when it hears of it; the agent counts from when it asked, which
-is earlier. So the agent gives up first, whatever the network did in between.
+The authority counts a lease from when it receives the request, the agent from when it sent it,
+which is earlier. So the agent gives up first, whatever the network did in between.
 """
 
 import sys
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from durable.model.ids import NodeId
 
 
 def boot_seconds() -> float:
-    """Seconds since some fixed moment, which go on while the machine is suspended."""
+    """Seconds since the machine booted, counting those while it was suspended."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a lease lasts, and the intervals that follow from it."""
+
+    lease_ttl_seconds: int = 15
+    # A lost notification is made up for by then.
+    resync_seconds: float = 30.0
+    # Changes within this time are handled together.
+    gather_seconds: float = 0.02
+    # After an error, before the next try.
+    retry_seconds: float = 0.5
+    # How often the agent checks whether a lease has ended.
+    fence_check_seconds: float = 0.1
+
+    @property
+    def renew_seconds(self) -> float:
+        """Two renewals may be lost before the third is too late."""
+        return self.lease_ttl_seconds / 3
+
+    @property
+    def trusted_seconds(self) -> float:
+        """How long the agent itself trusts a lease: what must stop by its end needs a moment to."""
+        return self.lease_ttl_seconds - min(1.0, self.lease_ttl_seconds / 10)
+
+    @property
+    def call_seconds(self) -> float:
+        """How long a call may take: an answer later than a lease helps nobody."""
+        return float(max(self.lease_ttl_seconds, 5))
+
+
 class Leases:
-    """The session and the deadline of each node; both are lost on their own."""
+    """The session and the deadline of each node; either can be lost without the other."""
 
     def __init__(self, trusted_seconds: float) -> None:
         self._trusted_seconds = trusted_seconds
@@ -28,11 +59,11 @@ class Leases:
 
     @property
     def sessions(self) -> Mapping[NodeId, int]:
-        """The sessions that stand, as far as the agent knows."""
+        """The current sessions, as far as the agent knows."""
         return self._sessions
 
     def by_deadline(self) -> list[tuple[NodeId, int]]:
-        """The sessions, those whose lease ends first in front."""
+        """The sessions, ordered by when their leases end."""
         return sorted(self._sessions.items(), key=lambda pair: self._deadlines.get(pair[0], 0.0))
 
     def begun(self, sessions: Mapping[NodeId, int], sent_at: float) -> None:
@@ -45,19 +76,19 @@ class Leases:
             self._deadlines[node] = max(before, sent_at + self._trusted_seconds)
 
     def trust_until(self, node: NodeId, deadline: float) -> None:
-        """Takes over what an agent before this one knew of the node's lease."""
+        """Adopts what an earlier agent knew about the node's lease."""
         self._deadlines[node] = deadline
 
     def end_session(self, node: NodeId, session: int) -> None:
-        """The authority no longer counts this session; the lease's time runs on by itself.
+        """The authority no longer accepts this session, but its lease runs on.
 
-        Until it is over the agent may ask what to do, and need not stop anything on its own.
+        Until the lease ends the agent can ask what to do, and need not stop anything by itself.
         """
         if self._sessions.get(node) == session:
             del self._sessions[node]
 
     def take_lapsed(self, now: float) -> list[NodeId]:
-        """The nodes whose lease ended by `now`, each told once; their sessions end with it."""
+        """The nodes whose lease ended by `now`, each returned once; their sessions end with it."""
         lapsed = [node for node, deadline in self._deadlines.items() if deadline <= now]
         for node in lapsed:
             del self._deadlines[node]
@@ -67,8 +98,8 @@ class Leases:
     def holds(self, node: NodeId, now: float) -> bool:
         """Whether the node has a session and a lease at this very moment.
 
-        By the clock, not by who was told: an agent that was suspended wakes up in the middle of
-        what it did, before anybody has noticed that the lease is over.
+        By the clock, not by what was noticed: an agent that was suspended wakes up in the middle
+        of its work, before anything has noticed that the lease is over.
         """
         return node in self._sessions and self._deadlines.get(node, now) > now
 

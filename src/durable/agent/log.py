@@ -1,4 +1,4 @@
-"""One line per event on stderr: for people as words, for programs as JSON."""
+"""The agent's log: one line per event on stderr, as text for people or JSON for programs."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ class EventLog:
         else:
             words = (f"{name}={_word(value)}" for name, value in fields.items())
             line = " ".join([moment, event, *words])
-        # Whoever read the log may be gone; the replicas are not.
+        # Whoever read the log may be gone, but the replicas are not.
         with suppress(OSError):
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -35,19 +35,19 @@ def _word(value: object) -> str:
     return text if text.isprintable() and " " not in text and text else json.dumps(text)
 
 
-class Troubles:
-    """Says a lasting trouble once, and that it is over once, however often it is met."""
+class FailureLog:
+    """Logs a lasting failure once, and its recovery once, however often it is met."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._standing: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
 
-    def met(self, doing: str, error: BaseException) -> None:
+    def failed(self, doing: str, error: BaseException) -> None:
         sentence = str(error) or type(error).__name__
-        if self._standing.get(doing) != sentence:
-            self._standing[doing] = sentence
-            self._log("trouble", doing=doing, error=sentence)
+        if self._failures.get(doing) != sentence:
+            self._failures[doing] = sentence
+            self._log("failed", doing=doing, error=sentence)
 
-    def over(self, doing: str) -> None:
-        if self._standing.pop(doing, None) is not None:
+    def recovered(self, doing: str) -> None:
+        if self._failures.pop(doing, None) is not None:
             self._log("recovered", doing=doing)

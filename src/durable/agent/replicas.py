@@ -1,12 +1,12 @@
-"""The replicas of one agent: what each was last seen to be, and what of it is still untold."""
+"""The replicas of one agent: what each was last seen to be, and what is still unreported."""
 
 import asyncio
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import count
 
-from durable.agent.drivers import ENDS, as_evidence
+from durable.agent.driver import ENDS, as_evidence
 from durable.agent.log import Log
-from durable.agent.outbox import Outbox
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId
 from durable.model.running import OnDisconnect
@@ -20,7 +20,7 @@ class Replica:
     assignment: Assignment
     state: ObservedState | None = None
     evidence: str = ""
-    # It runs although the region no longer wants it here: its node waits for its end.
+    # It runs although its region no longer has it here; its node registers only after its end.
     is_stray: bool = False
 
     @property
@@ -33,15 +33,47 @@ class Replica:
         return spec is not None and spec.run.on_disconnect is OnDisconnect.STOP
 
 
-class Replicas:
-    """The book of them; `untold` is set when there is news, `ended` when one of them ended."""
+class PendingReports:
+    """The tokens whose newest state the authority has not accepted, each with a sequence number.
 
-    def __init__(self, log: Log, *, tells_each: bool) -> None:
+    Only the newest state counts, so an authority that is away for a day costs one entry per
+    replica. The numbers grow over the agent's whole life, so they are valid in every session.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._waiting: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, token: int) -> None:
+        # Moved to the end: a replica that flaps does not push itself ahead of the others.
+        self._waiting.pop(token, None)
+        self._waiting[token] = next(self._numbers)
+
+    def in_order(self) -> list[tuple[int, int]]:
+        """Every token with its number, the one that has waited longest first."""
+        return list(self._waiting.items())
+
+    def accepted(self, token: int, number: int) -> None:
+        """Removes the entry, unless something newer was put while the report was on its way."""
+        if self._waiting.get(token) == number:
+            del self._waiting[token]
+
+    def drop(self, token: int) -> None:
+        self._waiting.pop(token, None)
+
+
+class Replicas:
+    """All of them by token; `changed` is set when there is news, `ended` when one has ended."""
+
+    def __init__(self, log: Log, *, logs_each: bool) -> None:
         self._log = log
-        self._tells_each = tells_each
+        self._logs_each = logs_each
         self._by_token: dict[int, Replica] = {}
-        self.outbox = Outbox()
-        self.untold = asyncio.Event()
+        self.pending_reports = PendingReports()
+        self.changed = asyncio.Event()
         self.ended = asyncio.Event()
 
     def __iter__(self) -> Iterator[Replica]:
@@ -57,29 +89,29 @@ class Replicas:
 
     def remove(self, token: int) -> None:
         self._by_token.pop(token, None)
-        self.outbox.drop(token)
+        self.pending_reports.drop(token)
 
-    def saw(self, token: int, state: ObservedState, evidence: str) -> None:
-        """The drivers' report."""
+    def record(self, token: int, state: ObservedState, evidence: str) -> None:
+        """What a driver reports of a replica."""
         replica = self._by_token.get(token)
-        # An end is final: a probe that answers late does not bring a process back.
+        # An end is final: a late answer of a probe does not bring a process back.
         if replica is None or replica.has_ended:
             return
         replica.state, replica.evidence = state, as_evidence(evidence)
-        self.outbox.put(token)
-        self.untold.set()
+        self.pending_reports.put(token)
+        self.changed.set()
         if replica.has_ended:
             self.ended.set()
-        if self._tells_each:
+        if self._logs_each:
             node = replica.assignment.node
             self._log(str(state), node=node, token=token, evidence=replica.evidence)
 
-    def tell_again(self, nodes: Collection[NodeId]) -> None:
-        """A new session knows nothing of what the one before it told."""
+    def report_again(self, nodes: Collection[NodeId]) -> None:
+        """Reports everything again, because a new session knows nothing of the one before it."""
         for token, replica in self._by_token.items():
             if replica.state is not None and replica.assignment.node in nodes:
-                self.outbox.put(token)
-        self.untold.set()
+                self.pending_reports.put(token)
+        self.changed.set()
 
     def nodes_with_strays(self) -> frozenset[NodeId]:
         return frozenset(

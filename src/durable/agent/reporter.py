@@ -1,10 +1,9 @@
-"""Tells the authority what was seen, in batches, until it has heard the newest of everything."""
+"""Reports observations to the authority in batches, until it has accepted the newest of each."""
 
 import asyncio
 
-from durable.agent.leases import Leases
-from durable.agent.log import Log, Troubles
-from durable.agent.pace import Pace
+from durable.agent.leases import Leases, Timing
+from durable.agent.log import FailureLog, Log
 from durable.agent.reconciler import Reconciler
 from durable.agent.replicas import Replicas
 from durable.authority.db.connection import Databases
@@ -18,7 +17,7 @@ MAX_BATCH = 2_000
 
 
 class Reporter:
-    """Sends the outbox; what was not accepted stays in it."""
+    """Sends the pending reports; what is not accepted stays pending."""
 
     def __init__(
         self,
@@ -28,7 +27,7 @@ class Reporter:
         replicas: Replicas,
         leases: Leases,
         reconciler: Reconciler,
-        pace: Pace,
+        timing: Timing,
         log: Log,
     ) -> None:
         self._databases = databases
@@ -37,35 +36,35 @@ class Reporter:
         self._replicas = replicas
         self._leases = leases
         self._reconciler = reconciler
-        self._pace = pace
-        self._troubles = Troubles(log)
+        self._timing = timing
+        self._failures = FailureLog(log)
 
     async def run(self, session_ended: asyncio.Event) -> None:
-        """Sends whenever there is news; `session_ended` is set when a node must register again."""
+        """Sends whenever there is news; sets `session_ended` when a node must register again."""
         while True:
-            await self._replicas.untold.wait()
-            await asyncio.sleep(self._pace.gather_seconds)
-            self._replicas.untold.clear()
+            await self._replicas.changed.wait()
+            await asyncio.sleep(self._timing.gather_seconds)
+            self._replicas.changed.clear()
             try:
                 while batch := self._batch():
-                    async with asyncio.timeout(self._pace.call_seconds):
+                    async with asyncio.timeout(self._timing.call_seconds):
                         answers = await self._send(batch)
-                    if await self._take(batch, answers):
+                    if await self._settle(batch, answers):
                         session_ended.set()
-                    self._troubles.over("report")
+                    self._failures.recovered("report")
             except (AuthorityError, TimeoutError) as error:
-                self._troubles.met("report", error)
-                self._replicas.untold.set()
-                await asyncio.sleep(self._pace.retry_seconds)
+                self._failures.failed("report", error)
+                self._replicas.changed.set()
+                await asyncio.sleep(self._timing.retry_seconds)
 
     def _batch(self) -> list[Observation]:
         batch: list[Observation] = []
-        for token, number in self._replicas.outbox.waiting():
+        for token, number in self._replicas.pending_reports.in_order():
             replica = self._replicas.get(token)
             if replica is None or replica.state is None:
                 continue
             session = self._leases.sessions.get(replica.assignment.node)
-            # Without a session nobody would believe it: it waits for the registration.
+            # Without a session it would be refused, so it waits for the registration.
             if session is None:
                 continue
             batch.append(
@@ -88,16 +87,16 @@ class Reporter:
         reach(Failpoint.AFTER_OBSERVE)
         return answers
 
-    async def _take(self, batch: list[Observation], answers: list[Refusal | None]) -> bool:
-        """Ends what was heard; whether any of it came from a session that no longer counts."""
+    async def _settle(self, batch: list[Observation], answers: list[Refusal | None]) -> bool:
+        """Removes what was accepted; whether any report came from a session that has ended."""
         is_fenced = False
         for report, refusal in zip(batch, answers, strict=True):
             if refusal is not None and refusal.code is RefusalCode.FENCED_AGENT:
                 self._leases.end_session(report.node, report.session)
                 is_fenced = True
                 continue
-            self._replicas.outbox.heard(report.token, report.sequence)
+            self._replicas.pending_reports.accepted(report.token, report.sequence)
             replica = self._replicas.get(report.token)
             if refusal is not None and replica is not None:
-                await self._reconciler.depart(replica)
+                await self._reconciler.end(replica)
         return is_fenced

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from durable.agent.agent import Agent
-from durable.agent.faults import Faults, FaultsError, read_faults
-from durable.agent.hosting import DeclaredNodes, OwnNode, host_every_region, host_region
+from durable.agent.hosting import host_every_region, host_region
+from durable.agent.leases import Timing
 from durable.agent.log import EventLog
-from durable.agent.node_directory import NodeDirectory, RememberedLeases
-from durable.agent.pace import Pace
-from durable.agent.process import ProcessDriver
-from durable.agent.simulated import Delays, SimulatedDriver
+from durable.agent.nodes import DeclaredNodes, OwnNode
+from durable.agent.process.driver import ProcessDriver
+from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
+from durable.agent.simulated.driver import Delays, SimulatedDriver
+from durable.agent.simulated.faults import Faults, FaultsError, read_faults
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
@@ -30,7 +31,7 @@ from durable.model.regions import MAX_GPUS_PER_NODE, NodeSpec
 ALL = "all"
 # How long to wait for the authority before the region is taken to exist.
 REGION_CHECK_SECONDS = 5.0
-_DELAYS, _PACE = Delays(), Pace()
+_DELAYS, _TIMING = Delays(), Timing()
 
 
 def agent(
@@ -64,20 +65,20 @@ def agent(
     ] = None,
     lease: Annotated[
         int, typer.Option(min=1, max=86_400, help="Seconds that a node lease lasts.")
-    ] = _PACE.lease_ttl_seconds,
+    ] = _TIMING.lease_ttl_seconds,
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines.")] = False,
     state_dir: StateDir = None,
 ) -> None:
     """Run an agent: start and stop the replicas bound to its nodes, and report their state."""
     if simulated == (node is not None):
         raise typer.BadParameter("give either --simulated or --node NAME")
-    log, pace = EventLog(as_json=as_json), Pace(lease_ttl_seconds=lease)
+    log, timing = EventLog(as_json=as_json), Timing(lease_ttl_seconds=lease)
     region_id = parse_option("--region", RegionId, region)
     if simulated:
         delays = Delays(
             start_seconds=start_delay, ready_seconds=ready_delay, job_seconds=job_duration
         )
-        _simulate(state_dir, region_id, delays, seed, _checked_faults(faults), pace, log)
+        _simulate(state_dir, region_id, delays, seed, _checked_faults(faults), timing, log)
         return
     if region == ALL:
         raise typer.BadParameter("a node belongs to one region; name it", param_hint="--region")
@@ -92,7 +93,7 @@ def agent(
         labels=label,
         taints=taint,
     )
-    _run_processes(state_dir, spec, pace, log)
+    _run_processes(state_dir, spec, timing, log)
 
 
 def _simulate(
@@ -101,7 +102,7 @@ def _simulate(
     delays: Delays,
     seed: int,
     faults: Path | None,
-    pace: Pace,
+    timing: Timing,
     log: EventLog,
 ) -> None:
     async def work(databases: Databases) -> None:
@@ -113,8 +114,8 @@ def _simulate(
                 SimulatedDriver(delays, faults=Faults(faults, log), seed=seed),
                 name=ActorId(f"agent:simulated/{region}"),
                 log=log,
-                pace=pace,
-                tells_each=False,
+                timing=timing,
+                logs_each=False,
             )
 
         if region == ALL:
@@ -126,7 +127,7 @@ def _simulate(
     with_authority(state_dir, work)
 
 
-def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: EventLog) -> None:
+def _run_processes(state_dir: Path | None, spec: NodeSpec, timing: Timing, log: EventLog) -> None:
     settings = load_settings(state_dir)
 
     async def work(databases: Databases) -> None:
@@ -142,8 +143,8 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, pace: Pace, log: Even
                 ProcessDriver(directory.path, spec.region, log),
                 name=ActorId(f"agent:{spec.id}"),
                 log=log,
-                pace=pace,
-                leases=RememberedLeases(pace.trusted_seconds, directory, spec.region, spec.id),
+                timing=timing,
+                leases=PersistentLeases(timing.trusted_seconds, directory, spec.region, spec.id),
             )
             await _run_until_stopped(running.run(), log)
 

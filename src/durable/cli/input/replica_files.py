@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from durable.agent.replica_directory import ReplicaDirectory
+from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import Slot, TenantId, WorkloadName
 

@@ -1,7 +1,7 @@
-"""The directory of one token: the only memory of a replica, and the proof that it was begun.
+"""The directory of one token: all that is known of a replica, and the proof that it was started.
 
-It appears whole, by one rename, before anything is spawned. So a token whose directory exists is
-never begun again, whatever died when; one whose directory does not exist was never begun here.
+It appears as a whole, by one rename, before anything is spawned. So a token whose directory exists
+is never started again, whatever died when; without a directory it was never started here.
 """
 
 import errno
@@ -9,17 +9,22 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from durable.agent.drivers import StopOrder
+from durable.agent.driver import StopOrder
 from durable.authority.fleet.assignments import Assignment
+from durable.model.states import ObservedState
+
+# A shell adds this to the number of the signal that ended a command.
+SIGNAL_BASE = 128
 
 
 class ReplicaDirectory:
-    """Files that outlive the agent; each is written aside and renamed, so none is ever half."""
+    """Files that outlive the agent; each is written aside and renamed, so none is ever partial."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,7 +34,7 @@ class ReplicaDirectory:
         self.work = path / "work"
 
     def claim(self, assignment: Assignment, port: int | None) -> bool:
-        """Makes the directory; False when it exists, which means that the token was begun."""
+        """Creates the directory; False if it exists, which means that the token was started."""
         aside = self.path.with_name(f".{self.path.name}.new")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True, mode=0o700)
@@ -38,7 +43,7 @@ class ReplicaDirectory:
         (aside / "assignment.json").write_text(assignment.model_dump_json())
         (aside / "port").write_text("" if port is None else str(port))
         try:
-            # Onto a directory with anything in it, rename fails: two claims never both succeed.
+            # A rename onto a directory that is not empty fails, so two claims never both succeed.
             aside.rename(self.path)
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
@@ -48,7 +53,7 @@ class ReplicaDirectory:
         return True
 
     def assignment(self) -> Assignment | None:
-        """None when another release wrote what this one cannot read."""
+        """None if another release wrote what this one cannot read."""
         try:
             return Assignment.model_validate_json((self.path / "assignment.json").read_bytes())
         except (OSError, ValidationError):
@@ -76,13 +81,13 @@ class ReplicaDirectory:
         return descriptor
 
     def lives(self) -> bool:
-        """Whether any process still holds the lock: the kernel's word, which pids cannot give."""
+        """Whether any process still holds the lock; a pid alone could not prove it."""
         try:
             descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            # Shared: two who look do not take each other for the replica.
+            # Shared, so that two readers do not take each other for the replica.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -90,10 +95,10 @@ class ReplicaDirectory:
             os.close(descriptor)
         return False
 
-    # ── the wish that it stops ──────────────────────────────────────────────────────────────────
+    # ── the order to stop ───────────────────────────────────────────────────────────────────────
 
     def order_stop(self, order: StopOrder) -> None:
-        """Remembered before any signal is sent, so that the stop goes on after a restart."""
+        """Recorded before any signal is sent, so that the stop goes on after a restart."""
         aside = self.path / "stop.new"
         content = {"at": time.time(), "order": order.model_dump(mode="json")}
         aside.write_text(json.dumps(content))
@@ -103,19 +108,19 @@ class ReplicaDirectory:
         """The order, if any, and how many seconds ago it was given."""
         try:
             content = json.loads((self.path / "stop").read_bytes())
-            # Never less than nothing: a wall clock may have been set back since.
+            # Never negative: the wall clock may have been set back since.
             age_seconds = max(0.0, time.time() - float(content["at"]))
             return StopOrder.model_validate(content["order"]), age_seconds
         except FileNotFoundError:
             return None, 0.0
         except (ValueError, KeyError):
-            # A machine that lost its power may leave the file empty; the wish was there.
-            return StopOrder(reason="it was asked to stop, and why was lost"), 0.0
+            # A power failure may leave the file empty, but the order was given.
+            return StopOrder(reason="its stop was requested, but the reason was lost"), 0.0
 
     # ── its end ─────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        """Nobody asks for it again: it stays for people to look at, until it is removed."""
+        """Marks it as no longer needed; people may read it until it is removed."""
         (self.path / "closed").touch()
 
     @property
@@ -130,5 +135,37 @@ def _number(path: Path) -> int | None:
     try:
         return int(path.read_text())
     except (FileNotFoundError, ValueError):
-        # Without a port, or emptied by a power failure.
+        # There is none, or a power failure emptied the file.
         return None
+
+
+def end_of(directory: ReplicaDirectory, order: StopOrder | None) -> tuple[ObservedState, str]:
+    """STOPPED if it exited with 0 or was stopped on request, else FAILED; with the evidence.
+
+    It is read from what the replica left behind, so it is the same after any number of restarts.
+    """
+    code = directory.exit_code
+    if order is not None:
+        # Work that finished before it was stopped has finished.
+        state = ObservedState.STOPPED if code == 0 else order.ends_as
+        return state, f"{order.reason}: {_describe(code)}"
+    if code == 0:
+        return ObservedState.STOPPED, _describe(code)
+    if code is None:
+        return (
+            ObservedState.FAILED,
+            "it ended without an exit code: it was killed, or was never started; "
+            f"see {directory.path}",
+        )
+    return ObservedState.FAILED, f"{_describe(code)}; see {directory.path}"
+
+
+def _describe(code: int | None) -> str:
+    if code is None:
+        return "killed"
+    if code > SIGNAL_BASE:
+        try:
+            return f"exit code {code} ({signal.Signals(code - SIGNAL_BASE).name})"
+        except ValueError:
+            pass
+    return f"exit code {code}"

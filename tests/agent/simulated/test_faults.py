@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from durable.agent.faults import Faults, FaultsError, read_faults
-from durable.agent.simulated import SimulatedDriver
+from durable.agent.simulated.driver import SimulatedDriver
+from durable.agent.simulated.faults import Faults, FaultsError, read_faults
 from tests.agent.conftest import INSTANTLY, Agents
 from tests.agent.region import LiveRegion, node
 from tests.agent.waiting import eventually
@@ -84,7 +84,9 @@ async def test_what_hangs_on_stop_stops_when_the_fault_is_taken_back(
     await region.until(token, "stopped")
 
 
-def test_a_wrong_faults_file_is_told_by_its_place_and_changes_nothing(tmp_path: Path) -> None:
+def test_an_invalid_faults_file_is_refused_with_a_location_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "faults.yaml"
     file.write_text("- {kind: crash, after_seconds: 1.5}\n")
     agents = Agents()

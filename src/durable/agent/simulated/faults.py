@@ -1,4 +1,4 @@
-"""Faults of simulated replicas, from a file that people and tests may change at any time."""
+"""Faults injected into simulated replicas, from a file that may be changed at any time."""
 
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -23,16 +23,16 @@ class FaultKind(StrEnum):
     HANG_ON_STOP = "hang_on_stop"
 
 
-class Fault(Value):
-    """What goes wrong, and where: on nodes and for workloads (`tenant/name`) by pattern."""
+class InjectedFault(Value):
+    """What goes wrong, and where: for nodes and workloads (`tenant/name`) that match a pattern."""
 
     kind: FaultKind
     node: Pattern = "*"
     workload: Pattern = "*"
-    # A crash comes this long after the replica came to run, or after the fault was asked for.
+    # A crash comes this long after the replica began to run, or after the fault was added.
     after_seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
 
-    def hits(self, assignment: Assignment) -> bool:
+    def matches(self, assignment: Assignment) -> bool:
         workload = f"{assignment.tenant}/{assignment.workload}"
         return fnmatchcase(assignment.node, self.node) and fnmatchcase(workload, self.workload)
 
@@ -40,15 +40,15 @@ class Fault(Value):
         return self.kind.replace("_", " ")
 
 
-_FAULTS = TypeAdapter(Annotated[tuple[Fault, ...], Field(max_length=1_000)])
+_FAULTS = TypeAdapter(Annotated[tuple[InjectedFault, ...], Field(max_length=1_000)])
 
 
 class FaultsError(ValueError):
-    """A faults file that cannot be taken; the message is what to show."""
+    """A faults file that cannot be used; the message is what to show."""
 
 
-def read_faults(path: Path) -> tuple[Fault, ...]:
-    """A list of faults in YAML or JSON; an empty or absent file is none."""
+def read_faults(path: Path) -> tuple[InjectedFault, ...]:
+    """The list of faults in a YAML or JSON file; empty if the file is empty or missing."""
     try:
         content = path.read_bytes()[: MAX_BYTES + 1]
     except FileNotFoundError:
@@ -63,25 +63,25 @@ def read_faults(path: Path) -> tuple[Fault, ...]:
         raise FaultsError(f"{path}: not YAML or JSON") from None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in problem["loc"])
-        raise FaultsError(f"{path}: {place or 'the file'}: {problem['msg']}") from None
+        location = ".".join(str(part) for part in problem["loc"])
+        raise FaultsError(f"{path}: {location or 'the file'}: {problem['msg']}") from None
 
 
 class Faults:
-    """The faults that are in force, read again whenever the file changed."""
+    """The faults in force, read again whenever the file has changed."""
 
     def __init__(self, path: Path | None = None, log: Log | None = None) -> None:
         self._path = path
         self._log = log or EventLog()
         self._stamp: tuple[int, int, int] | None = None
-        self._faults: tuple[Fault, ...] = ()
+        self._faults: tuple[InjectedFault, ...] = ()
 
-    def of(self, assignment: Assignment, kind: FaultKind) -> Fault | None:
-        """The first fault of this kind that hits it."""
-        return next((f for f in self._faults if f.kind is kind and f.hits(assignment)), None)
+    def find(self, assignment: Assignment, kind: FaultKind) -> InjectedFault | None:
+        """The first fault of this kind that matches the replica."""
+        return next((f for f in self._faults if f.kind is kind and f.matches(assignment)), None)
 
     def reread(self) -> bool:
-        """Whether other faults are in force than before; a wrong file leaves them as they were."""
+        """Whether the faults in force have changed; an invalid file leaves them as they were."""
         if self._path is None:
             return False
         stamp = _stamp(self._path)
@@ -105,5 +105,5 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
         status = path.stat()
     except OSError:
         return None
-    # The inode too: a file that was replaced within one tick of the clock is another.
+    # The inode too: it differs if the file was replaced within one tick of the clock.
     return status.st_mtime_ns, status.st_size, status.st_ino

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from durable.agent.node_directory import NodeDirectory
+from durable.agent.process.node_directory import NodeDirectory
 from durable.failpoints import VARIABLE, Failpoint
 from durable.model.ids import NodeId
 from durable.model.intents import ReleaseCause
@@ -43,7 +43,7 @@ def starts(root: Path, token: int) -> int:
 # ── cleanly ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_agent_that_comes_back_takes_up_what_runs(
+async def test_an_agent_that_comes_back_adopts_what_runs(
     region: LiveRegion, agents: Agents, tmp_path: Path
 ) -> None:
     agents.process(region, tmp_path)
@@ -63,7 +63,7 @@ async def test_an_agent_that_comes_back_takes_up_what_runs(
     assert starts(tmp_path, token) == 1
 
 
-async def test_an_end_that_no_agent_saw_is_told_by_the_next(
+async def test_an_end_that_no_agent_saw_is_reported_by_the_next(
     region: LiveRegion, agents: Agents, tmp_path: Path
 ) -> None:
     agents.process(region, tmp_path)

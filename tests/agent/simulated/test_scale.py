@@ -16,7 +16,7 @@ REPLICAS = 400
 SMALL = Resources.of(100, 64)
 
 
-async def test_one_agent_stands_for_thousands_of_nodes(region: LiveRegion, agents: Agents) -> None:
+async def test_one_agent_hosts_thousands_of_nodes(region: LiveRegion, agents: Agents) -> None:
     await region.declare(*(node(f"n{number}") for number in range(NODES)))
     agents.simulated(region)
     await eventually("every node is registered", lambda: is_counted(region, "node_leases", NODES))

@@ -1,4 +1,4 @@
-"""The directory of one node: one agent at a time, and what it last knew of its lease."""
+"""The directory of one node: it allows one agent at a time, and keeps the lease's deadline."""
 
 import fcntl
 import json
@@ -17,7 +17,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class NodeDirectory:
-    """Held by one agent; two would both believe that they alone start and stop."""
+    """Held by one agent at a time: each believes that it alone starts and stops replicas."""
 
     def __init__(self, state_dir: Path, node: NodeId) -> None:
         self.path = (state_dir / "agents" / node).absolute()
@@ -32,7 +32,7 @@ class NodeDirectory:
         except BlockingIOError:
             os.close(descriptor)
             raise StackError(
-                f"Another agent runs node {self._node} from {self.path}: end it first, or give "
+                f"Another agent runs node {self._node} from {self.path}: stop it first, or give "
                 "this one another --node or --state-dir."
             ) from None
         self._descriptor = descriptor
@@ -49,8 +49,8 @@ class NodeDirectory:
             self._descriptor = None
 
 
-class RememberedLeases(Leases):
-    """Leases that an agent after this one knows of, so that it fences in time as well."""
+class PersistentLeases(Leases):
+    """Leases whose deadline the next agent knows as well, so that it fences in time."""
 
     def __init__(
         self, trusted_seconds: float, directory: NodeDirectory, region: RegionId, node: NodeId
@@ -63,7 +63,7 @@ class RememberedLeases(Leases):
             self.trust_until(node, known)
 
     def _read(self) -> float | None:
-        """Of this boot alone: the clock begins anew with the machine, and nothing survives it."""
+        """Only of this boot: with it the clock starts again, and no process survives it."""
         try:
             content = json.loads(self._file.read_bytes())
             return float(content["until"]) if content["boot"] == _boot() else None
@@ -74,7 +74,7 @@ class RememberedLeases(Leases):
         super().renewed(nodes, sent_at)
         until = self.deadline_of(self._node)
         aside = self._file.with_name(f"{self._file.name}.new")
-        # What cannot be written stays as it was, which is earlier and so on the safe side.
+        # If it cannot be written, the file keeps an earlier deadline, which is safe.
         with suppress(OSError):
             aside.write_text(json.dumps({"boot": _boot(), "until": until}))
             aside.rename(self._file)

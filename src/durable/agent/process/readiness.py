@@ -1,4 +1,4 @@
-"""Asks a replica whether it serves: by connecting, by HTTP, or by a command."""
+"""Whether a replica is ready: probed by connecting, by HTTP, or by a command, again and again."""
 
 import asyncio
 import os
@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from durable.agent.driver import Report
 from durable.model.running import AUTO, CommandProbe, HttpProbe, Port, Readiness, TcpProbe
+from durable.model.states import ObservedState
 
 HOST = "127.0.0.1"
 MAX_STATUS_LINE_BYTES = 8_192
+FIRST_PAUSE_SECONDS = 0.1
 
 
 class Prober:
-    """One replica's readiness, asked one probe at a time."""
+    """One replica's readiness, one probe at a time."""
 
     def __init__(
         self,
@@ -29,30 +32,30 @@ class Prober:
         self._environment = environment
         self._directory = directory
 
-    async def ask(self) -> str | None:
-        """None when it is ready, else why not."""
+    async def probe(self) -> str | None:
+        """None if it is ready, else why not."""
         timeout = self._readiness.timeout.total_seconds()
         try:
             async with asyncio.timeout(timeout):
-                return await self._ask()
+                return await self._probe()
         except TimeoutError:
             return f"the readiness probe took longer than {timeout:.0f} s"
         except OSError as error:
-            return f"the readiness probe could not ask: {error.strerror or error}"
+            return f"the readiness probe failed: {error.strerror or error}"
 
-    async def _ask(self) -> str | None:
+    async def _probe(self) -> str | None:
         readiness = self._readiness
         if readiness.tcp is not None:
             return await self._connect(readiness.tcp)
         if readiness.http is not None:
             return await self._get(readiness.http)
-        assert readiness.command is not None, "the model allows exactly one kind"
+        assert readiness.command is not None, "the model allows exactly one kind of probe"
         return await self._run(readiness.command)
 
     def _number(self, port: Port) -> int:
         if port != AUTO:
             return port
-        assert self._port is not None, "a free port is chosen before the start"
+        assert self._port is not None, "a free port was chosen before the start"
         return self._port
 
     async def _connect(self, probe: TcpProbe) -> str | None:
@@ -71,7 +74,7 @@ class Prober:
             await writer.drain()
             status = await reader.readline()
         except ValueError:
-            return "the readiness probe was answered with an endless line"
+            return "the readiness probe was answered with too long a line"
         finally:
             writer.close()
         words = status.split()
@@ -94,8 +97,38 @@ class Prober:
         try:
             code = await child.wait()
         except asyncio.CancelledError:
-            # It took too long, or nobody asks any more: it goes with all that it started.
+            # It took too long, or the replica ends: it is killed with everything that it started.
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             raise
-        return None if code == 0 else f"the readiness command ended with {code}"
+        return None if code == 0 else f"the readiness command ended with exit code {code}"
+
+
+def report_serving(report: Report, token: int, evidence: str) -> None:
+    """Reports both at once: on a node, nothing comes between ready and serving."""
+    report(token, ObservedState.READY, evidence)
+    report(token, ObservedState.SERVING, evidence)
+
+
+async def keep_probing(
+    prober: Prober, readiness: Readiness, token: int, report: Report, *, is_new: bool
+) -> None:
+    """Probes until cancelled, and reports every change.
+
+    Of an adopted replica nothing is reported before its first answer, because a guess might
+    overwrite what it was. A new one has been reported as running.
+    """
+    state = ObservedState.RUNNING if is_new else None
+    period_seconds = readiness.period.total_seconds()
+    # Until it is ready for the first time it is probed more often, with growing pauses.
+    pause_seconds = min(FIRST_PAUSE_SECONDS, period_seconds)
+    while True:
+        reason = await prober.probe()
+        if reason is None and state is not ObservedState.SERVING:
+            report_serving(report, token, "its readiness probe succeeded")
+            state = ObservedState.SERVING
+        elif reason is not None and state is not ObservedState.RUNNING:
+            report(token, ObservedState.RUNNING, reason)
+            state = ObservedState.RUNNING
+        pause_seconds = period_seconds if reason is None else min(pause_seconds * 2, period_seconds)
+        await asyncio.sleep(pause_seconds)

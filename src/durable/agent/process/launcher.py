@@ -1,7 +1,7 @@
 """Starts a replica's command under a small shell that outlives the agent and keeps its exit code.
 
-The shell leads a session and a process group of its own. It takes the signals that are meant for
-the command without dying of them, so that it can still write down how the command ended.
+The shell leads a session and a process group of its own. It survives the signals that are meant for
+the command, so that it can still record how the command ended.
 """
 
 import os
@@ -10,17 +10,17 @@ import subprocess
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 
-from durable.agent.replica_directory import ReplicaDirectory
+from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.failpoints import Failpoint, reach
 from durable.model.running import AUTO, Limits, Run
 
 PORT_ATTEMPTS = 100
 LOOPBACK = "127.0.0.1"
-# Set for every process of the replica, so that one that closed the lock is still found.
+# In the environment of every process of the replica, so that one that closed the lock is found.
 COOKIE = "DURABLE_REPLICA"
 
-# Limits and the directory are the command's alone: the shell must be able to write the exit code.
+# Limits and directory apply to the command alone: the shell must be able to write the exit code.
 _WRAPPER = """
 directory=$1 work=$2 files=$3 memory=$4 cpu=$5
 shift 5
@@ -44,11 +44,11 @@ def launch(
     with ExitStack() as ours:
         lock = directory.take_lock()
         ours.callback(os.close, lock)
-        # Appended to, so that a log can be cut while the replica writes it.
+        # Opened to append, so that a log can be cut while the replica writes to it.
         stdout = ours.enter_context(directory.stdout.open("ab"))
         stderr = ours.enter_context(directory.stderr.open("ab"))
         reach(Failpoint.BEFORE_SPAWN)
-        child = subprocess.Popen(  # noqa: S603 - running what the workload says is its purpose
+        child = subprocess.Popen(  # noqa: S603 - its purpose is to run what the workload says
             [
                 *("/bin/sh", "-c", _WRAPPER, "durable-replica", str(directory.path)),
                 run.working_directory or str(directory.work),
@@ -63,7 +63,7 @@ def launch(
             pass_fds=(lock,),
         )
         reach(Failpoint.AFTER_SPAWN)
-    # Ours is closed, theirs stays: from here on the lock lives as long as the replica does.
+    # Our descriptor is closed: from here on the lock is held for as long as the replica is alive.
     return child
 
 
@@ -79,7 +79,7 @@ def _limits(limits: Limits) -> tuple[str, str, str]:
 def environment_of(
     assignment: Assignment, run: Run, directory: ReplicaDirectory
 ) -> Mapping[str, str]:
-    """Nothing of the agent's own but a path, a home and a language; its secrets stay with it."""
+    """Nothing of the agent's own environment but PATH, HOME and LANG: its secrets stay with it."""
     base = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": os.environ.get("HOME", "/"),
@@ -101,7 +101,7 @@ def environment_of(
 
 
 def port_for(run: Run, taken: Collection[int]) -> int | None:
-    """A free port that no other replica here was given, when a probe asks for one."""
+    """A free port that no other replica here was given, if a probe needs one."""
     readiness = run.readiness
     probe = None if readiness is None else readiness.tcp or readiness.http
     if probe is None or probe.port != AUTO:
@@ -112,4 +112,4 @@ def port_for(run: Run, taken: Collection[int]) -> int | None:
             port: int = found.getsockname()[1]
         if port not in taken:
             return port
-    raise OSError(f"no free port was found in {PORT_ATTEMPTS} tries")
+    raise OSError(f"no free port was found in {PORT_ATTEMPTS} attempts")

@@ -1,42 +1,42 @@
-"""Many timers in one heap, so that ten thousand of them cost one task and not ten thousand."""
+"""Many timers in one heap, so that ten thousand of them need one task and not ten thousand."""
 
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from durable.agent.faults import Fault
+from durable.agent.simulated.faults import InjectedFault
 
 
 @dataclass(order=True, slots=True)
 class Timer:
-    """Rings for a token; `crash` tells a fault's timer from that of an ordinary step."""
+    """Fires for a token; `crash` is set if it is the timer of a fault, not of an ordinary step."""
 
     at: float
     number: int
     token: int = field(compare=False)
-    crash: Fault | None = field(compare=False, default=None)
+    crash: InjectedFault | None = field(compare=False, default=None)
 
 
 class Timers:
-    """Timers are never taken back: whoever is rung asks whether the number is still theirs."""
+    """Timers are never cancelled: when one fires, its owner checks that the number is current."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._numbers = count(1)
 
-    def set(self, at: float, token: int, crash: Fault | None = None) -> int:
+    def set(self, at: float, token: int, crash: InjectedFault | None = None) -> int:
         """The number of the new timer."""
         number = next(self._numbers)
         heapq.heappush(self._heap, Timer(at, number, token, crash))
         return number
 
     def due(self, now: float) -> Iterator[Timer]:
-        """Takes out what is due, the earliest first; what is set meanwhile waits for next time."""
-        ringing: list[Timer] = []
+        """Removes and returns what is due, the earliest first; what is set meanwhile waits."""
+        fired: list[Timer] = []
         while self._heap and self._heap[0].at <= now:
-            ringing.append(heapq.heappop(self._heap))
-        return iter(ringing)
+            fired.append(heapq.heappop(self._heap))
+        return iter(fired)
 
     def seconds_until_next(self, now: float) -> float | None:
         return max(0.0, self._heap[0].at - now) if self._heap else None

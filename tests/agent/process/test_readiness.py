@@ -55,7 +55,7 @@ async def test_a_fixed_port_is_asked_and_a_command_too(
         token = await process_region.run(0, runs(*FOREVER, readiness=fixed))
         await process_region.until(token, "serving")
 
-    # It sees the environment of its replica, and stands in its directory.
+    # It sees the environment of its replica, and runs in its directory.
     asked = {"command": {"command": ["/bin/sh", "-c", 'test -e "$DURABLE_TOKEN.ready"']}}
     token = await process_region.run(1, runs(*FOREVER, readiness=asked), generation=2)
     await process_region.until(token, "running")

@@ -1,4 +1,4 @@
-"""Really runs commands: one directory, one shell and one supervisor per token."""
+"""Runs commands as processes: one directory, one shell and one monitor per token."""
 
 import asyncio
 import shutil
@@ -6,39 +6,39 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from durable.agent.drivers import Report, StopOrder
-from durable.agent.launcher import launch, port_for
+from durable.agent.driver import Report, StopOrder
 from durable.agent.log import Log
-from durable.agent.replica_directory import ReplicaDirectory
-from durable.agent.supervisor import Supervisor
+from durable.agent.process.launcher import launch, port_for
+from durable.agent.process.monitor import ReplicaMonitor
+from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import RegionId
 from durable.model.running import Run
 from durable.model.states import ObservedState
 
-# Logs of what has ended are kept for people, but not of everything that ever ran here.
-KEPT_AFTER_END = 50
+# People may want to read the logs of what has ended, but not of everything that ever ran here.
+MAX_ENDED_DIRECTORIES = 50
 
-GONE = "its directory is gone, so nobody here knows what became of it; it is not started again"
-NO_COMMAND = "its run has no command, and this node runs processes"
+GONE = "its directory is gone, so its fate is unknown; it is not started again"
+NO_COMMAND = "its run has no command, and this node runs only commands"
 
 
 class ProcessDriver:
-    """The replicas of one node, below one directory that outlives every agent."""
+    """The replicas of one node, in one directory that outlives every agent."""
 
     def __init__(self, root: Path, region: RegionId, log: Log) -> None:
         self._root = root
         self._region = region
         self._log = log
-        self._supervisors: dict[int, Supervisor] = {}
+        self._monitors: dict[int, ReplicaMonitor] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._report: Report | None = None
 
     async def adopt(self, report: Report) -> Sequence[Assignment]:
-        """Takes up every directory: what lives is followed on, what does not has ended."""
+        """Adopts every directory: what is alive is monitored, and what is not has ended."""
         self._report = report
         for aside in self._root.glob(".*.new"):
-            shutil.rmtree(aside, ignore_errors=True)  # claimed by nobody, so never begun
+            shutil.rmtree(aside, ignore_errors=True)  # never claimed, so never started
         adopted: list[Assignment] = []
         for token, directory in sorted(self._directories().items()):
             if directory.is_closed:
@@ -47,14 +47,14 @@ class ProcessDriver:
             if assignment is None or assignment.spec is None:
                 self._log("cannot adopt", directory=directory.path)
                 continue
-            self._log("adopted", token=token, lives=directory.lives())
+            self._log("adopted", token=token, alive=directory.lives())
             run = assignment.spec.run
-            self._follow(Supervisor(assignment, run, directory, report))
+            self._monitor(ReplicaMonitor(assignment, run, directory, report))
             adopted.append(assignment)
         return adopted
 
     async def start(self, assignment: Assignment) -> None:
-        if assignment.token in self._supervisors:
+        if assignment.token in self._monitors:
             return
         try:
             refusal = self._start(assignment)
@@ -64,21 +64,21 @@ class ProcessDriver:
             self._reporting(assignment.token, ObservedState.FAILED, refusal)
 
     def _start(self, assignment: Assignment) -> str | None:
-        """Begins it, or says why not. From the claim on it counts as begun, whatever happens."""
+        """Starts it, or returns why not. Once claimed it counts as started, whatever happens."""
         directory = self._directory(assignment.token)
         run = Run() if assignment.spec is None else assignment.spec.run
         if directory.path.exists():
-            # Begun by an agent whose words we could not read; the region's own words will do.
-            self._follow(Supervisor(assignment, run, directory, self._reporting))
+            # Started by an agent whose record we could not read; the region's assignment will do.
+            self._monitor(ReplicaMonitor(assignment, run, directory, self._reporting))
             return None
         if assignment.observed is not None:
             return GONE
         if not run.command:
             return NO_COMMAND
-        taken = [supervisor.directory.port for supervisor in self._supervisors.values()]
+        taken = [monitor.directory.port for monitor in self._monitors.values()]
         port = port_for(run, [number for number in taken if number is not None])
         if not directory.claim(assignment, port):
-            return f"{directory.path} was claimed by another"
+            return f"{directory.path} was claimed by another agent"
         self._reporting(
             assignment.token, ObservedState.STARTING, f"its directory is {directory.path}"
         )
@@ -86,40 +86,40 @@ class ProcessDriver:
         try:
             child = launch(assignment, run, directory)
         except OSError as error:
-            # Whatever went wrong after the spawn: what lives is followed, and not called failed.
+            # If it is alive, the error came after the spawn, and it has not failed.
             if not directory.lives():
                 return f"it could not be started: {error}"
-        self._follow(Supervisor(assignment, run, directory, self._reporting, child))
+        self._monitor(ReplicaMonitor(assignment, run, directory, self._reporting, child))
         return None
 
-    def _follow(self, supervisor: Supervisor) -> None:
-        token = supervisor.assignment.token
-        self._supervisors[token] = supervisor
-        task = asyncio.create_task(supervisor.run())
-        task.add_done_callback(lambda done: self._note_defect(token, done))
+    def _monitor(self, monitor: ReplicaMonitor) -> None:
+        token = monitor.assignment.token
+        self._monitors[token] = monitor
+        task = asyncio.create_task(monitor.run())
+        task.add_done_callback(lambda done: self._log_defect(token, done))
         self._tasks[token] = task
 
-    def _note_defect(self, token: int, task: asyncio.Task[None]) -> None:
+    def _log_defect(self, token: int, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            self._log("supervision failed", token=token, error=repr(task.exception()))
+            self._log("monitor failed", token=token, error=repr(task.exception()))
 
     async def stop(self, token: int, order: StopOrder) -> None:
-        supervisor = self._supervisors.get(token)
-        if supervisor is not None and not self._tasks[token].done():
-            supervisor.stop(order)
+        monitor = self._monitors.get(token)
+        if monitor is not None and not self._tasks[token].done():
+            monitor.stop(order)
 
     async def forget(self, token: int) -> None:
-        """Its directory stays among the newest few that ended; tokens are never issued twice."""
-        self._supervisors.pop(token, None)
+        """Closes its directory; the newest few are kept, and tokens are never issued twice."""
+        self._monitors.pop(token, None)
         self._tasks.pop(token, None)
         with suppress(OSError):
             self._directory(token).close()
         closed = [pair for pair in sorted(self._directories().items()) if pair[1].is_closed]
-        for _, oldest in closed[:-KEPT_AFTER_END]:
+        for _, oldest in closed[:-MAX_ENDED_DIRECTORIES]:
             await asyncio.to_thread(oldest.remove)
 
     async def close(self) -> None:
-        """Ends the supervision alone: the replicas run on, and the next agent adopts them."""
+        """Ends the monitors alone: the replicas run on, and the next agent adopts them."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

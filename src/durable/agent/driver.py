@@ -1,4 +1,4 @@
-"""What an agent asks of whatever runs replicas: start and stop by token, and say what is seen."""
+"""What an agent asks of a driver: start and stop replicas by token, and report their states."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ ENDS = frozenset({ObservedState.FAILED, ObservedState.STOPPED})
 
 
 class StopOrder(Value):
-    """Why a replica shall end, and how its end is to be told."""
+    """Why a replica must stop, and how its end is reported."""
 
     reason: PlainText
-    # A job that stopped by itself is done, so one that its node had to end must not look like it.
+    # A job that stopped by itself is done; one that its node had to stop must not look like that.
     ends_as: ObservedState = ObservedState.STOPPED
-    # A lease that has ended leaves no time for grace.
+    # A lease that has ended leaves no time for a grace period.
     at_once: bool = False
 
 
 class Report(Protocol):
-    """Tells the agent what was seen of a replica; only the newest word is kept."""
+    """Reports what a replica was seen to be; only the newest report counts."""
 
     def __call__(self, token: int, state: ObservedState, evidence: str) -> None: ...
 
@@ -32,27 +32,27 @@ class Driver(Protocol):
     """Runs the replicas of one region on this agent's nodes, each token at most once."""
 
     async def adopt(self, report: Report) -> Sequence[Assignment]:
-        """What is known from before; nothing is reported until this has returned."""
+        """Takes over what already runs; nothing is reported until this has returned."""
         ...
 
     async def start(self, assignment: Assignment) -> None:
-        """Begins a replica; again for the same token it changes nothing. Never raises for it."""
+        """Starts a replica, at most once per token; failures are reported, never raised."""
         ...
 
     async def stop(self, token: int, order: StopOrder) -> None:
-        """Begins to stop it; the end is reported. One that has ended or is unknown stays so."""
+        """Begins to stop a replica, unless it has ended or is unknown; its end is reported."""
         ...
 
     async def forget(self, token: int) -> None:
-        """The region has released it and it has ended: nobody asks for it again."""
+        """Drops a replica that has ended and that its region has released."""
         ...
 
     async def close(self) -> None:
-        """The agent ends; what it runs need not."""
+        """Ends with the agent; the replicas may run on."""
         ...
 
 
 def as_evidence(text: str) -> str:
     """Any text as evidence: on one line, in normal form C, printable, and not too long."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return unicodedata.normalize("NFC", plain)[:MAX_LENGTH].strip() or "nothing was said"
+    return unicodedata.normalize("NFC", plain)[:MAX_LENGTH].strip() or "no evidence was given"

@@ -1,13 +1,12 @@
-"""A node's standing in its region: sessions begun, leases renewed, and the end of both."""
+"""Registers nodes, renews their leases, and fences their replicas when a lease ends."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from durable.agent.drivers import Driver, StopOrder
-from durable.agent.leases import Leases
-from durable.agent.log import Log, Troubles
-from durable.agent.pace import Pace
+from durable.agent.driver import Driver, StopOrder
+from durable.agent.leases import Leases, Timing
+from durable.agent.log import FailureLog, Log
 from durable.agent.replicas import Replicas
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
@@ -21,14 +20,14 @@ from durable.model.states import ObservedState
 MAX_NODES_PER_MESSAGE = 1_000
 
 FENCED = StopOrder(
-    reason="its node could not renew its lease, and it asked to stop then",
+    reason="its node could not renew its lease, and its on_disconnect is stop",
     ends_as=ObservedState.FAILED,
     at_once=True,
 )
 
 
-class Membership:
-    """Keeps the leases of the nodes, and stops what must not run without one."""
+class NodeSessions:
+    """Keeps the nodes' sessions and leases alive, and stops what must not run without a lease."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class Membership:
         leases: Leases,
         replicas: Replicas,
         driver: Driver,
-        pace: Pace,
+        timing: Timing,
         clock: Callable[[], float],
         log: Log,
     ) -> None:
@@ -46,20 +45,20 @@ class Membership:
         self._leases = leases
         self._replicas = replicas
         self._driver = driver
-        self._pace = pace
+        self._timing = timing
         self._clock = clock
         self._log = log
-        self._troubles = Troubles(log)
+        self._failures = FailureLog(log)
 
     async def register(self, nodes: Sequence[NodeSpec], epoch: int) -> None:
-        """Begins a session for each, and tells in it what is known of their replicas."""
+        """Begins a session for each node, in which everything is reported again."""
         for start in range(0, len(nodes), MAX_NODES_PER_MESSAGE):
             await self._register(nodes[start : start + MAX_NODES_PER_MESSAGE], epoch)
 
     async def _register(self, nodes: Sequence[NodeSpec], epoch: int) -> None:
         # Before it is sent: the authority's lease is then never shorter than ours.
         sent_at = self._clock()
-        ttl = self._pace.lease_ttl_seconds
+        ttl = self._timing.lease_ttl_seconds
         try:
             begun = await register_nodes(
                 self._databases, self._region, nodes, epoch=epoch, lease_ttl_seconds=ttl
@@ -67,43 +66,43 @@ class Membership:
         except RefusedError as error:
             if error.refusal.code is RefusalCode.FENCED_AGENT:
                 raise
-            await self._register_apart(nodes, epoch, error)
+            await self._register_halves(nodes, epoch, error)
             return
         reach(Failpoint.AFTER_REGISTER)
         self._leases.begun(begun, sent_at)
-        self._replicas.tell_again(begun.keys())
+        self._replicas.report_again(begun.keys())
         self._log("registered", region=self._region, nodes=len(begun), epoch=epoch)
 
-    async def _register_apart(
+    async def _register_halves(
         self, nodes: Sequence[NodeSpec], epoch: int, error: RefusedError
     ) -> None:
-        """One node that is refused does not keep its neighbours out: halves find it."""
+        """Bisects, so that one node that is refused does not keep its neighbours out."""
         if len(nodes) == 1:
-            self._troubles.met(f"register {nodes[0].id}", error)
+            self._failures.failed(f"register {nodes[0].id}", error)
             return
         middle = len(nodes) // 2
         await self._register(nodes[:middle], epoch)
         await self._register(nodes[middle:], epoch)
 
     async def keep_renewing(self, session_ended: asyncio.Event) -> None:
-        """Renews all leases three times within their time."""
-        pause = self._pace.renew_seconds
+        """Renews all leases three times within their duration."""
+        pause = self._timing.renew_seconds
         while True:
             await asyncio.sleep(pause)
             try:
-                async with asyncio.timeout(self._pace.renew_seconds):
+                async with asyncio.timeout(self._timing.renew_seconds):
                     if await self._renew():
                         session_ended.set()
-                self._troubles.over("renew leases")
-                pause = self._pace.renew_seconds
+                self._failures.recovered("renew leases")
+                pause = self._timing.renew_seconds
             except (AuthorityError, TimeoutError) as error:
-                self._troubles.met("renew leases", error)
-                pause = min(self._pace.retry_seconds, self._pace.renew_seconds)
+                self._failures.failed("renew leases", error)
+                pause = min(self._timing.retry_seconds, self._timing.renew_seconds)
 
     async def _renew(self) -> bool:
-        """Whether the authority counts some session no longer."""
-        # Whoever is nearest to its end comes first: when time runs out, it is not always the same
-        # nodes that are left.
+        """Whether the authority has ended some session."""
+        # Those that end soonest come first, so that it is not always the same nodes that are left
+        # over when time runs out.
         sessions = iter(self._leases.by_deadline())
         lost: dict[NodeId, int] = {}
         while part := dict(islice(sessions, MAX_NODES_PER_MESSAGE)):
@@ -112,9 +111,9 @@ class Membership:
                 self._databases,
                 self._region,
                 part,
-                lease_ttl_seconds=self._pace.lease_ttl_seconds,
+                lease_ttl_seconds=self._timing.lease_ttl_seconds,
             )
-            # Only the session that asked: another may have begun while the answer was on its way.
+            # Only for the same session: another may have begun while the answer was on its way.
             self._leases.renewed(
                 [node for node in renewed if self._leases.sessions.get(node) == part[node]],
                 sent_at,
@@ -137,4 +136,4 @@ class Membership:
                     if is_cut_off and replica.stops_when_cut_off:
                         await self._driver.stop(replica.assignment.token, FENCED)
                 session_ended.set()
-            await asyncio.sleep(self._pace.fence_check_seconds)
+            await asyncio.sleep(self._timing.fence_check_seconds)

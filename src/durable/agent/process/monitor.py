@@ -1,29 +1,30 @@
-"""Follows one replica from its start, or from where an agent before left it, to its end."""
+"""Monitors one replica from its start, or from where an earlier agent left it, to its end."""
 
 import asyncio
+import os
+import shutil
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 
-from durable.agent.drivers import Report, StopOrder
-from durable.agent.ending import end_of
-from durable.agent.killing import kill, terminate
-from durable.agent.launcher import environment_of
-from durable.agent.logs import bound_log
-from durable.agent.probes import Prober
-from durable.agent.readiness import keep_asking, tell_serving
-from durable.agent.replica_directory import ReplicaDirectory
+from durable.agent.driver import Report, StopOrder
+from durable.agent.process.killing import kill, terminate
+from durable.agent.process.launcher import environment_of
+from durable.agent.process.readiness import Prober, keep_probing, report_serving
+from durable.agent.process.replica_directory import ReplicaDirectory, end_of
 from durable.authority.fleet.assignments import Assignment
 from durable.model.running import Run
 from durable.model.states import ObservedState
 
 POLL_SECONDS = 0.1
 LOG_CHECK_SECONDS = 1.0
-# The lock decides whether it lives; what is only named after it is not waited for without end.
-SWEEPS = 50
+MAX_LOG_BYTES = 8 * 1024**2
+# Only the lock decides whether it is alive; the wait for processes without it is bounded.
+MAX_SWEEPS = 50
 
 
-class Supervisor:
-    """The only one who signals a replica and says what it is."""
+class ReplicaMonitor:
+    """The only one that signals a replica and reports its state."""
 
     def __init__(
         self,
@@ -39,32 +40,32 @@ class Supervisor:
         self._report = report
         self._child = child
         self._logs_due_at = 0.0
-        self._stop_asked = asyncio.Event()
-        # Told by an agent before this one: the stop goes on, and so does its grace.
+        self._stop_requested = asyncio.Event()
+        # An earlier agent may have been given it: the stop goes on, and so does its grace period.
         self._order, self._order_age_seconds = directory.stop_order()
         if self._order is not None:
-            self._stop_asked.set()
+            self._stop_requested.set()
 
     def stop(self, order: StopOrder) -> None:
-        """The first order stands, unless a later one is more urgent."""
+        """The first order counts, unless a later one is more urgent."""
         if self._order is not None:
             if not order.at_once or self._order.at_once:
                 return
             order = self._order.model_copy(update={"at_once": True})
         self._order = order
-        # A full disk must not keep anything running; only a restart would have to ask again.
+        # A full disk must not keep anything running; only an agent's restart would lose the order.
         with suppress(OSError):
             self.directory.order_stop(order)
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     async def run(self) -> None:
-        """Follows it to its end, and tells the end once nothing of it lives."""
-        asking = asyncio.create_task(self._keep_asking())
+        """Follows it to its end, and reports the end once nothing of it is alive."""
+        probing = asyncio.create_task(self._keep_probing())
         try:
             await self._until_its_end_begins()
         finally:
-            asking.cancel()
-            (defect,) = await asyncio.gather(asking, return_exceptions=True)
+            probing.cancel()
+            (defect,) = await asyncio.gather(probing, return_exceptions=True)
         await self._stop()
         await self._sweep()
         self._report(self.assignment.token, *end_of(self.directory, self._order))
@@ -74,20 +75,22 @@ class Supervisor:
     # ── its end ─────────────────────────────────────────────────────────────────────────────────
 
     async def _until_its_end_begins(self) -> None:
-        """It is asked to stop, its command has ended, or all of it is gone."""
-        while self._lives() and self.directory.exit_code is None and not self._stop_asked.is_set():
+        """Until its stop is requested, its command has ended, or all of it is gone."""
+        while (
+            self._lives() and self.directory.exit_code is None and not self._stop_requested.is_set()
+        ):
             await self._bound_logs()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
-                    await self._stop_asked.wait()
+                    await self._stop_requested.wait()
 
     def _lives(self) -> bool:
         if self._child is not None:
-            self._child.poll()  # or it stays a zombie as long as this agent runs
+            self._child.poll()  # reaps it, or it stays a zombie as long as this agent runs
         return self.directory.lives()
 
     async def _stop(self) -> None:
-        """Asks, and after the grace insists for as long as anything holds its lock."""
+        """Terminates it, and after the grace period kills whatever still holds its lock."""
         clock = asyncio.get_running_loop().time
         began = clock() - self._order_age_seconds
         if self._lives() and not self._grace_is_over(clock() - began):
@@ -98,8 +101,8 @@ class Supervisor:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _sweep(self) -> None:
-        """Ends what let go of the lock but still carries the replica's name."""
-        for _ in range(SWEEPS):
+        """Kills what released the lock but still carries the replica's cookie."""
+        for _ in range(MAX_SWEEPS):
             if not await asyncio.to_thread(kill, self.directory, self._leader):
                 return
             await asyncio.sleep(POLL_SECONDS)
@@ -110,7 +113,7 @@ class Supervisor:
 
     @property
     def _leader(self) -> int | None:
-        """Known from the start where we started it; the shell may not have written it yet."""
+        """If we started it we know it already; the shell may not have written it yet."""
         return self.directory.leader if self._child is None else self._child.pid
 
     async def _bound_logs(self) -> None:
@@ -119,20 +122,20 @@ class Supervisor:
             return
         self._logs_due_at = now + LOG_CHECK_SECONDS
         for log in (self.directory.stdout, self.directory.stderr):
-            # A disk that is full or gone is told by whoever needs it, not by us.
+            # A disk that is full or gone is reported by whoever needs it, not here.
             with suppress(OSError):
                 await asyncio.to_thread(bound_log, log)
 
     # ── its readiness ───────────────────────────────────────────────────────────────────────────
 
-    async def _keep_asking(self) -> None:
+    async def _keep_probing(self) -> None:
         token, readiness, is_new = self.assignment.token, self._run.readiness, bool(self._child)
         if self._child is not None:
             self._report(token, ObservedState.RUNNING, f"process {self._child.pid} was started")
-        if self._stop_asked.is_set():
+        if self._stop_requested.is_set():
             return
         if readiness is None:
-            tell_serving(self._report, token, "it runs, and asks for no readiness probe")
+            report_serving(self._report, token, "it is running, and has no readiness probe")
             return
         prober = Prober(
             readiness,
@@ -140,4 +143,28 @@ class Supervisor:
             environment=environment_of(self.assignment, self._run, self.directory),
             directory=self.directory.work,
         )
-        await keep_asking(prober, readiness, token, self._report, is_new=is_new)
+        await keep_probing(prober, readiness, token, self._report, is_new=is_new)
+
+
+def bound_log(log: Path, max_bytes: int = MAX_LOG_BYTES) -> bool:
+    """Moves the newest part of a log that grew too large aside, and empties it in place.
+
+    The replica appends to its file by itself, so that it can go on while no agent runs. Lines
+    that it writes between the copy and the cut are lost.
+    """
+    try:
+        size = log.stat().st_size
+    except FileNotFoundError:
+        return False
+    if size <= max_bytes:
+        return False
+    aside = log.with_name(f"{log.name}.new")
+    with log.open("rb+") as full:
+        full.seek(size - max_bytes)
+        with aside.open("wb") as kept:
+            shutil.copyfileobj(full, kept, 1024**2)
+            kept.truncate(max_bytes)
+        aside.rename(log.with_name(f"{log.name}.1"))
+        # In place, because the replica keeps its descriptor; it appends, so it goes on at the end.
+        os.ftruncate(full.fileno(), 0)
+    return True

@@ -1,4 +1,4 @@
-"""Real processes: what they are given, and how their end is told."""
+"""Real processes: what they are given, and how their end is reported."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ async def test_without_a_probe_it_serves_as_soon_as_it_runs(process_region: Live
     assert "SIGTERM" in await process_region.until(token, "stopped")
 
 
-async def test_its_environment_is_clean_and_tells_it_who_it_is(
+async def test_its_environment_is_clean_and_identifies_the_replica(
     process_region: LiveRegion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENT_SECRET", "not for replicas")
@@ -57,7 +57,7 @@ ENDS = (
 )
 
 
-async def test_its_end_is_told_by_how_it_ended(process_region: LiveRegion) -> None:
+async def test_its_end_is_reported_by_how_it_ended(process_region: LiveRegion) -> None:
     tokens = [
         await process_region.run(slot, shell(script), generation=slot + 1)
         for slot, (script, _, _) in enumerate(ENDS)

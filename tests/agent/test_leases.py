@@ -1,0 +1,40 @@
+"""Until when an agent trusts a lease."""
+
+from durable.agent.leases import Leases
+from durable.model.ids import NodeId
+
+N1, N2 = NodeId("n1"), NodeId("n2")
+
+
+def test_a_lease_is_trusted_from_when_it_was_requested() -> None:
+    leases = Leases(trusted_seconds=10)
+    leases.begun({N1: 1, N2: 1}, sent_at=100)
+    # Its answer came at 109, which does not matter.
+    leases.renewed([N1], sent_at=105)
+    assert leases.take_lapsed(109.9) == []
+    assert leases.take_lapsed(110) == [N2]
+    assert leases.take_lapsed(110) == [], "each is returned once"
+    assert dict(leases.sessions) == {N1: 1}
+    # An answer that was overtaken by a later one shortens nothing.
+    leases.renewed([N1], sent_at=101)
+    assert leases.take_lapsed(114.9) == []
+
+
+def test_a_lease_runs_on_when_its_session_was_ended_by_another() -> None:
+    leases = Leases(trusted_seconds=10)
+    leases.begun({N1: 1}, sent_at=0)
+    leases.end_session(N1, 1)
+    assert dict(leases.sessions) == {}
+    assert leases.take_lapsed(10) == [N1]
+
+    leases.begun({N1: 2}, sent_at=20)
+    leases.end_session(N1, 1)
+    assert dict(leases.sessions) == {N1: 2}, "the end of an old session ends no new one"
+
+
+def test_an_agent_that_slept_through_its_lease_holds_nothing_though_nobody_noticed() -> None:
+    leases = Leases(trusted_seconds=10)
+    leases.begun({N1: 1}, sent_at=0)
+    assert leases.holds(N1, 9.9)
+    assert not leases.holds(N1, 10)
+    assert not leases.holds(N2, 0)
