@@ -61,7 +61,7 @@ SUBCOMMANDS = {
     "plan": Subcommand(
         "plan",
         "plan",
-        "Show what an apply would do now, workload by workload, without changing anything.",
+        "Show what an apply would do, without changing anything.",
     ),
     "explain": Subcommand(
         "explain",

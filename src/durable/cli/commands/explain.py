@@ -24,7 +24,7 @@ def explain_workload(
     name: WorkloadArgument,
     generation: Annotated[
         int | None,
-        typer.Option(min=1, max=2**31 - 1, help="Instead of the latest."),
+        typer.Option(min=1, max=2**31 - 1, help="A generation other than the latest."),
     ] = None,
     slot: Annotated[int | None, typer.Option(min=0, max=99_999, help="Only this slot.")] = None,
     attempt: Annotated[

@@ -31,7 +31,9 @@ NOTE_SECONDS = 2.0
 
 def logs(
     name: WorkloadArgument,
-    slot: Annotated[int, typer.Argument(min=0, max=99_999, help="The slot of the replica.")],
+    slot: Annotated[
+        int, typer.Argument(metavar="SLOT", min=0, max=99_999, help="The slot of the replica.")
+    ],
     attempt: Annotated[
         int | None,
         typer.Option(min=1, max=1_000_000, help="Show this attempt instead of the latest."),

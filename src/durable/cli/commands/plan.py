@@ -17,7 +17,7 @@ MAX_SLOTS = 6
 
 
 def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Show what an apply would do now, workload by workload, without changing anything."""
+    """Show what an apply would do, without changing anything."""
     manifests = load_workloads(file)
 
     async def plan_all(databases: Databases) -> tuple[list[Plan], list[tuple[RefusalCode, str]]]:

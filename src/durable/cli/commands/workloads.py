@@ -25,7 +25,9 @@ from durable.model.workload import MAX_REPLICAS, WorkloadManifest
 
 def scale(
     name: WorkloadArgument,
-    replicas: Annotated[int, typer.Argument(min=0, max=MAX_REPLICAS, help="The new count.")],
+    replicas: Annotated[
+        int, typer.Argument(metavar="REPLICAS", min=0, max=MAX_REPLICAS, help="The new count.")
+    ],
     no_wait: NoWait = False,
     timeout: Timeout = 300.0,
     request_id: IdempotencyKey = None,
