@@ -46,13 +46,14 @@ def facts(count: int) -> Iterator[NodeFacts]:
         yield NodeFacts(
             node=f"node-{number:05}",
             zone=f"zone-{number % 3}",
+            pool="general",
             capacity=(64_000, 262_144, 4 if kind == "gpu" else 0),
             used=(number * 7_919 % 64_000, number * 104_729 % 262_144, 0),
             labels={"shape": kind, "cost": str(number % 5)},
             taints=taints if kind == "gpu" else [],
             dedicated_to=None,
-            ready=True,
-            cordoned=number % 100 == 0,
+            state="ready",
+            cordon_reason=None if number % 100 else "maintenance",
             lease_epoch=1,
             lease_expires_at=NOW + 30,
         )

@@ -72,7 +72,7 @@ def test_what_a_manifest_no_longer_names_is_left_and_told(
     less = SMALL[: SMALL.index("tenants:")].replace("count: 3", "count: 1")
     shown = terminal.json("fleet", "load", "-f", manifest(less))
     assert "2 nodes of us-east" in terminal.stderr
-    assert "tenants that it does not name: risk" in terminal.stderr
+    assert "tenants that the manifest does not name: risk" in terminal.stderr
     assert shown["regions"][0]["pools"][0]["nodes"] == 3
 
 

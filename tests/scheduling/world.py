@@ -7,6 +7,7 @@ from typing import Any
 
 from durable.model.amounts import NOTHING, Amounts
 from durable.model.policy import Policy
+from durable.model.states import NodeState
 from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
@@ -24,15 +25,17 @@ POLICY = first_policy()
 def node(name: str = "n1", **facts: Any) -> NodeFacts:
     """A healthy, empty node of 8 cpu and 32Gi in zone a, unless told otherwise."""
     cpu, memory, gpus = facts.pop("cpu", 8), facts.pop("memory", 32), facts.pop("gpus", 0)
+    is_ready, is_cordoned = facts.pop("ready", True), facts.pop("cordoned", False)
     values: dict[str, Any] = {
         "zone": "a",
+        "pool": "general",
         "capacity": (cpu * 1000, memory * 1024, gpus),
         "used": NOTHING,
         "labels": {},
         "taints": (),
         "dedicated_to": None,
-        "ready": True,
-        "cordoned": False,
+        "state": NodeState.READY if is_ready else NodeState.UNKNOWN,
+        "cordon_reason": "a fan" if is_cordoned else None,
         "lease_epoch": EPOCH,
         "lease_expires_at": NOW + 30,
     }

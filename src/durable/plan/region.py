@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Self
 
 from durable.authority.cache.cached_region import CachedRegion
-from durable.authority.cache.snapshot import RegionSnapshot, read_snapshot
+from durable.authority.cache.region_read import RegionRead, read_whole
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
@@ -26,17 +26,17 @@ class PlannedRegion:
     """One region's nodes and grants, and the policy that is active there."""
 
     def __init__(
-        self, read: RegionSnapshot, asked_at: float, revision: PolicyRevision, policy: Policy
+        self, read: RegionRead, sent_at: float, revision: PolicyRevision, policy: Policy
     ) -> None:
         self._read = read
-        self._asked_at = asked_at
+        self._sent_at = sent_at
         self._revision = revision
         self._policy = policy
 
     @classmethod
     async def read(cls, databases: Databases, region: RegionId) -> Self:
-        asked_at = time.monotonic()
-        read = await read_snapshot(databases, region)
+        sent_at = time.monotonic()
+        read = await read_whole(databases, region)
         revision = read.policy_revision
         if revision is None:
             raise AuthorityError(
@@ -48,12 +48,12 @@ class PlannedRegion:
             raise AuthorityError(
                 f"Policy revision {revision}, active in {region}, cannot be used: {error}"
             ) from error
-        return cls(read, asked_at, revision, policy)
+        return cls(read, sent_at, revision, policy)
 
     def decide(self, wish: Wish) -> Proposal:
         """What the region's worker would propose for this wish."""
         held = CachedRegion(self._read.region)
-        held.lay_over(self._read, asked_at=self._asked_at, is_whole=True)
+        held.merge(self._read, sent_at=self._sent_at, is_whole=True)
         return decide(held.snapshot(), wish, self._policy, self._revision)
 
     def take(
@@ -72,17 +72,18 @@ class PlannedRegion:
         for node in nodes:
             moved[node] = plus(moved.get(node, NOTHING), each)
             total = plus(total, each)
+        grants = dict(self._read.grants)
+        if tenant in grants:
+            granted, used = grants[tenant]
+            grants[tenant] = (granted, plus(used, total))
         self._read = replace(
             self._read,
             nodes=tuple(
-                replace(view, used=plus(view.used, moved[view.node]))
-                if view.node in moved
-                else view
-                for view in self._read.nodes
+                replace(facts, used=plus(facts.used, moved[facts.node]))
+                if facts.node in moved
+                else facts
+                for facts in self._read.nodes
             ),
-            grants=tuple(
-                replace(grant, used=plus(grant.used, total)) if grant.tenant == tenant else grant
-                for grant in self._read.grants
-            ),
+            grants=grants,
             room=minus(self._read.room, total),
         )

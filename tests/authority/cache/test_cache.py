@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from durable.authority.cache import region_cache as cache_module
-from durable.authority.cache import snapshot as snapshot_module
+from durable.authority.cache import region_read
 from durable.authority.cache.region_cache import RegionCache
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
@@ -263,7 +263,7 @@ async def test_callers_at_once_share_a_read(
 
     async def counted(databases: Databases, region: RegionId, since: int) -> Any:
         reads.append(since)
-        return await snapshot_module.read_changes(databases, region, since)
+        return await region_read.read_changes(databases, region, since)
 
     async with caching(ready_world) as cache:
         monkeypatch.setattr(cache_module, "read_changes", counted)
@@ -385,7 +385,7 @@ async def test_a_burst_of_commits_is_read_a_few_times(
 
     async def counted(databases: Databases, region: RegionId, since: int) -> Any:
         reads.append(since)
-        return await snapshot_module.read_changes(databases, region, since)
+        return await region_read.read_changes(databases, region, since)
 
     monkeypatch.setattr(cache_module, "read_changes", counted)
     async with caching(ready_world) as cache:

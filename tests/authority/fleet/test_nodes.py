@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from durable.authority.cache.snapshot import NodeView, read_snapshot
+from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.cordons import cordon_node, uncordon_node
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.authority.fleet.regions import fence_region, open_region
@@ -14,6 +14,7 @@ from durable.model.ids import ActorId, DeviceId, NodeId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity, Resources
+from durable.scheduling.snapshot.region import NodeFacts
 from tests.authority.world import EAST, TEST, World, labels, node, seconds
 
 N1, N2 = NodeId("n1"), NodeId("n2")
@@ -44,8 +45,8 @@ async def renew(world: World, at: float, lease_seconds: int = 60, **sessions: in
     return {str(name) for name in renewed}
 
 
-async def shown(world: World, name: str = "n1") -> NodeView:
-    found = {view.node: view for view in (await read_snapshot(world.databases, EAST)).nodes}
+async def shown(world: World, name: str = "n1") -> NodeFacts:
+    found = {view.node: view for view in (await read_whole(world.databases, EAST)).nodes}
     return found[name]
 
 
@@ -72,7 +73,7 @@ async def test_a_registered_node_is_as_its_agent_said(world: World) -> None:
     assert (view.capacity, view.used) == ((8000, 32_768, 2), (0, 0, 0))
     assert (view.labels, view.dedicated_to, view.pool) == ({"disk": "ssd"}, "risk", "fast")
     assert (view.state, view.lease_epoch) == ("ready", 1)
-    assert view.lease_expires_at == seconds(60)
+    assert view.lease_expires_at == seconds(60).timestamp()
     assert await rows(world, "SELECT node, device FROM regional.devices ORDER BY device") == [
         ("n1", "gpu-0"),
         ("n1", "gpu-1"),
@@ -103,7 +104,7 @@ async def test_a_node_does_not_shrink_below_what_it_holds(ready_world: World) ->
     with pytest.raises(RefusedError, match="Node n1 holds 3 cpu, 1Gi") as no:
         await register(ready_world, node("n2"), small)
     assert no.value.refusal.code is RefusalCode.CAPACITY_IN_USE
-    snapshot = await read_snapshot(ready_world.databases, EAST)
+    snapshot = await read_whole(ready_world.databases, EAST)
     assert snapshot.nodes == (before,), "nor did its neighbour register"
 
     exact = node(capacity=Capacity(cpu_millis=3000, memory_mib=1024))
@@ -242,7 +243,7 @@ async def test_a_cordon_is_the_operators_and_outlasts_the_agents_return(
 async def test_what_is_unknown_cannot_be_cordoned(
     ready_world: World, region: RegionId, name: NodeId, code: RefusalCode
 ) -> None:
-    before = (await read_snapshot(ready_world.databases, EAST)).version
+    before = (await read_whole(ready_world.databases, EAST)).version
     for attempt in (
         cordon_node(ready_world.databases, region, name, actor=TEST, reason="a failing fan"),
         uncordon_node(ready_world.databases, region, name, actor=TEST),
@@ -250,5 +251,5 @@ async def test_what_is_unknown_cannot_be_cordoned(
         with pytest.raises(RefusedError) as no:
             await attempt
         assert no.value.refusal.code is code
-    assert (await read_snapshot(ready_world.databases, EAST)).version == before
+    assert (await read_whole(ready_world.databases, EAST)).version == before
     assert await rows(ready_world, "SELECT FROM audit.events WHERE object LIKE 'node/%'") == []

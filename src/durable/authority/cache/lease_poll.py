@@ -5,12 +5,11 @@ Arrays rather than JSON or rows: tens of thousands of nodes are read in some mil
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.cache.snapshot import ROOM
+from durable.authority.cache.region_read import ROOM
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.model.amounts import Amounts
@@ -23,7 +22,7 @@ class LeasePoll:
 
     epoch: int
     version: int
-    read_at: datetime
+    read_at: float
     room: Amounts
     nodes: list[str]
     lease_epochs: list[int]
@@ -50,4 +49,6 @@ async def poll_leases(connection: AsyncConnection, region: RegionId) -> LeasePol
     if row is None:
         raise unknown_region(region)
     room = (row.room_cpu_millis, row.room_memory_mib, row.room_gpus)
-    return LeasePoll(row.epoch, row.version, row.read_at, room, row.nodes, row.epochs, row.expiries)
+    return LeasePoll(
+        row.epoch, row.version, row.read_at.timestamp(), room, row.nodes, row.epochs, row.expiries
+    )

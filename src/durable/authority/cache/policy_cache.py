@@ -9,7 +9,7 @@ from durable.scheduling.policies import PolicyError, read_policy
 
 
 class CachedPolicies:
-    """Once a revision is known, nobody needs the global side to decide by it."""
+    """Once a revision is known, deciding by it no longer needs the global side."""
 
     def __init__(self, databases: Databases, region: RegionId) -> None:
         self._databases, self._region = databases, region

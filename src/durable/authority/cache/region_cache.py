@@ -1,4 +1,4 @@
-"""A region's cache: it listens, reads what changed, and knows how old its knowledge is."""
+"""A region's cache: it watches the region, reads what changed, and knows how old it is."""
 
 import asyncio
 import logging
@@ -9,8 +9,7 @@ from typing import Self
 from durable.authority.cache.cached_region import CachedRegion
 from durable.authority.cache.lease_poll import poll_leases
 from durable.authority.cache.policy_cache import CachedPolicies
-from durable.authority.cache.resync import read_whole
-from durable.authority.cache.snapshot import read_changes
+from durable.authority.cache.region_read import read_changes, read_in_chunks
 from durable.authority.cache.watch import watch
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
@@ -22,8 +21,8 @@ from durable.scheduling.snapshot.region import Snapshot
 RESYNC_SECONDS = 60.0
 LEASE_POLL_SECONDS = 3.0
 SOON_SECONDS = 0.5
-# A burst of commits is read once: so long after the first word of it. A decision that this makes
-# wrong is refused, and made again on a cache that was read for it.
+# A burst of commits is read once, this long after its first notification. A decision that this
+# makes wrong is refused at commit, and made again on a cache that was read for it.
 GATHER_SECONDS = 0.05
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 5.0
@@ -32,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class RegionCache:
-    """`async with` keeps it up to date; it answers from memory, and tells how old that is."""
+    """`async with` keeps it up to date; it answers from memory, and says how old that is."""
 
     def __init__(
         self,
@@ -54,15 +53,15 @@ class RegionCache:
         self._trouble = "nothing was read yet"
         self._wakeups = 0
         self._woken = asyncio.Event()
-        self._duties: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        for duty, name in ((self._follow, "follow"), (self._keep_leases, "leases of")):
-            self._duties.append(asyncio.create_task(duty(), name=f"{name} {self._region}"))
+        for run, name in ((self._follow, "follow"), (self._keep_leases, "leases of")):
+            self._tasks.append(asyncio.create_task(run(), name=f"{name} {self._region}"))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        running = [*self._duties, *self._reads]
+        running = [*self._tasks, *self._reads]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -79,11 +78,11 @@ class RegionCache:
 
     @property
     def wakeups(self) -> int:
-        """How often something appeared that whoever waits may have waited for."""
+        """How often something changed that a pending placement may have waited for."""
         return self._wakeups
 
     def snapshot(self) -> Snapshot:
-        """The region as it is known now; it changes in place, so it is not kept over an await."""
+        """The region as it is known now; it changes in place, so nobody keeps it over an await."""
         return self._known().snapshot()
 
     def policy(self) -> tuple[int, Policy]:
@@ -137,24 +136,24 @@ class RegionCache:
     async def _read_changes(self) -> None:
         if not self._was_read:
             return await self._read_whole()
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         read = await read_changes(self._databases, self._region, self._held.version)
         if read.version < self._held.version:
-            # The database was restored to an earlier time: nothing that is known holds.
+            # The database was restored to an earlier time: nothing that is cached holds.
             return await self._read_whole()
-        if self._held.lay_over(read, asked_at=asked_at, is_whole=False):
+        if self._held.merge(read, sent_at=sent_at, is_whole=False):
             self._wake()
         return None
 
     async def _read_whole(self) -> None:
-        asked_at = time.monotonic()
-        read = await read_whole(self._databases, self._region)
+        sent_at = time.monotonic()
+        read = await read_in_chunks(self._databases, self._region)
         self._was_read = True
-        if self._held.lay_over(read, asked_at=asked_at, is_whole=True):
+        if self._held.merge(read, sent_at=sent_at, is_whole=True):
             self._wake()
 
     async def _learn_policy(self) -> None:
-        """Not while the region is being read: it may be the global side alone that is silent."""
+        """Apart from reading the region, because the global side alone may be unreachable."""
         try:
             if await self._policies.learn(self._held.policy_revision):
                 self._wake()
@@ -165,15 +164,17 @@ class RegionCache:
     def _ended(self, read: asyncio.Task[None]) -> None:
         self._reads.discard(read)
         if not read.cancelled():
-            read.exception()  # whoever asked may be gone by now; that is no reason for a warning
+            read.exception()  # retrieved, because the caller may be gone and nobody else would
 
     async def _follow(self) -> None:
         url = self._databases.url_of(self._region)
         backoff = FIRST_BACKOFF_SECONDS
         while True:
             try:
-                heard = watch(url, frozenset({self._region}), resync_seconds=self._resync_seconds)
-                async with aclosing(heard) as changes:
+                notifications = watch(
+                    url, frozenset({self._region}), resync_seconds=self._resync_seconds
+                )
+                async with aclosing(notifications) as changes:
                     async for change in changes:
                         if change.is_resync:
                             async with self._reading:
@@ -197,17 +198,19 @@ class RegionCache:
                 self._note(error)
 
     def _until_next_poll(self) -> float:
-        """Sooner while no node is fresh: whoever waits there waits for the first of them."""
-        anybody = self._was_read and bool(self._held.snapshot().fresh().any())
-        return self._lease_poll_seconds if anybody else min(SOON_SECONDS, self._lease_poll_seconds)
+        """Sooner while no node is fresh: every pending placement waits for the first of them."""
+        any_fresh = self._was_read and bool(self._held.snapshot().fresh().any())
+        return (
+            self._lease_poll_seconds if any_fresh else min(SOON_SECONDS, self._lease_poll_seconds)
+        )
 
     async def _poll_leases(self) -> None:
         async with self._reading:
-            asked_at = time.monotonic()
+            sent_at = time.monotonic()
             poll = await poll_leases(self._databases, self._region)
-            if self._was_read and self._held.renew(poll, asked_at=asked_at):
+            if self._was_read and self._held.renew(poll, sent_at=sent_at):
                 self._wake()
-        # A word that was lost, or a policy that could not be read: the next poll makes up for it.
+        # A lost notification, or a policy that could not be read: the next poll makes up for it.
         if not self._was_read or poll.version != self._held.version:
             await self.refresh()
         else:

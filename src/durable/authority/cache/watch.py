@@ -1,4 +1,4 @@
-"""Following regions by version: a notification is a hint, and every gap ends in a full read."""
+"""Watching regions by version: a notification is a hint, and every gap ends in a full read."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ CHANNEL = "durable_regions"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A region moved to this version; `is_resync` tells that something may have been missed."""
+    """A region moved to this version; with `is_resync`, changes may have been missed before it."""
 
     region: RegionId
     epoch: int
@@ -28,11 +28,11 @@ class Change:
 async def watch(
     url: str, regions: frozenset[RegionId], *, resync_seconds: float
 ) -> AsyncGenerator[Change, None]:
-    """Yields every change of these regions that was heard of, and a resync every period.
+    """Yields every change of these regions that it is notified of, and a resync every period.
 
-    The first thing it yields is a resync of each region, after LISTEN has begun: what commits
-    before is in the full read that follows, what commits after is heard. A lost connection ends
-    it with an error; whoever follows connects again and so begins with a resync.
+    It begins with a resync of each region, after LISTEN: what committed before is in the full read
+    that follows, and what commits after is notified. A lost connection ends it with an error; the
+    caller watches again and so begins with a resync.
     """
     with explained("watch the authority"):
         async with await open_session(url, "durable_watch") as connection:
@@ -44,10 +44,10 @@ async def watch(
                     changes = await _versions(connection, regions)
                 for change in changes:
                     yield change
-                # Closed by name: it holds the connection's lock, and whoever stops following in
-                # the middle of it would wait for that lock to close the connection.
-                async with aclosing(connection.notifies(timeout=resync_seconds)) as heard:
-                    async for notification in heard:
+                # Closed explicitly: it holds the connection's lock, and a caller who stops in the
+                # middle of it would wait for that lock to close the connection.
+                async with aclosing(connection.notifies(timeout=resync_seconds)) as notifications:
+                    async for notification in notifications:
                         change = _parse(notification.payload)
                         if change.region in regions:
                             yield change

@@ -11,6 +11,7 @@ from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, TenantId, Zone
 from durable.model.labels import Taint
 from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity
+from durable.model.states import NodeState
 from durable.scheduling.snapshot.region import NodeFacts
 
 _DECLARED = text("""
@@ -25,8 +26,8 @@ _DECLARED = text("""
 
 # Nodes of one pool are alike, so there are few shapes however many nodes there are.
 _SHAPES = text("""
-    SELECT min(node) AS node, zone, capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
-           labels, taints, dedicated_to
+    SELECT min(node) AS node, min(pool) AS pool, zone, capacity_cpu_millis, capacity_memory_mib,
+           capacity_gpus, labels, taints, dedicated_to
       FROM regional.nodes WHERE region = :region AND state <> 'removed'
      GROUP BY zone, capacity_cpu_millis, capacity_memory_mib, capacity_gpus, labels, taints,
               dedicated_to
@@ -75,13 +76,14 @@ def _empty_node(row: Any) -> NodeFacts:
     return NodeFacts(
         node=row.node,
         zone=row.zone,
+        pool=row.pool,
         capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
         used=(0, 0, 0),
         labels=row.labels,
         taints=row.taints,
         dedicated_to=row.dedicated_to,
-        ready=True,
-        cordoned=False,
+        state=NodeState.READY,
+        cordon_reason=None,
         lease_epoch=None,
         lease_expires_at=None,
     )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.cache.snapshot import read_snapshot
+from durable.authority.cache.region_read import read_whole
 from durable.authority.db.connection import Databases
 from durable.authority.reads.census import take_census
 from durable.cli.connections import select_regions, with_authority
@@ -36,8 +36,8 @@ def nodes(
     async def read_rows(databases: Databases) -> list[NodeRow]:
         rows: list[NodeRow] = []
         for one in await select_regions(databases, region_id):
-            snapshot = await read_snapshot(databases, one)
-            rows += [node_row(snapshot, node) for node in snapshot.nodes]
+            read = await read_whole(databases, one)
+            rows += [node_row(read, node) for node in read.nodes]
         return rows
 
     print_rows("nodes", with_authority(state_dir, read_rows), limit, as_json, REMEDY)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from durable.authority.cache.snapshot import NodeView, RegionSnapshot
+from durable.authority.cache.region_read import RegionRead
 from durable.authority.reads.census import RegionCensus, TenantCensus
 from durable.model.capacity import Grant
 from durable.model.ids import NodeId, PoolId, RegionId, TenantId, ZoneId
 from durable.model.resources import Resources
+from durable.scheduling.snapshot.region import NodeFacts
 from durable.validation.value import Value
 
 
@@ -45,22 +46,20 @@ class RegionRow(Value):
     used: Resources
 
 
-def node_row(snapshot: RegionSnapshot, node: NodeView) -> NodeRow:
+def node_row(read: RegionRead, node: NodeFacts) -> NodeRow:
     expires = node.lease_expires_at
     return NodeRow(
         node=NodeId(node.node),
-        region=snapshot.region,
+        region=read.region,
         zone=ZoneId(node.zone),
         pool=PoolId(node.pool),
         capacity=Resources.of(*node.capacity),
         used=Resources.of(*node.used),
         state=node.state,
-        live=node.lease_epoch == snapshot.epoch
-        and expires is not None
-        and expires > snapshot.read_at,
+        live=node.lease_epoch == read.epoch and expires is not None and expires > read.read_at,
         cordoned=node.cordon_reason,
         dedicated_to=node.dedicated_to,
-        labels=node.labels,
+        labels=dict(node.labels),
         taints=tuple(f"{t['key']}={t['value']}:{t['effect']}" for t in node.taints),
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.amounts import NOTHING, Amounts
+from durable.model.states import NodeState
 from durable.scheduling.snapshot.columns import NEVER, NO_LEASE, Columns, Mask
 from durable.scheduling.snapshot.interning import NO_ID, Interned, Numbers
 from durable.scheduling.snapshot.rows import Rows, RowsOfNodes
@@ -23,19 +24,32 @@ _SETS_TO_SPARE = 1_024
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the cache knows of one node; moments are seconds since the epoch by the database."""
+    """One node as it was read; moments are seconds since the epoch by the database's clock.
+
+    Plain values instead of `model.capacity.Node`: a read makes tens of thousands of these, and the
+    snapshot takes them apart into arrays. A node that is rebuilt at an old version has no lease.
+    """
 
     node: str
     zone: str
+    pool: str
     capacity: Amounts
     used: Amounts
     labels: Mapping[str, str]
     taints: Sequence[Mapping[str, str]]
     dedicated_to: str | None
-    ready: bool
-    cordoned: bool
+    state: str
+    cordon_reason: str | None
     lease_epoch: int | None
     lease_expires_at: float | None
+
+    @property
+    def ready(self) -> bool:
+        return self.state == NodeState.READY
+
+    @property
+    def cordoned(self) -> bool:
+        return self.cordon_reason is not None
 
 
 class Snapshot:

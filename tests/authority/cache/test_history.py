@@ -7,21 +7,15 @@ from typing import Any
 
 import pytest
 
-from durable.authority.cache.snapshot import (
-    GrantView,
-    NodeView,
-    RegionSnapshot,
-    read_changes,
-    read_grants_at,
-    read_nodes_at,
-    read_snapshot,
-)
+from durable.authority.cache.history import read_grants_at, read_nodes_at
+from durable.authority.cache.region_read import RegionRead, read_changes, read_whole
 from durable.authority.fleet.cordons import cordon_node, uncordon_node
 from durable.model.ids import NodeId, RegionId
 from durable.model.intents import Granted, Reserve
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import RegionState
+from durable.scheduling.snapshot.region import NodeFacts
 from tests.authority.world import EAST, TEST, World, labels, node, seconds
 
 NOWHERE = RegionId("nowhere")
@@ -35,29 +29,29 @@ async def test_a_snapshot_shows_the_region_as_it_is(ready_world: World) -> None:
     last = await ready_world.granted(gpu)
     await cordon_node(ready_world.databases, EAST, NodeId("n1"), actor=TEST, reason="a fan")
 
-    snapshot = await read_snapshot(ready_world.databases, EAST)
+    snapshot = await read_whole(ready_world.databases, EAST)
     assert (snapshot.region, snapshot.epoch, snapshot.state) == (EAST, 1, RegionState.OPEN)
     assert snapshot.version == last.version + 1
-    plain = NodeView(
+    plain = NodeFacts(
         node="n1", zone="a", pool="general", capacity=(8000, 32_768, 0), used=(3000, 2048, 0),
         labels={}, taints=[], dedicated_to=None, state="ready", cordon_reason="a fan",
-        lease_epoch=1, lease_expires_at=seconds(600),
+        lease_epoch=1, lease_expires_at=seconds(600).timestamp(),
     )  # fmt: skip
     assert snapshot.nodes == (
         plain,
         replace(
             plain, node="n2", capacity=(8000, 32_768, 1), used=(1000, 0, 1),
-            labels={"disk": "ssd"}, cordon_reason=None, lease_expires_at=seconds(30),
+            labels={"disk": "ssd"}, cordon_reason=None, lease_expires_at=seconds(30).timestamp(),
         ),
     )  # fmt: skip
     granted = (100_000, 1_000_000, 100)
-    assert snapshot.grants == (GrantView("risk", granted, (4000, 2048, 1)),)
+    assert snapshot.grants == {"risk": (granted, (4000, 2048, 1))}
 
 
 async def test_an_empty_region_has_an_empty_snapshot(world: World) -> None:
     await world.with_region()
-    snapshot = await read_snapshot(world.databases, EAST)
-    assert (snapshot.nodes, snapshot.grants) == ((), ())
+    snapshot = await read_whole(world.databases, EAST)
+    assert (snapshot.nodes, snapshot.grants) == ((), {})
 
 
 @pytest.mark.parametrize("version", [-1, 1_000_000])
@@ -68,7 +62,7 @@ async def test_a_version_that_never_was_is_refused(ready_world: World, version: 
 
 async def test_an_unknown_region_has_no_snapshot(world: World) -> None:
     for read in (
-        read_snapshot(world.databases, NOWHERE),
+        read_whole(world.databases, NOWHERE),
         read_nodes_at(world.databases, NOWHERE, 0),
     ):
         with pytest.raises(RefusedError) as no:
@@ -137,7 +131,7 @@ class Life:
         await self.world.with_nodes(node(self.random.choice(NAMES), capacity=roomy, labels=disk))
 
 
-def without_leases(snapshot: RegionSnapshot) -> tuple[NodeView, ...]:
+def without_leases(snapshot: RegionRead) -> tuple[NodeFacts, ...]:
     """Leases are of the present: an old version is rebuilt without them."""
     return tuple(replace(view, lease_epoch=None, lease_expires_at=None) for view in snapshot.nodes)
 
@@ -148,10 +142,10 @@ async def test_every_earlier_version_is_rebuilt_exactly_as_it_was_shown(
 ) -> None:
     databases = ready_world.databases
     life = Life(ready_world, seed)
-    shown: dict[int, tuple[NodeView, ...]] = {}
+    shown: dict[int, tuple[NodeFacts, ...]] = {}
     for _ in range(40):
         await life.go_on()
-        snapshot = await read_snapshot(databases, EAST)
+        snapshot = await read_whole(databases, EAST)
         shown[snapshot.version] = without_leases(snapshot)
     assert len(shown) > 20
     used = {tuple(view.used for view in views) for views in shown.values()}
@@ -161,12 +155,12 @@ async def test_every_earlier_version_is_rebuilt_exactly_as_it_was_shown(
 
 
 @pytest.mark.parametrize("seed", [4, 5])
-async def test_a_cache_that_lays_changes_over_its_snapshot_keeps_up(
+async def test_a_cache_that_merges_changes_into_its_snapshot_keeps_up(
     ready_world: World, seed: int
 ) -> None:
     databases = ready_world.databases
     life = Life(ready_world, seed)
-    cache = await read_snapshot(databases, EAST)
+    cache = await read_whole(databases, EAST)
     nodes = {view.node: view for view in without_leases(cache)}
     grants = {cache.version: cache.grants}
     version = cache.version
@@ -177,11 +171,11 @@ async def test_a_cache_that_lays_changes_over_its_snapshot_keeps_up(
         changes = await read_changes(databases, EAST, version)
         nodes |= {view.node: view for view in without_leases(changes)}
         version = changes.version
-        whole = await read_snapshot(databases, EAST)
+        whole = await read_whole(databases, EAST)
         assert whole.version == version
         assert nodes == {view.node: view for view in without_leases(whole)}
         grants[version] = whole.grants
-    newest = (await read_snapshot(databases, EAST)).version
+    newest = (await read_whole(databases, EAST)).version
     assert (await read_changes(databases, EAST, newest)).nodes == ()
     for earlier, views in grants.items():
         assert await read_grants_at(databases, EAST, earlier) == views

@@ -3,22 +3,22 @@
 import psycopg
 import pytest
 
-from durable.authority.cache import resync
-from durable.authority.cache.resync import read_whole
-from durable.authority.cache.snapshot import NodeView, read_snapshot
+from durable.authority.cache import region_read
+from durable.authority.cache.region_read import read_in_chunks, read_whole
+from durable.scheduling.snapshot.region import NodeFacts
 from tests.authority.world import EAST, World, node
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resync, "NODES_PER_READ", 2)
+    monkeypatch.setattr(region_read, "NODES_PER_CHUNK", 2)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 async def test_the_parts_are_the_whole(ready_world: World, count: int) -> None:
     await ready_world.with_nodes(*(node(f"m{number}") for number in range(count - 1)))
-    whole = await read_snapshot(ready_world.databases, EAST)
-    parts = await read_whole(ready_world.databases, EAST)
+    whole = await read_whole(ready_world.databases, EAST)
+    parts = await read_in_chunks(ready_world.databases, EAST)
     assert parts.version == whole.version
     assert (parts.nodes, parts.grants, parts.room) == (whole.nodes, whole.grants, whole.room)
     assert parts.policy_revision == whole.policy_revision == 1
@@ -28,10 +28,10 @@ async def test_what_changes_between_two_parts_is_in_the_sum(
     ready_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ready_world.with_nodes(*(node(f"m{number}") for number in range(5)))
-    read_part = resync._read_part  # pyright: ignore[reportPrivateUsage]
+    read_part = region_read._read_chunk  # pyright: ignore[reportPrivateUsage]
     parts: list[int] = []
 
-    async def read_and_change(*args: object) -> list[NodeView]:
+    async def read_and_change(*args: object) -> list[NodeFacts]:
         part = await read_part(*args)  # pyright: ignore[reportArgumentType]
         parts.append(len(part))
         if len(parts) == 2:
@@ -45,8 +45,8 @@ async def test_what_changes_between_two_parts_is_in_the_sum(
                 )
         return part
 
-    monkeypatch.setattr(resync, "_read_part", read_and_change)
-    found = await read_whole(ready_world.databases, EAST)
-    whole = await read_snapshot(ready_world.databases, EAST)
+    monkeypatch.setattr(region_read, "_read_chunk", read_and_change)
+    found = await read_in_chunks(ready_world.databases, EAST)
+    whole = await read_whole(ready_world.databases, EAST)
     assert found.version == whole.version
     assert {view.node: view for view in found.nodes} == {view.node: view for view in whole.nodes}

@@ -1,0 +1,186 @@
+"""Reads of a region at one version: all of it, only what changed, or all of it in chunks."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.fleet.regions import read_region, unknown_region
+from durable.authority.schema.columns import DIMENSIONS
+from durable.model.amounts import Amounts
+from durable.model.ids import RegionId
+from durable.model.states import NodeState, RegionState
+from durable.scheduling.snapshot.region import NodeFacts
+
+NODES_PER_CHUNK = 1_000
+
+# By tenant: what it was granted in a region, and what it uses of that.
+Grants = dict[str, tuple[Amounts, Amounts]]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRead:
+    """What one read found. `CachedRegion` merges it into scheduling's snapshot, which is arrays."""
+
+    region: RegionId
+    epoch: int
+    version: int
+    state: RegionState
+    # Seconds since the epoch, by the database's clock.
+    read_at: float
+    nodes: tuple[NodeFacts, ...]
+    grants: Grants
+    # What ordinary work may still take; what is kept for recovery is not in it.
+    room: Amounts
+    policy_revision: int | None
+
+
+# One statement, so that every part is of the same moment without a transaction's snapshot.
+_READ = """
+    SELECT r.epoch, r.version, r.state, clock_timestamp() AS read_at,
+           (SELECT coalesce(jsonb_agg(to_jsonb(n) || jsonb_build_object(
+                       'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at)
+                       ORDER BY n.node), '[]')
+              FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
+             WHERE n.region = r.region AND {which}) AS nodes,
+           (SELECT coalesce(jsonb_agg(to_jsonb(g) ORDER BY g.tenant), '[]')
+              FROM regional.grants AS g WHERE g.region = r.region) AS grants,
+           (SELECT revision FROM regional.policy_states AS p
+             WHERE p.region = r.region AND p.state = 'active') AS policy_revision,
+           {room}
+      FROM regional.regions AS r WHERE r.region = :region
+"""
+
+# The rule of Ledger.ordinary_room: a budget past its expiry keeps nothing free.
+ROOM = ", ".join(
+    f"""r.capacity_{d} - r.used_{d} - (
+           SELECT coalesce(sum(b.{d} - b.used_{d}), 0)::bigint FROM regional.recovery_budgets AS b
+            WHERE b.region = r.region AND b.expires_at > clock_timestamp()) AS room_{d}"""
+    for d in DIMENSIONS
+)
+
+_WHOLE = text(_READ.format(which="n.state <> 'removed'", room=ROOM))
+
+# Removed nodes too: the cache has to forget them.
+_CHANGES = text(
+    _READ.format(
+        which="""n.node IN (
+                   SELECT node FROM regional.nodes
+                    WHERE region = :region AND changed_version > :since
+                    UNION
+                   SELECT node FROM regional.reservations
+                    WHERE region = :region AND changed_version > :since)""",
+        room=ROOM,
+    )
+)
+
+_CHUNK = text("""
+    SELECT to_jsonb(n) || jsonb_build_object(
+               'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at) AS node
+      FROM (SELECT * FROM regional.nodes
+             WHERE region = :region AND node > :after ORDER BY node LIMIT :most) AS n
+      LEFT JOIN regional.node_leases AS l USING (region, node)
+     ORDER BY n.node
+""")
+
+
+@regional_transaction("durable_reader", "read {region}")
+async def read_whole(connection: AsyncConnection, region: RegionId) -> RegionRead:
+    """The region now."""
+    return await _read(connection, region, _WHOLE, {})
+
+
+@regional_transaction("durable_reader", "read the changes of {region}")
+async def read_changes(connection: AsyncConnection, region: RegionId, since: int) -> RegionRead:
+    """The region now, with only those nodes that changed or were claimed after a version.
+
+    Merged into a read of that version it gives a read of this one, but for leases, which have no
+    version.
+    """
+    assert since >= 0, "a version is never negative"
+    return await _read(connection, region, _CHANGES, {"since": since})
+
+
+async def _read(
+    connection: AsyncConnection, region: RegionId, statement: TextClause, values: dict[str, int]
+) -> RegionRead:
+    row = (await connection.execute(statement, {"region": region, **values})).one_or_none()
+    if row is None:
+        raise unknown_region(region)
+    return RegionRead(
+        region=region,
+        epoch=row.epoch,
+        version=row.version,
+        state=RegionState(row.state),
+        read_at=row.read_at.timestamp(),
+        nodes=tuple(node_of(entry) for entry in row.nodes),
+        grants=dict(grant_of(entry) for entry in row.grants),
+        room=(row.room_cpu_millis, row.room_memory_mib, row.room_gpus),
+        policy_revision=row.policy_revision,
+    )
+
+
+async def read_in_chunks(databases: Databases, region: RegionId) -> RegionRead:
+    """The region as it is when the last chunk is read.
+
+    The event loop stays free while tens of thousands of nodes are read. The chunks are of different
+    versions; what changed since before the first of them is read last and merged, so that the sum
+    is the region at one version after all.
+    """
+    since = (await read_region(databases, region)).version
+    nodes: dict[str, NodeFacts] = {}
+    after = ""
+    while True:
+        chunk = await _read_chunk(databases, region, after)
+        nodes.update((facts.node, facts) for facts in chunk)
+        if len(chunk) < NODES_PER_CHUNK:
+            break
+        after = chunk[-1].node
+    changes = await read_changes(databases, region, since)
+    nodes.update((facts.node, facts) for facts in changes.nodes)
+    present = tuple(facts for facts in nodes.values() if facts.state != NodeState.REMOVED)
+    return replace(changes, nodes=present)
+
+
+@regional_transaction("durable_reader", "read the nodes of {region}")
+async def _read_chunk(connection: AsyncConnection, region: RegionId, after: str) -> list[NodeFacts]:
+    chunk = {"region": region, "after": after, "most": NODES_PER_CHUNK}
+    return [node_of(row.node) for row in await connection.execute(_CHUNK, chunk)]
+
+
+def node_of(entry: dict[str, Any]) -> NodeFacts:
+    """A node from its row as JSON, with its lease."""
+    expires_at = entry["lease_expires_at"]
+    return NodeFacts(
+        node=entry["node"],
+        zone=entry["zone"],
+        pool=entry["pool"],
+        capacity=_amounts(entry, "capacity_"),
+        used=_amounts(entry, "used_"),
+        labels=entry["labels"],
+        taints=entry["taints"],
+        dedicated_to=entry["dedicated_to"],
+        state=entry["state"],
+        cordon_reason=entry["cordon_reason"],
+        lease_epoch=entry["lease_epoch"],
+        lease_expires_at=(
+            None if expires_at is None else datetime.fromisoformat(expires_at).timestamp()
+        ),
+    )
+
+
+def grant_of(entry: Any) -> tuple[str, tuple[Amounts, Amounts]]:
+    """A tenant with its grant and what it uses of that, from a row or its JSON."""
+    return entry["tenant"], (_amounts(entry, "granted_"), _amounts(entry, "used_"))
+
+
+def _amounts(entry: Any, prefix: str) -> Amounts:
+    return (
+        entry[f"{prefix}cpu_millis"],
+        entry[f"{prefix}memory_mib"],
+        entry[f"{prefix}gpus"],
+    )
