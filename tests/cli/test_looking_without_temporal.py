@@ -11,7 +11,7 @@ from durable.authority.queue.decisions import record_decisions
 from durable.authority.queue.requests import write_requests
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.records import Decision
-from durable.model.request import RequestRow
+from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
 from durable.model.workload import WorkloadManifest
 from durable.scheduling.proposal import Evidence, Proposal
@@ -70,8 +70,10 @@ async def fill(database_url: str) -> None:
         await record_decisions(databases, SOUTH, [decided(SOUTH, 1, [2])])
 
 
-def asked(region: RegionId, slots: tuple[int, ...], state: RequestState, done: int) -> RequestRow:
-    return RequestRow(
+def asked(
+    region: RegionId, slots: tuple[int, ...], state: RequestState, done: int
+) -> SchedulingRequest:
+    return SchedulingRequest(
         region=region,
         tenant=JOB.tenant,
         workload=JOB.name,

@@ -33,8 +33,8 @@ OVERRIDE: dict[str, Any] = {
 
 REQUEST: dict[str, Any] = {
     "region": "us-east", "tenant": "risk", "workload": "api", "generation": 1, "slots": [0, 1],
-    "priority": 100, "state": "pending", "pending_reason": "capacity", "enqueued_at": T0,
-    "deadline": T0 + HOUR,
+    "priority": 100, "state": "pending", "pending": {"code": "queued"}, "enqueued_at": T0,
+    "deadline": T0 + HOUR, "spec": {"replicas": 2, "resources": {"cpu": 1}},
 }  # fmt: skip
 
 WORKLOAD: dict[str, Any] = {
@@ -58,7 +58,7 @@ WORKLOAD: dict[str, Any] = {
         (Override, OVERRIDE, {"reason": "  "}, "reason"),
         (Override, OVERRIDE, {"expires_at": T0}, "expires_at"),
         (Override, OVERRIDE, {"expires_at": T0 + timedelta(days=8)}, "expires_at"),
-        (SchedulingRequest, REQUEST, {"pending_reason": None}, "pending_reason"),
+        (SchedulingRequest, REQUEST, {"pending": None}, "pending"),
         (SchedulingRequest, REQUEST, {"deadline": T0}, "deadline"),
         (SchedulingRequest, REQUEST, {"slots": [1, 1]}, "slots"),
         (

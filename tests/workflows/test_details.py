@@ -78,7 +78,12 @@ def test_lists_are_apart_from_what_stands_around_them() -> None:
 
 def test_a_workload_tells_a_regions_wait_once_and_where_to_look() -> None:
     region = RegionProgress(
-        region=RegionId("east"), wanted=2, bound=1, ready=1, serving=1, pending_reason="No room."
+        region=RegionId("east"),
+        wanted=2,
+        bound=1,
+        ready=1,
+        serving=1,
+        pending=pending(PendingCode.CAPACITY, "No room."),
     )
     status = WorkloadStatus(
         tenant=TenantId("risk"),

@@ -20,7 +20,7 @@ from durable.authority.fleet.regions import read_region
 from durable.authority.queue.requests import read_request
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
-from durable.model.request import RequestRow
+from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
 from durable.scheduling.policies import first_policy
 from durable.settings import Settings
@@ -119,7 +119,7 @@ async def test_a_placement_without_room_is_decided_again_ever_more_rarely_and_la
     assert late.attempts >= early.attempts + 8
     assert late.pending is not None
     assert (late.pending.code, late.owner) == (PendingCode.CAPACITY, Owner.SCHEDULER)
-    assert request.pending_reason == str(late.pending)
+    assert request.pending == late.pending
 
     grew_to_the_limit(await rests(plane))
     await plane.no_promise_is_broken()
@@ -185,7 +185,7 @@ async def only_slot(plane: Plane) -> SlotView:
     return slot
 
 
-async def queued(plane: Plane) -> RequestRow:
+async def queued(plane: Plane) -> SchedulingRequest:
     found = await read_request(plane.databases, EAST, RISK, API, 1)
     assert found is not None
     return found

@@ -29,12 +29,12 @@ from durable.activities.steps import (
     StepRefusal,
 )
 from durable.authority.db.errors import AuthorityError
-from durable.authority.queue.requests import RequestRow
 from durable.authority.reads.live_claims import read_live_claims
 from durable.authority.regional import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
 from durable.model.refusal import RefusalCode
+from durable.model.request import SchedulingRequest
 from durable.model.slots import ObservedSlot
 from durable.signals.messages import Seen
 
@@ -56,7 +56,7 @@ class PlacementActivities:
         reach(Failpoint.BEFORE_ENQUEUE)
         share = progress.share
         await self._regional.requests.submit(
-            RequestRow(
+            SchedulingRequest(
                 region=share.region,
                 tenant=share.tenant,
                 workload=share.workload,
@@ -64,7 +64,8 @@ class PlacementActivities:
                 slots=progress.slots,
                 priority=progress.spec.priority,
                 state=progress.state,
-                pending_reason=None if progress.pending is None else str(progress.pending),
+                pending=progress.pending,
+                hold=progress.hold,
                 attempts=progress.attempts,
                 enqueued_at=progress.enqueued_at,
                 deadline=progress.placed_by,

@@ -20,6 +20,7 @@ from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
 from durable.model.placement import Crash, SlotOnNode
 from durable.model.refusal import Refusal
+from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
@@ -71,6 +72,7 @@ class Progress(Value):
     waiting: int
     state: RequestState
     pending: Pending | None
+    hold: PlacementHold | None = None
     attempts: int
     enqueued_at: AwareDatetime
     placed_by: AwareDatetime

@@ -9,7 +9,7 @@ from durable.authority.cache.region_cache import RegionCache
 from durable.authority.commit.group_commit import GroupCommit
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import DecisionLog
-from durable.authority.queue.requests import RequestLog
+from durable.authority.queue.requests import RequestQueue
 from durable.authority.reads.share_watch import ShareWatch
 from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Granted, Refused
@@ -22,7 +22,7 @@ class Regional:
         self.databases = databases
         self.region = region
         self.cache = RegionCache(databases, region)
-        self.requests = RequestLog(databases, region)
+        self.requests = RequestQueue(databases, region)
         self.decisions = DecisionLog(databases, region)
         self.watch = ShareWatch()
         self._commits = GroupCommit(databases, region)

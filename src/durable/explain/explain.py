@@ -25,7 +25,7 @@ from durable.explain.slots import (
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.records import Decision
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.request import RequestRow
+from durable.model.request import SchedulingRequest
 from durable.model.slots import ObservedSlot
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec
 
@@ -159,13 +159,13 @@ class _RegionExplainer:
             owner=next_owner(slots, observed, ended, queue),
         )
 
-    def _slots(self, region: RegionId, request: RequestRow | None) -> tuple[Slot, ...]:
+    def _slots(self, region: RegionId, request: SchedulingRequest | None) -> tuple[Slot, ...]:
         is_current = self._search.generation == self._row.generation
         shared = self._row.share.get(region, ()) if is_current else ()
         slots = shared or (() if request is None else request.slots)
         return tuple(slot for slot in slots if self._search.slot in (None, slot))
 
-    async def _ended(self, request: RequestRow) -> list[EndedSlot]:
+    async def _ended(self, request: SchedulingRequest) -> list[EndedSlot]:
         """A service's slot has no end: it is placed again, or no longer desired."""
         if request.spec.kind is WorkloadKind.SERVICE:
             return []
@@ -178,7 +178,7 @@ class _RegionExplainer:
 
 
 def _is_waiting(
-    request: RequestRow,
+    request: SchedulingRequest,
     observed: Sequence[ObservedSlot],
     attempts: Sequence[AttemptExplanation],
     ended: Sequence[EndedSlot],

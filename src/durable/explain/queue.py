@@ -5,10 +5,9 @@ from datetime import datetime
 
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_queue
-from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
 from durable.model.records import Decision
-from durable.model.request import RequestRow, SchedulingRequest
+from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
 from durable.validation.value import Value
 
@@ -23,12 +22,12 @@ class QueueExplanation(Value):
 
     @property
     def is_held(self) -> bool:
-        wait = Pending.said(self.request.pending_reason or "")
+        wait = self.request.pending
         return wait is not None and wait.code is PendingCode.HELD
 
 
 async def explain_queue(
-    databases: Databases, request: RequestRow, decisions: Sequence[Decision], now: datetime
+    databases: Databases, request: SchedulingRequest, decisions: Sequence[Decision], now: datetime
 ) -> QueueExplanation:
     is_pending = request.state is RequestState.PENDING
     until = now if is_pending or not decisions else decisions[-1].decided_at
@@ -39,7 +38,7 @@ async def explain_queue(
     )
 
 
-async def _position(databases: Databases, request: RequestRow) -> int | None:
+async def _position(databases: Databases, request: SchedulingRequest) -> int | None:
     key = (request.tenant, request.workload, request.generation)
     queue = await read_queue(databases, request.region)
     found = (one for one in queue if (one.tenant, one.workload, one.generation) == key)
@@ -47,8 +46,8 @@ async def _position(databases: Databases, request: RequestRow) -> int | None:
 
 
 def request_of_slot(
-    request: RequestRow, *, is_waiting: bool, is_completed: bool, attempts: int
-) -> RequestRow:
+    request: SchedulingRequest, *, is_waiting: bool, is_completed: bool, attempts: int
+) -> SchedulingRequest:
     """The share's request as far as it concerns one slot."""
     counts = {"waiting": int(is_waiting), "completed": int(is_completed), "attempts": attempts}
     if is_waiting:
@@ -57,7 +56,7 @@ def request_of_slot(
         update={
             **counts,
             "state": RequestState.PLACED if request.waiting else request.state,
-            "pending_reason": None,
+            "pending": None,
             "next_retry_at": None,
         }
     )

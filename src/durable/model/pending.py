@@ -20,7 +20,7 @@ from durable.model.pending_reasons import (
     Shortage,
     Unreachable,
 )
-from durable.model.refusal import Refusal, RefusalCode
+from durable.model.refusal import Refusal
 from durable.validation.value import Value
 
 Parameters = Mapping[str, JsonValue]
@@ -76,15 +76,6 @@ class Pending(Value):
 
     def __str__(self) -> str:
         return f"{self.sentence} ({self.code})"
-
-    @classmethod
-    def said(cls, words: str) -> Self | None:
-        """The wait of which these words tell; goes once rows hold the code and the parameters."""
-        sentence, _, code = words.removesuffix(")").rpartition(" (")
-        if not words.endswith(")") or code not in frozenset(PendingCode) or not sentence:
-            return None
-        said = Refusal(code=RefusalCode.INVALID, sentence=sentence[:MAX_LENGTH])
-        return cls.refused(PendingCode(code), said)
 
 
 def show_rejections(rejections: Counter[str], nodes: int, counted: str = "nodes") -> str:

@@ -4,10 +4,22 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.pending import Pending
 from durable.model.states import RequestState
 from durable.model.workload import MAX_REPLICAS, WorkloadSpec
 from durable.validation.value import Value
+
+
+class PlacementHold(Value):
+    """Somebody keeps a placement from placing anything new, until somebody resumes it."""
+
+    actor: ActorId
+    reason: str
+    since: AwareDatetime
+
+    def __str__(self) -> str:
+        return f"{self.actor}: {self.reason}"
 
 
 class SchedulingRequest(Value):
@@ -20,20 +32,24 @@ class SchedulingRequest(Value):
     slots: Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)]
     priority: Annotated[int, Field(ge=0, le=1000)]
     state: RequestState
-    pending_reason: str | None = None
+    # What it waits for, while anything waits.
+    pending: Pending | None = None
+    hold: PlacementHold | None = None
     attempts: Annotated[int, Field(ge=0)] = 0
     enqueued_at: AwareDatetime
     deadline: AwareDatetime
     next_retry_at: AwareDatetime | None = None
+    # What its agents run; it is fixed when the request is first written.
+    spec: WorkloadSpec
     # How many of the slots have no place yet.
     waiting: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
-    # How many are done, of a job.
+    # How many slots of a job are done.
     completed: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
 
     @model_validator(mode="after")
-    def _wait_for_something_until_some_time(self) -> Self:
-        if self.state is RequestState.PENDING and not self.pending_reason:
-            raise ValueError("pending_reason: allowed: what it waits for, while it is pending")
+    def _wait_for_a_reason_until_a_deadline(self) -> Self:
+        if self.state is RequestState.PENDING and self.pending is None:
+            raise ValueError("pending: allowed: what it waits for, while it is pending")
         if self.deadline <= self.enqueued_at:
             raise ValueError("deadline: allowed: a moment after enqueued_at")
         if len(set(self.slots)) != len(self.slots):
@@ -41,14 +57,8 @@ class SchedulingRequest(Value):
         return self
 
 
-class RequestRow(SchedulingRequest):
-    """A request with what its agents run, which is fixed when it is first written."""
-
-    spec: WorkloadSpec
-
-
 class QueuedRequest(SchedulingRequest):
-    """A request that waits: how many are before it in its region, and since when it waits."""
+    """A request that waits: its position in the queue of its region, and how long it has waited."""
 
     position: Annotated[int, Field(ge=1)]
     age_seconds: float

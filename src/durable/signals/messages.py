@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import ActorId, Generation, RegionId, Slot
+from durable.model.pending import Pending
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest, WorkloadSpec
@@ -123,7 +124,7 @@ class ShareReport(Message):
     completed: Annotated[int, Field(ge=0)] = 0
     waiting: Annotated[int, Field(ge=0)] = 0
     request: RequestState | None = None
-    pending_reason: str | None = None
+    pending: Pending | None = None
 
 
 class Ended(Message):

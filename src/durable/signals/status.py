@@ -91,12 +91,12 @@ class RegionProgress(Value):
     completed: int = 0
     waiting: int = 0
     by_state: Mapping[str, int] = Field(default={})
-    pending_reason: str | None = None
+    pending: Pending | None = None
 
     @property
     def waits(self) -> str | None:
         """What it waits for, in the words of the whole workload."""
-        return self.pending_reason and f"{self.region}: {self.pending_reason}"
+        return self.pending and f"{self.region}: {self.pending}"
 
 
 class WorkloadStatus(Value):

@@ -58,7 +58,7 @@ def workload_details(status: WorkloadStatus) -> str:
         "### Regions",
     ]
     for one in status.regions:
-        waits = f"; waits: {_line(one.pending_reason)}" if one.pending_reason else ""
+        waits = f"; waits: {_line(str(one.pending))}" if one.pending else ""
         placement = placement_id(status.tenant, status.workload, status.generation, one.region)
         lines.append(
             f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "

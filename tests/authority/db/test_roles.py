@@ -34,7 +34,8 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     "durable_placement": {
         "regional.requests": {
             "INSERT": {"*"},
-            "UPDATE": {"slots", "priority", "state", "pending_reason", "attempts",
+            "UPDATE": {"slots", "priority", "state", "pending_code", "pending_parameters",
+                       "hold_actor", "hold_reason", "held_since", "attempts",
                        "enqueued_at", "deadline", "next_retry_at", "waiting", "completed",
                        "changed_at"},
             "DELETE": {"*"},

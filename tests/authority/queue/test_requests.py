@@ -9,23 +9,26 @@ import pytest
 
 from durable.authority.db.errors import BrokenConstraintError
 from durable.authority.queue.requests import (
-    RequestLog,
-    RequestRow,
+    RequestQueue,
     read_queue,
     read_request,
     write_requests,
 )
-from durable.model.ids import WorkloadName
+from durable.model.ids import ActorId, WorkloadName
+from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode
+from durable.model.request import PlacementHold, SchedulingRequest
 from durable.model.resources import Resources
 from durable.model.states import REQUEST_MOVES, RequestState
 from durable.model.workload import WorkloadSpec
 from tests.authority.world import API, EAST, RISK, World, seconds
+from tests.model.pending import pending
 
 SPEC = WorkloadSpec(replicas=2, resources=Resources.of(1000, 512))
+NO_ROOM = pending(PendingCode.CAPACITY, "no room")
 
 
-def request(**overrides: Any) -> RequestRow:
+def request(**overrides: Any) -> SchedulingRequest:
     values: dict[str, Any] = {
         "region": EAST,
         "tenant": RISK,
@@ -34,16 +37,16 @@ def request(**overrides: Any) -> RequestRow:
         "slots": (0, 1),
         "priority": 100,
         "state": RequestState.PENDING,
-        "pending_reason": "no room (capacity)",
+        "pending": NO_ROOM,
         "enqueued_at": seconds(0),
         "deadline": seconds(3600),
         "spec": SPEC,
         "waiting": 2,
     }
-    return RequestRow(**{**values, **overrides})
+    return SchedulingRequest(**{**values, **overrides})
 
 
-async def read(world: World, workload: str = "api") -> RequestRow | None:
+async def read(world: World, workload: str = "api") -> SchedulingRequest | None:
     return await read_request(world.databases, EAST, RISK, WorkloadName(workload), 1)
 
 
@@ -51,6 +54,18 @@ async def test_a_request_is_read_back_as_it_was_written(ready_world: World) -> N
     assert await read(ready_world) is None
     assert await write_requests(ready_world.databases, EAST, [request()]) == [None]
     assert await read(ready_world) == request()
+
+
+async def test_a_hold_is_kept_while_nothing_waits_and_ends_with_its_resume(
+    ready_world: World,
+) -> None:
+    hold = PlacementHold(actor=ActorId("person:ann"), reason="INC-1 (held)", since=seconds(7))
+    placed: dict[str, Any] = {"state": RequestState.PLACED, "pending": None, "waiting": 0}
+    held = request(hold=hold, **placed)
+    await write_requests(ready_world.databases, EAST, [held])
+    assert await read(ready_world) == held
+    await write_requests(ready_world.databases, EAST, [request(**placed)])
+    assert await read(ready_world) == request(**placed)
 
 
 async def test_since_when_it_waits_and_what_it_runs_stay_as_first_written(
@@ -157,7 +172,7 @@ async def test_the_queue_is_ordered_by_priority_then_by_arrival(ready_world: Wor
 async def test_many_requests_share_a_transaction_and_the_last_of_one_counts(
     ready_world: World,
 ) -> None:
-    async with RequestLog(ready_world.databases, EAST) as log:
+    async with RequestQueue(ready_world.databases, EAST) as log:
         await asyncio.gather(*(log.submit(request(attempts=count)) for count in range(200)))
     found = await read(ready_world)
     assert found is not None
@@ -170,7 +185,7 @@ async def test_a_row_that_the_schema_refuses_does_not_harm_its_neighbours(
     await write_requests(ready_world.databases, EAST, [request(enqueued_at=seconds(100))])
     early = seconds(100) - timedelta(seconds=1)
     other = request(workload=WorkloadName("other"))
-    async with RequestLog(ready_world.databases, EAST) as log:
+    async with RequestQueue(ready_world.databases, EAST) as log:
         broken, fine = await asyncio.gather(
             log.submit(request(deadline=early)), log.submit(other), return_exceptions=True
         )

@@ -32,7 +32,7 @@ async def wait_in(
         workload=WorkloadName(f"{code}".replace("_", "-")),
         spec=spec,
         waiting=waiting,
-        pending_reason=str(pending(code, "It waits.")),
+        pending=pending(code, "It waits."),
     )
     await write_requests(world.databases, region, [row])
 

@@ -17,7 +17,7 @@ from durable.model.intents import Granted, ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import BindingState, ObservedState, RequestState
-from tests.authority.queue.test_requests import request
+from tests.authority.queue.test_requests import NO_ROOM, request
 from tests.authority.waiting import until_waiting
 from tests.authority.world import API, BILLING, EAST, RISK, World, node, seconds
 
@@ -72,11 +72,11 @@ async def test_a_share_is_told_with_every_slot_and_what_the_rest_waits_for(
     assert not slot.stop_requested
     assert share.request is not None
     assert share.request.state is RequestState.PENDING
-    assert (share.request.pending_reason, share.request.waiting) == ("no room (capacity)", 1)
+    assert (share.request.pending, share.request.waiting) == (NO_ROOM, 1)
 
 
 async def test_a_replica_of_a_job_that_is_done_is_news_to_its_workload(ready_world: World) -> None:
-    placed = {"state": RequestState.PLACED, "pending_reason": None, "waiting": 0}
+    placed = {"state": RequestState.PLACED, "pending": None, "waiting": 0}
     await write_requests(ready_world.databases, EAST, [request(**placed)])
     feed = await following(ready_world)
     await write_requests(ready_world.databases, EAST, [request(**placed, completed=1)])

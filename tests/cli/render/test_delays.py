@@ -3,20 +3,20 @@
 from durable.cli.render.delays import describe_delay
 from durable.cli.render.progress import WaitTarget
 from durable.client import Until
-from durable.model.ids import TenantId, WorkloadName
+from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.workload import WorkloadSpec
-from durable.signals.status import WorkloadStatus
+from durable.signals.status import RegionProgress, WorkloadStatus
 from tests.model.pending import pending
 
 SPEC = WorkloadSpec.model_validate({"replicas": 2, "resources": {"cpu": 1}})
 
 
-def waiting(code: PendingCode, sentence: str = "That is why") -> str:
-    return f"north: {pending(code, sentence)}"
+def waiting(code: PendingCode, sentence: str = "That is why") -> RegionProgress:
+    return RegionProgress(region=RegionId("north"), wanted=2, pending=pending(code, sentence))
 
 
-def status(*waits_for: str, name: str = "web") -> WorkloadStatus:
+def status(*regions: RegionProgress, name: str = "web") -> WorkloadStatus:
     return WorkloadStatus(
         tenant=TenantId("shop"),
         workload=WorkloadName(name),
@@ -31,14 +31,14 @@ def status(*waits_for: str, name: str = "web") -> WorkloadStatus:
         completed=0,
         deleting=False,
         conditions=(),
-        regions=(),
-        waits_for=waits_for,
+        regions=regions,
+        waits_for=tuple(region.waits or "" for region in regions),
     )
 
 
-def said(*waits_for: str, until: Until = "serving") -> str:
+def said(*regions: RegionProgress, until: Until = "serving") -> str:
     target = WaitTarget("shop", "web", until)
-    return describe_delay([target], {target: status(*waits_for)}, 3)
+    return describe_delay([target], {target: status(*regions)}, 3)
 
 
 def test_what_time_mends_continues_by_itself() -> None:

@@ -56,7 +56,8 @@ ROLES: tuple[Role, ...] = (
             "regional.requests": {
                 "INSERT": ALL,
                 "UPDATE": (
-                    "slots", "priority", "state", "pending_reason", "attempts", "enqueued_at",
+                    "slots", "priority", "state", "pending_code", "pending_parameters",
+                    "hold_actor", "hold_reason", "held_since", "attempts", "enqueued_at",
                     "deadline", "next_retry_at", "waiting", "completed", "changed_at",
                 ),
                 "DELETE": ALL,

@@ -1,25 +1,26 @@
-"""Decisions, written down before they are acted on: the first writer of an attempt wins.
+"""Decisions, recorded before they are acted on: the first writer of an attempt wins.
 
-A step that crashed after its decision runs again on another cache and may decide otherwise; it is
-answered the decision on record, and so sends the same intents.
+A step that crashed after its decision runs again on another cache and may decide differently; it
+gets the recorded decision back, and so sends the same intents.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import Batcher
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.records import Decision
 
 ROLE = "durable_scheduler"
 MAX_DECISIONS_PER_CALL = 500
 
-# In one order, so that two batches with the same attempts wait for each other and never in turns.
+# In one order, so that two batches with the same attempts wait for each other and never deadlock.
 _APPEND = text("""
     INSERT INTO regional.decisions
            (region, tenant, workload, generation, attempt, policy_revision, cache_version, evidence,
@@ -35,7 +36,7 @@ _APPEND = text("""
 """)
 
 # A statement of its own: one that began before another writer's commit would not see its rows.
-_STORED = text("""
+_RECORDED = text("""
     SELECT d.* FROM regional.decisions AS d
       JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, attempt integer)
@@ -57,41 +58,45 @@ _Key = tuple[str, str, int, int]
 async def record_decisions(
     databases: Databases, region: RegionId, decisions: Sequence[Decision]
 ) -> list[Decision]:
-    """Appends decisions and answers those on record for the same attempts, in their order."""
+    """Appends decisions; answers the recorded decision of each attempt, in the same order."""
     assert len(decisions) <= MAX_DECISIONS_PER_CALL, f"at most {MAX_DECISIONS_PER_CALL} per call"
-    assert all(decision.region == region for decision in decisions), "a log is of one region"
+    assert all(decision.region == region for decision in decisions), "a log belongs to one region"
     first: dict[_Key, Decision] = {}
     for decision in decisions:
         first.setdefault(_key(decision), decision)
-    rows = [decision.model_dump(mode="json", exclude={"region"}) for decision in first.values()]
-    named = {"region": region, "rows": json.dumps(rows)}
+    recorded = await _record(databases, region, first)
+    return [recorded[_key(decision)] for decision in decisions]
 
-    async def work(connection: AsyncConnection) -> dict[_Key, Decision]:
-        appended = {_key(row) for row in await connection.execute(_APPEND, named)}
-        if len(appended) == len(first):
-            return first
-        stored = await connection.execute(_STORED, named)
-        return {_key(one): one for one in map(_decision, stored.mappings())}
 
-    engine = databases.at_region(region, ROLE)
-    stored = await transact(engine, work, doing=f"record decisions of {region}")
-    return [stored[_key(decision)] for decision in decisions]
+@regional_transaction(ROLE, "record decisions of {region}")
+async def _record(
+    connection: AsyncConnection, region: RegionId, decisions: Mapping[_Key, Decision]
+) -> Mapping[_Key, Decision]:
+    rows = [decision.model_dump(mode="json", exclude={"region"}) for decision in decisions.values()]
+    parameters = {"region": region, "rows": json.dumps(rows)}
+    appended = (await connection.execute(_APPEND, parameters)).all()
+    if len(appended) == len(decisions):
+        return decisions
+    recorded = await connection.execute(_RECORDED, parameters)
+    return {_key(one): one for one in map(_decision, recorded.mappings())}
 
 
 class DecisionLog(Batcher[Decision, Decision]):
-    """One region's writer of decisions; those that arrive together share a transaction."""
+    """Records one region's decisions; those that arrive together share a transaction."""
 
     def __init__(self, databases: Databases, region: RegionId) -> None:
-        async def work(decisions: list[Decision]) -> list[Decision]:
-            return await record_decisions(databases, region, decisions)
-
+        self._databases, self._region = databases, region
         super().__init__(
-            f"decision log of {region}", "decision", work, max_batch=MAX_DECISIONS_PER_CALL
+            f"decision log of {region}", "decision", self._record, max_batch=MAX_DECISIONS_PER_CALL
         )
 
+    async def _record(self, decisions: list[Decision]) -> list[Decision]:
+        return await record_decisions(self._databases, self._region, decisions)
 
+
+@regional_transaction("durable_reader", "read the decisions on {tenant}/{workload}")
 async def read_decisions(
-    databases: Databases,
+    connection: AsyncConnection,
     region: RegionId,
     tenant: TenantId,
     workload: WorkloadName,
@@ -103,13 +108,8 @@ async def read_decisions(
     """The newest decisions on a workload in a region, the newest last."""
     of = {"region": region, "tenant": tenant, "workload": workload}
     which = {"generation": generation, "attempt": attempt, "last": last}
-
-    async def work(connection: AsyncConnection) -> list[Decision]:
-        rows = (await connection.execute(_READ, {**of, **which})).mappings()
-        return [_decision(row) for row in rows][::-1]
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read the decisions on {tenant}/{workload}")
+    rows = (await connection.execute(_READ, {**of, **which})).mappings()
+    return [_decision(row) for row in rows][::-1]
 
 
 def _decision(row: Any) -> Decision:

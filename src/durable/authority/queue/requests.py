@@ -1,4 +1,4 @@
-"""The queue of a region: who waits for a place, for what, and since when; written by placements."""
+"""The queue of a region: which placements wait for a node, for what, and since when."""
 
 import json
 from collections.abc import Sequence
@@ -8,34 +8,42 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import Batcher
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.pending import Pending
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.request import QueuedRequest, RequestRow
+from durable.model.request import PlacementHold, QueuedRequest, SchedulingRequest
 from durable.model.states import RequestState
 
 ROLE = "durable_placement"
 MAX_REQUESTS_PER_CALL = 500
-MOST = 10_000
+MAX_QUEUED = 10_000
 
-# In one order, so that two batches that meet the same rows wait for each other and never in turns.
-# What did not change is not written: its followers would read it again for nothing. A row that
-# was withdrawn is left as it is and missing from the answer.
+# In one order, so that two batches with the same rows wait for each other and never deadlock.
+# What did not change is not written: the change feed would read it again for nothing. A row that
+# was withdrawn stays as it is.
 _WRITE = text("""
     INSERT INTO regional.requests AS r
-           (region, tenant, workload, generation, slots, priority, state, pending_reason, attempts,
-            enqueued_at, deadline, next_retry_at, spec, waiting, completed, changed_at)
-    SELECT :region, tenant, workload, generation, slots, priority, state, pending_reason, attempts,
-           enqueued_at, deadline, next_retry_at, spec, waiting, completed, clock_timestamp()
+           (region, tenant, workload, generation, slots, priority, state, pending_code,
+            pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
+            deadline, next_retry_at, spec, waiting, completed, changed_at)
+    SELECT :region, tenant, workload, generation, slots, priority, state, pending_code,
+           pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
+           deadline, next_retry_at, spec, waiting, completed, clock_timestamp()
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, slots integer[], priority integer,
-           state text, pending_reason text, attempts integer, enqueued_at timestamptz,
+           state text, pending_code text, pending_parameters jsonb, hold_actor text,
+           hold_reason text, held_since timestamptz, attempts integer, enqueued_at timestamptz,
            deadline timestamptz, next_retry_at timestamptz, spec jsonb, waiting integer,
            completed integer)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET slots = excluded.slots, priority = excluded.priority, state = excluded.state,
-           pending_reason = excluded.pending_reason, attempts = excluded.attempts,
+           pending_code = excluded.pending_code,
+           pending_parameters = excluded.pending_parameters, hold_actor = excluded.hold_actor,
+           hold_reason = excluded.hold_reason, held_since = excluded.held_since,
+           attempts = excluded.attempts,
            enqueued_at = CASE WHEN r.state = 'placed' AND excluded.state <> 'placed'
                               THEN greatest(r.enqueued_at, excluded.enqueued_at)
                               ELSE r.enqueued_at END,
@@ -43,15 +51,17 @@ _WRITE = text("""
            waiting = excluded.waiting, completed = excluded.completed,
            changed_at = excluded.changed_at
      WHERE r.state <> 'withdrawn'
-       AND (r.slots, r.priority, r.state, r.pending_reason, r.attempts, r.deadline,
-            r.next_retry_at, r.waiting, r.completed)
+       AND (r.slots, r.priority, r.state, r.pending_code, r.pending_parameters, r.hold_actor,
+            r.hold_reason, r.held_since, r.attempts, r.deadline, r.next_retry_at, r.waiting,
+            r.completed)
            IS DISTINCT FROM
-           (excluded.slots, excluded.priority, excluded.state, excluded.pending_reason,
-            excluded.attempts, excluded.deadline, excluded.next_retry_at, excluded.waiting,
-            excluded.completed)
+           (excluded.slots, excluded.priority, excluded.state, excluded.pending_code,
+            excluded.pending_parameters, excluded.hold_actor, excluded.hold_reason,
+            excluded.held_since, excluded.attempts, excluded.deadline, excluded.next_retry_at,
+            excluded.waiting, excluded.completed)
 """)
 
-_WITHDRAWN = text("""
+_FIND_WITHDRAWN = text("""
     SELECT tenant, workload, generation FROM regional.requests
       JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint) USING (tenant, workload, generation)
@@ -65,8 +75,7 @@ _READ = text("""
 """)
 
 _QUEUE = text("""
-    SELECT region, tenant, workload, generation, slots, priority, state, pending_reason, attempts,
-           enqueued_at, deadline, next_retry_at, waiting, completed,
+    SELECT *,
            row_number() OVER (ORDER BY priority DESC, enqueued_at, tenant, workload, generation)
                AS position,
            extract(epoch FROM clock_timestamp() - enqueued_at)::float8 AS age_seconds
@@ -75,92 +84,122 @@ _QUEUE = text("""
      ORDER BY position LIMIT :most
 """)
 
+_PLAIN = (
+    "region", "tenant", "workload", "generation", "slots", "priority", "state", "attempts",
+    "enqueued_at", "deadline", "next_retry_at", "spec", "waiting", "completed",
+)  # fmt: skip
 _Key = tuple[str, str, int]
 
 
 async def write_requests(
-    databases: Databases, region: RegionId, rows: Sequence[RequestRow]
+    databases: Databases, region: RegionId, requests: Sequence[SchedulingRequest]
 ) -> list[Refusal | None]:
     """Writes requests as they are now; answers a refusal for each that was withdrawn before.
 
-    A request that is known keeps the moment since when it waits, and what it runs.
+    A known request keeps the time since when it waits, and its spec.
     """
-    assert len(rows) <= MAX_REQUESTS_PER_CALL, f"at most {MAX_REQUESTS_PER_CALL} rows per call"
-    assert all(row.region == region for row in rows), "a queue is of one region"
-    # Of several writes of one request in one batch the last is what it is now.
-    newest = {_key(row): row for row in rows}
-    named = {"region": region, "rows": json.dumps([_values(row) for row in newest.values()])}
-
-    async def work(connection: AsyncConnection) -> set[_Key]:
-        await connection.execute(_WRITE, named)
-        return {
-            (row.tenant, row.workload, row.generation)
-            for row in await connection.execute(_WITHDRAWN, named)
-        }
-
-    engine = databases.at_region(region, ROLE)
-    withdrawn = await transact(engine, work, doing=f"write requests of {region}")
+    assert len(requests) <= MAX_REQUESTS_PER_CALL, f"at most {MAX_REQUESTS_PER_CALL} per call"
+    assert all(request.region == region for request in requests), "a queue belongs to one region"
+    # The last of several writes of one request in a batch is what it is now.
+    newest = {_key(request): request for request in requests}
+    withdrawn = await _write(databases, region, list(newest.values()))
     return [
-        _refusal(row)
-        if _key(row) in withdrawn and row.state is not RequestState.WITHDRAWN
+        _refusal(request)
+        if _key(request) in withdrawn and request.state is not RequestState.WITHDRAWN
         else None
-        for row in rows
+        for request in requests
     ]
 
 
-class RequestLog(Batcher[RequestRow, Refusal | None]):
-    """One region's writer of requests; those that arrive together share a transaction."""
+@regional_transaction(ROLE, "write requests of {region}")
+async def _write(
+    connection: AsyncConnection, region: RegionId, requests: Sequence[SchedulingRequest]
+) -> set[_Key]:
+    """Answers which of these requests are withdrawn."""
+    rows = {"region": region, "rows": json.dumps([_columns(request) for request in requests])}
+    await connection.execute(_WRITE, rows)
+    return {
+        (row.tenant, row.workload, row.generation)
+        for row in await connection.execute(_FIND_WITHDRAWN, rows)
+    }
+
+
+class RequestQueue(Batcher[SchedulingRequest, Refusal | None]):
+    """Writes one region's requests; those that arrive together share a transaction."""
 
     def __init__(self, databases: Databases, region: RegionId) -> None:
-        async def work(rows: list[RequestRow]) -> list[Refusal | None]:
-            return await write_requests(databases, region, rows)
-
+        self._databases, self._region = databases, region
         super().__init__(
-            f"request log of {region}", "request", work, max_batch=MAX_REQUESTS_PER_CALL
+            f"request queue of {region}", "request", self._write, max_batch=MAX_REQUESTS_PER_CALL
         )
 
+    async def _write(self, requests: list[SchedulingRequest]) -> list[Refusal | None]:
+        return await write_requests(self._databases, self._region, requests)
 
+
+@regional_transaction("durable_reader", "read a request of {tenant}/{workload}")
 async def read_request(
-    databases: Databases,
+    connection: AsyncConnection,
     region: RegionId,
     tenant: TenantId,
     workload: WorkloadName,
     generation: Generation,
-) -> RequestRow | None:
+) -> SchedulingRequest | None:
     of = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
-
-    async def work(connection: AsyncConnection) -> RequestRow | None:
-        row = (await connection.execute(_READ, of)).mappings().one_or_none()
-        if row is None:
-            return None
-        return RequestRow(**{name: row[name] for name in RequestRow.model_fields})
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read a request of {tenant}/{workload}")
+    row = (await connection.execute(_READ, of)).mappings().one_or_none()
+    return None if row is None else SchedulingRequest(**_fields(row))
 
 
-async def read_queue(databases: Databases, region: RegionId) -> list[QueuedRequest]:
-    """Who waits for a place, in the order in which they are served."""
-
-    async def work(connection: AsyncConnection) -> list[QueuedRequest]:
-        rows = await connection.execute(_QUEUE, {"region": region, "most": MOST})
-        return [QueuedRequest(**dict(row)) for row in rows.mappings()]
-
-    engine = databases.at_region(region, "durable_reader")
-    return await transact(engine, work, doing=f"read the queue of {region}")
-
-
-def _key(row: RequestRow) -> _Key:
-    return (str(row.tenant), str(row.workload), row.generation)
+@regional_transaction("durable_reader", "read the queue of {region}")
+async def read_queue(connection: AsyncConnection, region: RegionId) -> list[QueuedRequest]:
+    """Which requests wait for a node, in the order in which they are served."""
+    rows = await connection.execute(_QUEUE, {"region": region, "most": MAX_QUEUED})
+    return [
+        QueuedRequest(**_fields(row), position=row["position"], age_seconds=row["age_seconds"])
+        for row in rows.mappings()
+    ]
 
 
-def _values(row: RequestRow) -> dict[str, Any]:
-    return row.model_dump(mode="json", exclude={"region"})
+def pending_of(row: Any) -> Pending | None:
+    """Why a request waits, from its columns."""
+    if row["pending_code"] is None:
+        return None
+    return Pending(code=row["pending_code"], parameters=row["pending_parameters"])
 
 
-def _refusal(row: RequestRow) -> Refusal:
+def hold_of(row: Any) -> PlacementHold | None:
+    """Who holds a request's placement, from its columns."""
+    if row["held_since"] is None:
+        return None
+    return PlacementHold(
+        actor=row["hold_actor"], reason=row["hold_reason"], since=row["held_since"]
+    )
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    plain = {name: row[name] for name in _PLAIN}
+    return {**plain, "pending": pending_of(row), "hold": hold_of(row)}
+
+
+def _columns(request: SchedulingRequest) -> dict[str, Any]:
+    pending, hold = request.pending, request.hold
+    return {
+        **request.model_dump(mode="json", exclude={"region", "pending", "hold"}),
+        "pending_code": pending and pending.code.value,
+        "pending_parameters": pending and dict(pending.parameters),
+        "hold_actor": hold and str(hold.actor),
+        "hold_reason": hold and hold.reason,
+        "held_since": hold and hold.since.isoformat(),
+    }
+
+
+def _key(request: SchedulingRequest) -> _Key:
+    return (str(request.tenant), str(request.workload), request.generation)
+
+
+def _refusal(request: SchedulingRequest) -> Refusal:
     return Refusal(
         code=RefusalCode.ILLEGAL_MOVE,
-        sentence=f"Generation {row.generation} of {row.tenant}/{row.workload} was withdrawn from "
-        f"{row.region} and is not asked again; ask under the next generation.",
+        sentence=f"Generation {request.generation} of {request.tenant}/{request.workload} was "
+        f"withdrawn from {request.region} and cannot return; request the next generation.",
     )

@@ -30,7 +30,7 @@ _OPEN = text("""
 _WAITING = text("""
     SELECT tenant, waiting, spec FROM regional.requests
      WHERE region = :region AND state IN ('pending', 'timed_out')
-       AND pending_reason LIKE ANY(:reasons)
+       AND pending_code = ANY(:codes)
      ORDER BY priority DESC, enqueued_at LIMIT :most
 """)
 
@@ -57,8 +57,8 @@ async def _read_waiting(
     connection: AsyncConnection, region: RegionId
 ) -> Mapping[TenantId, Resources]:
     # A gang waits for everything it lacks at once, which may include grant.
-    reasons = [f"% ({code})" for code in (PendingCode.GRANT, PendingCode.GANG)]
-    of = {"region": region, "reasons": reasons, "most": MAX_WAITING}
+    codes = [PendingCode.GRANT.value, PendingCode.GANG.value]
+    of = {"region": region, "codes": codes, "most": MAX_WAITING}
     waiting: dict[TenantId, Resources] = {}
     for row in await connection.execute(_WAITING, of):
         needed = WorkloadSpec.model_validate(row.spec).resources * row.waiting

@@ -11,7 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
 from durable.authority.fleet.regions import unknown_region
+from durable.authority.queue.requests import hold_of, pending_of
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.pending import Pending
+from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
 from durable.model.states import TROUBLED, RequestState
 from durable.signals.messages import Seen, ShareReport
@@ -28,7 +31,8 @@ class RequestStatus(Value):
     """What its placement last wrote into the queue."""
 
     state: RequestState
-    pending_reason: str | None
+    pending: Pending | None
+    hold: PlacementHold | None
     waiting: int
     # Replicas of a job that are done; their bindings are released.
     completed: int
@@ -76,7 +80,7 @@ class ShareStatus(Value):
             completed=0 if request is None else request.completed,
             waiting=0 if request is None else request.waiting,
             request=None if request is None else request.state,
-            pending_reason=None if request is None else request.pending_reason,
+            pending=None if request is None else request.pending,
         )
 
     def says_the_same_as(self, other: "ShareStatus | None") -> bool:
@@ -121,8 +125,8 @@ _SLOTS = text(f"""
 """)
 
 _REQUESTS = text(f"""
-    SELECT r.tenant, r.workload, r.generation, r.state, r.pending_reason, r.waiting,
-           r.completed
+    SELECT r.tenant, r.workload, r.generation, r.state, r.pending_code,
+           r.pending_parameters, r.hold_actor, r.hold_reason, r.held_since, r.waiting, r.completed
       FROM {_WANTED} JOIN regional.requests AS r USING (tenant, workload, generation)
      WHERE r.region = :region
 """)
@@ -191,7 +195,8 @@ async def _read(
     requests = {
         _key(row): RequestStatus(
             state=RequestState(row["state"]),
-            pending_reason=row["pending_reason"],
+            pending=pending_of(row),
+            hold=hold_of(row),
             waiting=row["waiting"],
             completed=row["completed"],
         )

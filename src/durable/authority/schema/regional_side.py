@@ -228,7 +228,13 @@ requests = Table(
     Column("slots", ARRAY(Integer), nullable=False),
     Column("priority", Integer, nullable=False),
     text_column("state"),
-    text_column("pending_reason", nullable=True),
+    # Why it waits; it becomes words only where people read it.
+    text_column("pending_code", nullable=True),
+    json_column("pending_parameters", nullable=True),
+    # Who holds the placement, why and since when, if anybody does.
+    text_column("hold_actor", nullable=True),
+    text_column("hold_reason", nullable=True),
+    time_column("held_since", nullable=True),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     time_column("enqueued_at"),
     time_column("deadline"),
@@ -242,7 +248,13 @@ requests = Table(
         server_default=text("clock_timestamp()"),
     ),
     one_of("state", "pending", "reserved", "bound", "placed", "withdrawn", "timed_out"),
-    CheckConstraint("state <> 'pending' OR pending_reason IS NOT NULL", name="waits_with_reason"),
+    CheckConstraint("state <> 'pending' OR pending_code IS NOT NULL", name="waits_with_reason"),
+    CheckConstraint(
+        "(pending_code IS NULL) = (pending_parameters IS NULL)", name="reason_whole"
+    ),
+    CheckConstraint(
+        "num_nulls(hold_actor, hold_reason, held_since) IN (0, 3)", name="hold_whole"
+    ),
     CheckConstraint("enqueued_at < deadline", name="waits_with_deadline"),
     CheckConstraint("waiting >= 0", name="waiting_whole"),
     CheckConstraint("completed BETWEEN 0 AND cardinality(slots)", name="completed_whole"),

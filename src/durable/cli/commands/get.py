@@ -7,7 +7,7 @@ import typer
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
-from durable.authority.reads.shares import ShareStatus, read_shares
+from durable.authority.reads.shares import read_shares
 from durable.authority.workloads.rows import list_workloads
 from durable.cli.commands.get_fleet import nodes, regions, tenants
 from durable.cli.connections import select_regions, with_authority
@@ -19,8 +19,7 @@ from durable.cli.input.names import (
     parse_tenant,
     parse_workload,
 )
-from durable.cli.input.options import AsJson, Limit, StateDir, load_settings
-from durable.cli.render.holds import Hold, read_holds
+from durable.cli.input.options import AsJson, Limit, StateDir
 from durable.cli.render.output import progress
 from durable.cli.render.phrases import counted, scope_of
 from durable.cli.render.tables import print_rows
@@ -29,7 +28,6 @@ from durable.cli.render.workloads import (
     PlacementRow,
     WorkloadSummary,
     key_of,
-    placement_of,
     placement_row,
     workload_row,
 )
@@ -92,7 +90,6 @@ def placements(
 ) -> None:
     """List each region's share of each workload, what it waits for, and who holds it."""
     tenant_id, region_id = parse_tenant(tenant), parse_region(region)
-    settings = load_settings(state_dir)
 
     async def read_rows(databases: Databases) -> list[PlacementRow]:
         shares = [
@@ -102,30 +99,17 @@ def placements(
         ]
         if not shares:
             await _refuse_unknown(databases, tenant_id)
-        reasons = {placement_of(share): _pending_reason(share) for share in shares[:limit]}
-        holds = await read_holds(settings, reasons)
-        unknown = Hold(None, None)
-        return [placement_row(share, holds.get(placement_of(share), unknown)) for share in shares]
+        return [placement_row(share) for share in shares]
 
     rows = with_authority(state_dir, read_rows)
     remedy = "create a workload with durable apply -f FILE"
     print_rows("placements", rows, limit, as_json, remedy, scope=scope_of(tenant_id, region_id))
-    unanswered = sum(row.held is None for row in rows[:limit])
-    if unanswered:
-        progress.print(
-            f"Temporal did not say whether {counted(unanswered, 'placement')} may be held: "
-            "see durable status"
-        )
 
 
 async def _refuse_unknown(databases: Databases, tenant: TenantId | None) -> None:
     """Tells a tenant without workloads from a tenant that does not exist."""
     if tenant is not None:
         await read_quota(databases, tenant)
-
-
-def _pending_reason(share: ShareStatus) -> str | None:
-    return None if share.request is None else share.request.pending_reason
 
 
 @app.command()

@@ -20,7 +20,7 @@ def queue(region: RegionOption = None, state_dir: StateDir = None, as_json: AsJs
 
     rows = with_authority(state_dir, read_rows)
     if as_json:
-        print_json({"queue": [row.model_dump(mode="json") for row in rows]})
+        print_json({"queue": [row.model_dump(mode="json", exclude={"spec"}) for row in rows]})
         return
     if not rows:
         results.print("Nothing is waiting.")
@@ -33,4 +33,4 @@ def _cells(row: QueuedRequest) -> list[str]:
     retry = "on wakeup" if row.next_retry_at is None else f"{row.next_retry_at:%H:%M:%S}Z"
     name = f"{row.tenant}/{row.workload} g{row.generation}"
     counts = (row.region, row.position, row.waiting, row.priority)
-    return [name, *map(str, counts), f"{row.age_seconds:.0f} s", retry, row.pending_reason or ""]
+    return [name, *map(str, counts), f"{row.age_seconds:.0f} s", retry, str(row.pending)]

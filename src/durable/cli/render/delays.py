@@ -7,9 +7,8 @@ from durable.authority.reads.stops import Stop
 from durable.cli.render.phrases import clock_time, counted
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
-from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
-from durable.signals.status import WorkloadStatus
+from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 
 # A longer reason is cut, so that the advice after it is not.
@@ -33,7 +32,8 @@ def describe_delay(
     status = latest.get(target)
     blocked_by = _blocked_by(target, status)
     counts = "no answer" if status is None else counts_of(status, target.until)
-    wait = blocked_by or (status.waits_for[0] if status is not None and status.waits_for else "")
+    waits = () if status is None else status.waits_for
+    wait = blocked_by.waits if blocked_by is not None else waits[0] if waits else None
     why = f" {stops}" if stops else f" Reason: {_shortened(wait)}" if wait else ""
     others = f"; {len(late) - 1} more {'is' if len(late) == 2 else 'are'} late" if late[1:] else ""
     return (
@@ -66,19 +66,18 @@ def describe_stops(stops: Sequence[Stop]) -> str:
     )
 
 
-def _blocked_by(target: WaitTarget, status: WorkloadStatus | None) -> str | None:
-    """The first reason that waiting does not end; none of them keeps a deletion."""
+def _blocked_by(target: WaitTarget, status: WorkloadStatus | None) -> RegionProgress | None:
+    """The first region that waiting does not help; none of them keeps a deletion."""
     if status is None or target.until == "deleted":
         return None
-    waits = ((reason, Pending.said(reason)) for reason in status.waits_for)
-    return next((said for said, wait in waits if wait and not wait.waiting_helps), None)
+    blocked = (one for one in status.regions if one.pending and not one.pending.waiting_helps)
+    return next(blocked, None)
 
 
-def _advice(target: WaitTarget, blocked_by: str | None) -> str:
+def _advice(target: WaitTarget, blocked_by: RegionProgress | None) -> str:
     if blocked_by is None:
         return "It continues by itself"
-    wait = Pending.said(blocked_by)
-    if wait is not None and wait.code is PendingCode.HELD:
+    if blocked_by.pending is not None and blocked_by.pending.code is PendingCode.HELD:
         return f"Resume it with durable send {target} resume --reason REASON"
     return "Waiting will not help: change the workload, the fleet or the quota"
 

@@ -1,20 +1,18 @@
 """An explanation as people read it: what is true of several slots is said once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from types import MappingProxyType
 
 from rich.markup import escape
 
 from durable.cli.render.attempts import AttemptDescriber
-from durable.cli.render.holds import Hold
 from durable.cli.render.output import results
 from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
 from durable.explain.explanation import Explanation, RegionExplanation
 from durable.explain.queue import QueueExplanation
 from durable.explain.slots import EndedSlot, SlotEnd
-from durable.model.ids import RegionId
 from durable.model.phases import Owner, slot_owner
+from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
 
 PLACES_SHOWN = 50
@@ -27,9 +25,7 @@ _SLOT_ENDS = {
 }
 
 
-def print_explanation(
-    explanation: Explanation, holds: Mapping[RegionId, Hold] = MappingProxyType({})
-) -> None:
+def print_explanation(explanation: Explanation) -> None:
     spec = explanation.spec
     name = f"{explanation.tenant}/{explanation.workload}"
     results.print(
@@ -39,7 +35,7 @@ def print_explanation(
     if not explanation.regions:
         results.print("No region has a share of it.")
     for region in explanation.regions:
-        _print_region(name, region, holds.get(region.region))
+        _print_region(name, region)
 
 
 def _state(explanation: Explanation) -> str:
@@ -51,19 +47,20 @@ def _state(explanation: Explanation) -> str:
     return "is being deleted" if explanation.deleting else "is current"
 
 
-def _print_region(name: str, region: RegionExplanation, hold: Hold | None) -> None:
+def _print_region(name: str, region: RegionExplanation) -> None:
     next_owner = _next_owner(region.owner) or "; in its desired state"
     results.print(f"\n[bold]{region.region}[/]: {region.condition}{next_owner}")
-    is_held = hold is not None and hold.held is True
+    request = None if region.queue is None else region.queue.request
+    hold = None if request is None else request.hold
     lines = [*_hold(name, hold), *describe_ended(region.ended)]
     if region.queue is not None:
-        lines += _queue(region.queue, without_reason=is_held and region.queue.is_held)
+        lines += _queue(region.queue)
     if region.attempts_omitted:
         omitted = counted(region.attempts_omitted, "earlier attempt")
         lines.append(f"{omitted} not shown; --attempt N shows one")
     _print_lines(lines, indent=2)
-    waits_for = None if region.queue is None else region.queue.request.pending_reason
-    for described in AttemptDescriber(waits_for).describe(region.attempts):
+    waits_for = None if request is None else request.pending
+    for described in AttemptDescriber(waits_for and str(waits_for)).describe(region.attempts):
         results.print(f"  [bold]{described.title}[/], {described.decided}")
         _print_lines(described.lines, indent=4)
     _print_lines(describe_slots(region.observed), indent=2)
@@ -74,29 +71,27 @@ def _print_lines(lines: Sequence[str], indent: int) -> None:
         results.print(f"{' ' * indent}{escape(line)}")
 
 
-def _hold(name: str, hold: Hold | None) -> list[str]:
-    if hold is None or hold.held is False:
+def _hold(name: str, hold: PlacementHold | None) -> list[str]:
+    if hold is None:
         return []
-    if hold.held is None:
-        return ["Whether it is held is not known: Temporal did not answer"]
     return [
-        f"Held by {hold.held_by}; nothing new is placed until it is resumed: durable send {name} "
-        "resume --reason REASON"
+        f"Held since {timestamp(hold.since)} by {hold}; nothing new is placed until it is resumed: "
+        f"durable send {name} resume --reason REASON"
     ]
 
 
-def _queue(queue: QueueExplanation, *, without_reason: bool) -> list[str]:
+def _queue(queue: QueueExplanation) -> list[str]:
     request = queue.request
-    deadline = f", deadline {timestamp(request.deadline)}" if request.pending_reason else ""
+    deadline = f", deadline {timestamp(request.deadline)}" if request.pending else ""
     lines = [
         f"Queue: {request.state}, {queue.queue_seconds:.1f} s from "
         f"{timestamp(request.enqueued_at)}, {counted(request.attempts, 'attempt')}{deadline}"
     ]
-    if request.pending_reason and not without_reason:
+    if request.pending and not queue.is_held:
         position = f"position {queue.position}, " if queue.position else ""
         retry_at = request.next_retry_at
         retry = f"next attempt {timestamp(retry_at)}" if retry_at else "no next attempt"
-        lines.append(f"Waiting ({position}{retry}): {request.pending_reason}")
+        lines.append(f"Waiting ({position}{retry}): {request.pending}")
     return lines
 
 

@@ -17,7 +17,7 @@ from durable.validation.value import Value
 GAP = 2
 # A column of sentences is not folded to less than this.
 MIN_SENTENCE_WIDTH = 14
-_ONLY_JSON = frozenset({"slots", "grants", "labels", "taints", "held"})
+_ONLY_JSON = frozenset({"slots", "grants", "labels", "taints"})
 
 
 def print_rows(

@@ -8,11 +8,11 @@ from pydantic import AwareDatetime
 
 from durable.activities.steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
-from durable.cli.render.holds import Hold
 from durable.cli.render.tables import print_table
 from durable.model.ids import RegionId
 from durable.model.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.records import Decision
+from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
@@ -46,9 +46,7 @@ class PlacementRow(Value):
     serving: int
     waiting: int
     waits_for: str | None
-    # None: the placement did not answer.
-    held: bool | None
-    held_by: str | None
+    hold: PlacementHold | None
     slots: tuple[ObservedSlot, ...]
 
 
@@ -127,7 +125,7 @@ def _phase(one: AdmittedWorkload, counts: Counts, waiting: int, completed: int) 
     )
 
 
-def placement_row(share: ShareStatus, hold: Hold) -> PlacementRow:
+def placement_row(share: ShareStatus) -> PlacementRow:
     request = share.request
     return PlacementRow(
         placement=placement_of(share),
@@ -136,9 +134,8 @@ def placement_row(share: ShareStatus, hold: Hold) -> PlacementRow:
         placed=len(share.slots),
         serving=sum(slot.state is BindingState.SERVING for slot in share.slots),
         waiting=0 if request is None else request.waiting,
-        waits_for=None if request is None else request.pending_reason,
-        held=hold.held,
-        held_by=hold.held_by,
+        waits_for=None if request is None or request.pending is None else str(request.pending),
+        hold=None if request is None else request.hold,
         slots=share.slots,
     )
 

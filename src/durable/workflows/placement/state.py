@@ -8,8 +8,10 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import Progress, Share
+    from durable.model.ids import ActorId
     from durable.model.pending import Pending
     from durable.model.pending_reasons import Crashed, Held, PendingCode
+    from durable.model.request import PlacementHold
     from durable.model.states import RequestState
     from durable.model.workload import WorkloadSpec
     from durable.signals.messages import Ended, Resize
@@ -35,6 +37,7 @@ class PlacementState:
     pending: Pending | None = None
     next_retry_at: datetime | None = None
     held_by: str | None = None
+    held_since: datetime | None = None
     releasing: str | None = None
     # Whether anything waits for a place, since `enqueued_at`.
     waits: bool = True
@@ -83,14 +86,21 @@ class PlacementState:
         return PROGRESSING if self.phase in passing else self.phase
 
     @property
+    def hold(self) -> PlacementHold | None:
+        if self.held_by is None or self.held_since is None:
+            return None
+        actor, _, reason = self.held_by.partition(": ")
+        return PlacementHold(actor=ActorId(actor), reason=reason, since=self.held_since)
+
+    @property
     def reason(self) -> Pending | None:
         """Why slots wait, if any do."""
         waiting = self.board.in_phase(Phase.WAITING)
         if not waiting:
             return None
-        if self.held_by is not None:
-            actor, _, reason = self.held_by.partition(": ")
-            return Pending.because(PendingCode.HELD, Held(actor=actor, reason=reason))
+        if self.hold is not None:
+            held = Held(actor=str(self.hold.actor), reason=self.hold.reason)
+            return Pending.because(PendingCode.HELD, held)
         if self.pending is not None:
             return self._with_what_failed(self.pending)
         crashed = [slot for slot in waiting if slot.retry_at]
@@ -149,6 +159,7 @@ class PlacementState:
             waiting=waiting,
             state=self._request_state(waiting, now),
             pending=self.reason,
+            hold=self.hold,
             attempts=self.next_attempt - 1,
             enqueued_at=self.enqueued_at,
             placed_by=self.placed_by,

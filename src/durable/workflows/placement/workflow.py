@@ -102,6 +102,7 @@ class Placement(PlacementMessages):
         match message:
             case messages.Hold():
                 self._state.held_by = f"{message.actor}: {message.reason}"
+                self._state.held_since = now
                 # A task that was lost may have started something, and nothing else will tell.
                 self._state.look_again, self._state.look_again_at = True, None
                 return "Held: nothing new is placed until somebody resumes."

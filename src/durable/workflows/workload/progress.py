@@ -64,7 +64,7 @@ def region_progress(
         completed=completed,
         waiting=report.waiting,
         by_state={state.value: count for state, count in counted.items()},
-        pending_reason=report.pending_reason,
+        pending=report.pending,
     )
 
 

@@ -191,7 +191,11 @@ CREATE TABLE regional.requests (
     slots INTEGER[] NOT NULL,
     priority INTEGER NOT NULL,
     state TEXT NOT NULL,
-    pending_reason TEXT,
+    pending_code TEXT,
+    pending_parameters JSONB,
+    hold_actor TEXT,
+    hold_reason TEXT,
+    held_since TIMESTAMP WITH TIME ZONE,
     attempts INTEGER DEFAULT 0 NOT NULL,
     enqueued_at TIMESTAMP WITH TIME ZONE NOT NULL,
     deadline TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -203,7 +207,11 @@ CREATE TABLE regional.requests (
     CONSTRAINT requests_key PRIMARY KEY (region, tenant, workload, generation),
     CONSTRAINT requests_state_known
         CHECK (state IN ('pending', 'reserved', 'bound', 'placed', 'withdrawn', 'timed_out')),
-    CONSTRAINT requests_waits_with_reason CHECK (state <> 'pending' OR pending_reason IS NOT NULL),
+    CONSTRAINT requests_waits_with_reason CHECK (state <> 'pending' OR pending_code IS NOT NULL),
+    CONSTRAINT requests_reason_whole
+        CHECK ((pending_code IS NULL) = (pending_parameters IS NULL)),
+    CONSTRAINT requests_hold_whole
+        CHECK (num_nulls(hold_actor, hold_reason, held_since) IN (0, 3)),
     CONSTRAINT requests_waits_with_deadline CHECK (enqueued_at < deadline),
     CONSTRAINT requests_waiting_whole CHECK (waiting >= 0),
     CONSTRAINT requests_completed_whole CHECK (completed BETWEEN 0 AND cardinality(slots)),
