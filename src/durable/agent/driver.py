@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from durable.authority.fleet.assignments import Assignment
@@ -25,7 +26,14 @@ class StopOrder(Value):
 class Report(Protocol):
     """Reports what a replica was seen to be; only the newest report counts."""
 
-    def __call__(self, token: int, state: ObservedState, evidence: str) -> None: ...
+    def __call__(
+        self,
+        token: int,
+        state: ObservedState,
+        evidence: str,
+        *,
+        log_directory: Path | None = None,
+    ) -> None: ...
 
 
 class Driver(Protocol):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 from durable.agent.driver import ENDS, as_evidence
 from durable.agent.log import Log
@@ -20,6 +21,8 @@ class Replica:
     assignment: Assignment
     state: ObservedState | None = None
     evidence: str = ""
+    # Where its output is kept on its node; None if there is none.
+    log_directory: str | None = None
     # It runs although its region no longer has it here; its node registers only after its end.
     is_stray: bool = False
 
@@ -91,13 +94,21 @@ class Replicas:
         self._by_token.pop(token, None)
         self.pending_reports.drop(token)
 
-    def record(self, token: int, state: ObservedState, evidence: str) -> None:
+    def record(
+        self,
+        token: int,
+        state: ObservedState,
+        evidence: str,
+        *,
+        log_directory: Path | None = None,
+    ) -> None:
         """What a driver reports of a replica."""
         replica = self._by_token.get(token)
         # An end is final: a late answer of a probe does not bring a process back.
         if replica is None or replica.has_ended:
             return
         replica.state, replica.evidence = state, as_evidence(evidence)
+        replica.log_directory = _as_shown(log_directory) or replica.log_directory
         self.pending_reports.put(token)
         self.changed.set()
         if replica.has_ended:
@@ -119,3 +130,9 @@ class Replicas:
             for replica in self._by_token.values()
             if replica.is_stray and not replica.has_ended
         )
+
+
+def _as_shown(path: Path | None) -> str | None:
+    """A path that the authority can store; one that would have to be altered leads nowhere."""
+    shown = None if path is None else str(path)
+    return shown if shown is not None and as_evidence(shown) == shown else None

@@ -75,6 +75,7 @@ class Reporter:
                     sequence=number,
                     state=replica.state,
                     evidence=replica.evidence,
+                    log_directory=replica.log_directory,
                 )
             )
             if len(batch) == MAX_BATCH:

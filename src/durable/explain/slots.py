@@ -31,6 +31,7 @@ class EndedSlot(Value):
     attempt: int
     tries: int
     evidence: str
+    log_directory: str | None = None
     at: AwareDatetime
 
 
@@ -42,6 +43,7 @@ def ended_slot(last: LastTry) -> EndedSlot:
         attempt=last.attempt,
         tries=last.tries,
         evidence=last.stop_reason or last.evidence,
+        log_directory=last.log_directory,
         at=last.at,
     )
 

@@ -81,4 +81,5 @@ class Binding(Value):
     state: BindingState
     observer: ActorId
     evidence: str
+    log_directory: str | None = None
     since: AwareDatetime

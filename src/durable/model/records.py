@@ -85,6 +85,7 @@ class LastTry(Value):
     tries: int
     state: ObservedState | None
     evidence: str
+    log_directory: str | None = None
     stop_reason: str | None
     at: AwareDatetime
 

@@ -19,6 +19,8 @@ class ObservedSlot(Value):
     # None while the claim is a reservation that was not bound yet.
     state: BindingState | None = None
     evidence: str = ""
+    # Where its output is kept on its node, if its agent keeps any.
+    log_directory: str | None = None
     since: AwareDatetime | None = None
     stop_requested: bool = False
     # When the reservation lapses, unless it is bound before.

@@ -57,13 +57,17 @@ ENDS = (
 )
 
 
-async def test_its_end_is_reported_by_how_it_ended(process_region: LiveRegion) -> None:
+async def test_its_end_is_reported_by_how_it_ended_and_where_its_logs_are(
+    process_region: LiveRegion, tmp_path: Path
+) -> None:
     tokens = [
         await process_region.run(slot, shell(script), generation=slot + 1)
         for slot, (script, _, _) in enumerate(ENDS)
     ]
     for token, (_, state, evidence) in zip(tokens, ENDS, strict=True):
         assert evidence in await process_region.until(token, state)
+        binding = await process_region.binding(token)
+        assert binding.log_directory == str(directory_of(tmp_path, token))
 
 
 async def test_a_missing_directory_or_command_fails_with_a_reason(

@@ -70,7 +70,10 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.devices": {"INSERT": {"*"}, "UPDATE": {"healthy"}, "DELETE": {"*"}},
         "regional.observations": {
             "INSERT": {"*"},
-            "UPDATE": {"session", "sequence", "state", "evidence", "observer", "received_at"},
+            "UPDATE": {
+                "session", "sequence", "state", "evidence", "log_directory", "observer",
+                "received_at",
+            },
         },
     },
     "durable_operator": {

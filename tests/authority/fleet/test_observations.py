@@ -41,7 +41,7 @@ async def send(world: World, *reports: Observation) -> list[RefusalCode | None]:
 
 async def merged(world: World) -> list[tuple[Any, ...]]:
     query = text("""
-        SELECT token, session, sequence, state, evidence, observer, received_at
+        SELECT token, session, sequence, state, evidence, log_directory, observer, received_at
           FROM regional.observations ORDER BY token
     """)
     async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
@@ -61,7 +61,11 @@ def arrivals(draw: st.DrawFn) -> tuple[list[Observation], list[list[Observation]
     states = draw(st.lists(st.sampled_from(ObservedState), min_size=1, max_size=6))
     sent = [
         report(
-            draw(st.sampled_from((1, 2))), sequence=sequence, state=state, evidence=f"{sequence}"
+            draw(st.sampled_from((1, 2))),
+            sequence=sequence,
+            state=state,
+            evidence=f"{sequence}",
+            log_directory=f"/logs/{sequence}",
         )
         for sequence, state in enumerate(states, start=1)
     ]
@@ -78,7 +82,7 @@ def greatest(sent: Sequence[Observation]) -> list[tuple[Any, ...]]:
     for one in sorted(sent, key=lambda one: (one.state in ENDS, one.sequence)):
         best[one.token] = one
     return [
-        (token, 1, one.sequence, one.state, one.evidence, TEST, seconds(0))
+        (token, 1, one.sequence, one.state, one.evidence, one.log_directory, TEST, seconds(0))
         for token, one in sorted(best.items())
     ]
 

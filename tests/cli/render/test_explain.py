@@ -26,7 +26,7 @@ def serving(slot: int, **other: Any) -> ObservedSlot:
     return ObservedSlot(**{**values, **other})
 
 
-def failed(slot: int, evidence: str, tries: int = 2) -> EndedSlot:
+def failed(slot: int, evidence: str, logs: str | None = None, tries: int = 2) -> EndedSlot:
     return EndedSlot(
         slot=slot,
         end=SlotEnd.FAILED,
@@ -34,6 +34,7 @@ def failed(slot: int, evidence: str, tries: int = 2) -> EndedSlot:
         attempt=7,
         tries=tries,
         evidence=evidence,
+        log_directory=logs,
         at=NOON,
     )
 
@@ -53,7 +54,7 @@ def test_slots_in_the_same_state_are_described_in_one_line() -> None:
 
 
 def test_slots_that_failed_alike_are_described_in_one_line_and_each_with_its_place() -> None:
-    ends = [failed(0, "exit code 3; see /a"), failed(1, "exit code 3; see /b"), failed(2, "killed")]
+    ends = [failed(0, "exit code 3", "/a"), failed(1, "exit code 3", "/b"), failed(2, "killed")]
     assert describe_ended(ends) == [
         "Slots 0 and 1 failed after 2 tries at 2026-05-01 12:00:00Z: exit code 3",
         "  0 on n1 in attempt 7 (see /a), 1 on n1 in attempt 7 (see /b)",

@@ -80,7 +80,10 @@ class ProcessDriver:
         if not directory.claim(assignment, port):
             return f"{directory.path} was claimed by another agent"
         self._reporting(
-            assignment.token, ObservedState.STARTING, f"its directory is {directory.path}"
+            assignment.token,
+            ObservedState.STARTING,
+            "its directory was created",
+            log_directory=directory.path,
         )
         child = None
         try:

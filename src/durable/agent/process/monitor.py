@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from durable.agent.driver import Report, StopOrder
@@ -37,7 +38,7 @@ class ReplicaMonitor:
         self.assignment = assignment
         self.directory = directory
         self._run = run
-        self._report = report
+        self._report = partial(report, log_directory=directory.path)
         self._child = child
         self._logs_due_at = 0.0
         self._stop_requested = asyncio.Event()

@@ -152,12 +152,9 @@ def end_of(directory: ReplicaDirectory, order: StopOrder | None) -> tuple[Observ
     if code == 0:
         return ObservedState.STOPPED, _describe(code)
     if code is None:
-        return (
-            ObservedState.FAILED,
-            "it ended without an exit code: it was killed, or was never started; "
-            f"see {directory.path}",
-        )
-    return ObservedState.FAILED, f"{_describe(code)}; see {directory.path}"
+        evidence = "it ended without an exit code: it was killed, or was never started"
+        return ObservedState.FAILED, evidence
+    return ObservedState.FAILED, _describe(code)
 
 
 def _describe(code: int | None) -> str:

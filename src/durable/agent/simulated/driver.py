@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from durable.agent.driver import ENDS, Report, StopOrder
 from durable.agent.simulated.faults import FaultKind, Faults, InjectedFault
@@ -193,5 +194,7 @@ class SimulatedDriver:
             self._schedule_crash(replica)
 
 
-def _report_nothing(token: int, state: ObservedState, evidence: str) -> None:
+def _report_nothing(
+    token: int, state: ObservedState, evidence: str, *, log_directory: Path | None = None
+) -> None:
     """Until the agent says where to report."""

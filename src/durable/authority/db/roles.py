@@ -106,7 +106,8 @@ ROLES: tuple[Role, ...] = (
             "regional.observations": {
                 "INSERT": ALL,
                 "UPDATE": (
-                    "session", "sequence", "state", "evidence", "observer", "received_at",
+                    "session", "sequence", "state", "evidence", "log_directory", "observer",
+                    "received_at",
                 ),
             },
         },

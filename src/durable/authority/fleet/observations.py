@@ -18,6 +18,7 @@ from durable.model.ids import ActorId, NodeId, RegionId, Token
 from durable.model.intents import Evidence
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.states import ObservedState
+from durable.validation.text import PlainText
 from durable.validation.value import Value
 
 MAX_REPORTS_PER_CALL = 5_000
@@ -34,6 +35,8 @@ class Observation(Value):
     sequence: Counter
     state: ObservedState
     evidence: Evidence
+    # Where the replica's output is kept on its node; None if it has none.
+    log_directory: PlainText | None = None
 
 
 # A report counts only from the session that holds the binding's node, at the region's epoch: an
@@ -51,18 +54,20 @@ _KNOWN = text("""
 
 _MERGE = text("""
     INSERT INTO regional.observations AS o
-           (region, token, session, sequence, state, evidence, observer, received_at)
+           (region, token, session, sequence, state, evidence, log_directory, observer,
+            received_at)
     SELECT DISTINCT ON (row.token)
-           :region, row.token, row.session, row.sequence, row.state, row.evidence, :observer,
-           coalesce(CAST(:now AS timestamptz), clock_timestamp())
+           :region, row.token, row.session, row.sequence, row.state, row.evidence,
+           row.log_directory, :observer, coalesce(CAST(:now AS timestamptz), clock_timestamp())
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
-           token bigint, session bigint, sequence bigint, state text, evidence text)
+           token bigint, session bigint, sequence bigint, state text, evidence text,
+           log_directory text)
      ORDER BY row.token, row.state IN ('failed', 'stopped') DESC,
               row.session DESC, row.sequence DESC
         ON CONFLICT (region, token) DO UPDATE
        SET session = excluded.session, sequence = excluded.sequence, state = excluded.state,
-           evidence = excluded.evidence, observer = excluded.observer,
-           received_at = excluded.received_at
+           evidence = excluded.evidence, log_directory = excluded.log_directory,
+           observer = excluded.observer, received_at = excluded.received_at
      WHERE (excluded.state IN ('failed', 'stopped'), excluded.session, excluded.sequence)
          > (o.state IN ('failed', 'stopped'), o.session, o.sequence)
 """)

@@ -35,6 +35,7 @@ _LAST_TRIES = text("""
     SELECT s.slot, s.attempt, s.node, s.tries, o.state, b.stop_reason,
            CASE WHEN o.state IN ('failed', 'stopped') THEN o.evidence ELSE b.evidence END
                AS evidence,
+           o.log_directory,
            CASE WHEN o.state IN ('failed', 'stopped') THEN o.received_at ELSE b.released_at END
                AS at
       FROM started AS s

@@ -9,12 +9,13 @@ from durable.model.slots import ObservedSlot
 
 _LIVE_CLAIMS = text("""
     SELECT r.slot, r.token, r.attempt, r.node, s.state, coalesce(s.evidence, '') AS evidence,
-           s.since, b.stop_requested_at IS NOT NULL AS stop_requested,
+           s.log_directory, s.since, b.stop_requested_at IS NOT NULL AS stop_requested,
            CASE WHEN r.state = 'held' THEN r.expires_at END AS expires_at
       FROM regional.reservations AS r
       LEFT JOIN regional.bindings AS b USING (region, token)
       LEFT JOIN LATERAL (
-           SELECT state, evidence, since FROM regional.binding_status(clock_timestamp()) AS x
+           SELECT state, evidence, log_directory, since
+             FROM regional.binding_status(clock_timestamp()) AS x
             WHERE x.region = r.region AND x.token = r.token) AS s ON true
      WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
        AND r.generation = :generation AND r.freed_version IS NULL

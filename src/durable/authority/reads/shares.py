@@ -61,6 +61,7 @@ class ShareStatus(Value):
             slot.model_copy(
                 update={
                     "evidence": slot.evidence[:EVIDENCE_KEPT] if slot.state in TROUBLED else "",
+                    "log_directory": None,
                     "since": None,
                 }
             )
@@ -115,7 +116,7 @@ _WANTED = """
 
 _SLOTS = text(f"""
     SELECT r.tenant, r.workload, r.generation, r.slot, r.token, r.attempt, r.node, s.state,
-           s.evidence, s.since, b.stop_requested_at IS NOT NULL AS stop_requested
+           s.evidence, s.log_directory, s.since, b.stop_requested_at IS NOT NULL AS stop_requested
       FROM {_WANTED}
       JOIN regional.reservations AS r USING (tenant, workload, generation)
       JOIN regional.bindings AS b USING (region, token)

@@ -378,6 +378,7 @@ observations = Table(
     integer_column("sequence"),
     text_column("state"),
     text_column("evidence"),
+    text_column("log_directory", nullable=True),
     text_column("observer"),
     time_column("received_at"),
     one_of("state", "starting", "running", "ready", "serving", "failed", "stopped"),

@@ -14,6 +14,7 @@ from durable.explain.slots import EndedSlot, SlotEnd
 from durable.model.phases import Owner, slot_owner
 from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
+from durable.model.states import BindingState
 
 PLACES_SHOWN = 50
 SENTENCES_SHOWN = 50
@@ -97,7 +98,7 @@ def _queue(queue: QueueExplanation) -> list[str]:
 
 def describe_slots(slots: Sequence[ObservedSlot]) -> list[str]:
     """A line for all slots in the same state for the same reason, then where each is."""
-    groups = grouped((one, (one.state, _gist(one.evidence), _owner(one))) for one in slots)
+    groups = grouped((one, (one.state, one.evidence, _owner(one))) for one in slots)
     lines: list[str] = []
     for some in groups[:SENTENCES_SHOWN]:
         first, is_one = some[0], len(some) == 1
@@ -105,17 +106,17 @@ def describe_slots(slots: Sequence[ObservedSlot]) -> list[str]:
         lines.append(
             f"{numbered('Slot', [one.slot for one in some])}{on}: {first.state or 'reserved'}"
             f"{_when('since', [one.since for one in some if one.since])}: "
-            f"{first.evidence if is_one else _gist(first.evidence)}{_next_owner(_owner(first))}"
+            f"{first.evidence}{_logs(first) if is_one else ''}{_next_owner(_owner(first))}"
         )
         if not is_one:
-            places = [f"{one.slot} on {one.node}{_log_directory(one.evidence)}" for one in some]
+            places = [f"{one.slot} on {one.node}{_logs(one)}" for one in some]
             lines.append(f"  {listed(places, PLACES_SHOWN)}")
     return lines + _omitted(groups)
 
 
 def describe_ended(ended: Sequence[EndedSlot]) -> list[str]:
     """A line for all slots that ended alike after as many tries, then where each was."""
-    groups = grouped((one, (one.end, _gist(one.evidence), one.tries)) for one in ended)
+    groups = grouped((one, (one.end, one.evidence, one.tries)) for one in ended)
     lines: list[str] = []
     for some in groups[:SENTENCES_SHOWN]:
         first, is_one = some[0], len(some) == 1
@@ -124,12 +125,11 @@ def describe_ended(ended: Sequence[EndedSlot]) -> list[str]:
         lines.append(
             f"{numbered('Slot', [one.slot for one in some])} {_SLOT_ENDS[first.end]}{on} {tries}"
             f"{_when('at', [one.at for one in some])}: "
-            f"{first.evidence if is_one else _gist(first.evidence)}"
+            f"{first.evidence}{_logs(first) if is_one else ''}"
         )
         if not is_one:
             places = [
-                f"{one.slot} on {one.node} in attempt {one.attempt}{_log_directory(one.evidence)}"
-                for one in some
+                f"{one.slot} on {one.node} in attempt {one.attempt}{_logs(one)}" for one in some
             ]
             lines.append(f"  {listed(places, PLACES_SHOWN)}")
     return lines + _omitted(groups)
@@ -152,14 +152,14 @@ def _when(preposition: str, times: Sequence[datetime]) -> str:
     return f" {preposition} {first} (the last {preposition} {last})"
 
 
-def _gist(evidence: str) -> str:
-    """What several may have in common; after it stands what is each one's own: a directory."""
-    return evidence.partition("; see ")[0]
-
-
-def _log_directory(evidence: str) -> str:
-    _, see, where = evidence.partition("; see ")
-    return f" (see {where})" if see else ""
+def _logs(slot: ObservedSlot | EndedSlot) -> str:
+    """Where to read why a slot failed; of the others nobody asks."""
+    failed = (
+        slot.end is SlotEnd.FAILED
+        if isinstance(slot, EndedSlot)
+        else slot.state is BindingState.FAILED
+    )
+    return f" (see {slot.log_directory})" if failed and slot.log_directory else ""
 
 
 def _omitted(groups: Sequence[Sequence[object]]) -> list[str]:

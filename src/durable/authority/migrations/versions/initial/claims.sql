@@ -101,7 +101,8 @@ $$;
 CREATE FUNCTION regional.binding_status(at_time timestamptz)
 RETURNS TABLE (
     region text, token bigint, tenant text, workload text, generation bigint, slot integer,
-    attempt integer, node text, state text, observer text, evidence text, since timestamptz
+    attempt integer, node text, state text, observer text, evidence text,
+    log_directory text, since timestamptz
 ) LANGUAGE sql STABLE AS $$
     SELECT r.region, r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
            CASE WHEN b.state = 'released' THEN 'released'
@@ -110,6 +111,7 @@ RETURNS TABLE (
                 ELSE coalesce(o.state, b.state) END,
            CASE WHEN b.state = 'released' OR o.state IS NULL THEN b.actor ELSE o.observer END,
            CASE WHEN b.state = 'released' OR o.state IS NULL THEN b.evidence ELSE o.evidence END,
+           o.log_directory,
            CASE WHEN b.state = 'released' THEN b.released_at
                 WHEN o.state IN ('failed', 'stopped') THEN o.received_at
                 WHEN l.expires_at <= at_time THEN l.expires_at

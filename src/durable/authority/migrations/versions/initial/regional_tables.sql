@@ -304,6 +304,7 @@ CREATE TABLE regional.observations (
     sequence BIGINT NOT NULL,
     state TEXT NOT NULL,
     evidence TEXT NOT NULL,
+    log_directory TEXT,
     observer TEXT NOT NULL,
     received_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT observations_key PRIMARY KEY (region, token),
