@@ -18,8 +18,8 @@ from bench._report import progress, table, verdict
 from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
+from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
-from durable.scheduling.wish import Wish
 
 REGION, TENANT = "us-east", "risk"
 SIZES = (1_000, 5_000, 50_000)
@@ -68,17 +68,17 @@ def region(count: int) -> Snapshot:
     return snapshot
 
 
-def wish(case: str, attempt: int) -> Wish:
-    slots, wishes = CASES[case]
+def request(case: str, attempt: int) -> PlacementRequest:
+    slots, wanted = CASES[case]
     spec = WorkloadSpec.model_validate(
         {
             "replicas": slots,
             "resources": {"cpu": 2, "memory": "4Gi"},
             "prefers": {"shape": "general"},
-            **wishes,
+            **wanted,
         }
     )
-    return Wish.model_validate(
+    return PlacementRequest.model_validate(
         {
             "region": REGION,
             "tenant": TENANT,
@@ -101,7 +101,7 @@ class Took(NamedTuple):
 def time_decisions(snapshot: Snapshot, case: str) -> Took:
     """Many decisions in a row; the first one, which fills the caches, is not counted."""
     policy, taken = first_policy(), list[float]()
-    asked = [wish(case, attempt) for attempt in range(1, LEAST_DECISIONS + 1)]
+    asked = [request(case, attempt) for attempt in range(1, LEAST_DECISIONS + 1)]
     decide(snapshot, asked[0], policy, policy_revision=1)
     began = time.perf_counter()
     while time.perf_counter() - began < SECONDS_PER_CASE or len(taken) < LEAST_DECISIONS:

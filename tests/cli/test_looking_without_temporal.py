@@ -49,7 +49,7 @@ def decided(region: RegionId, attempt: int, slots: list[int]) -> Decision:
         attempt=attempt,
         policy_revision=1,
         cache_version=1,
-        evidence={"proposal": proposal.model_dump(mode="json"), "wish": {"slots": [*slots]}},
+        evidence={"proposal": proposal.model_dump(mode="json"), "request": {"slots": [*slots]}},
         decided_at=datetime(2026, 5, 1, 12, 0, attempt, tzinfo=UTC),
     )
 

@@ -15,7 +15,7 @@ from durable.model.pending_reasons import (
     NoGrant,
     NoNode,
     PendingCode,
-    RejectedNodes,
+    Rejection,
     Shortage,
     Unreachable,
 )
@@ -28,7 +28,7 @@ NO_NODE = NoNode(
     unplaced=2,
     slots=3,
     nodes=5,
-    rejections=(RejectedNodes(code="insufficient_cpu", words="insufficient cpu", nodes=4),),
+    rejections=(Rejection(code="insufficient_cpu", words="insufficient cpu", nodes=4),),
     rejected=5,
     requested=Resources.of(4000, 1024),
     largest=Resources.of(2000, 8192),

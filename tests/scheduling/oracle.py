@@ -2,12 +2,12 @@
 
 from collections import Counter
 
+from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import NodeFacts
-from durable.scheduling.wish import Wish
 from tests.scheduling.world import EPOCH, NOTHING, NOW, REGION, TENANT, Region
 
 
-def may_ever(facts: NodeFacts, asked: Wish) -> bool:
+def may_ever(facts: NodeFacts, asked: PlacementRequest) -> bool:
     """Whether nothing lasting speaks against the node."""
     wants, spec = asked.spec.requirements, asked.spec
     for key, value in wants.labels.items():
@@ -29,7 +29,7 @@ def may_ever(facts: NodeFacts, asked: Wish) -> bool:
     )
 
 
-def may_now(facts: NodeFacts, asked: Wish) -> bool:
+def may_now(facts: NodeFacts, asked: PlacementRequest) -> bool:
     """Whether the node is one over which the replicas are to be spread."""
     return (
         may_ever(facts, asked)
@@ -49,12 +49,12 @@ def fits(amounts: tuple[int, ...], into: tuple[int, ...]) -> bool:
 class State:
     """A region with some of the slots placed."""
 
-    def __init__(self, world: Region, asked: Wish, placed: dict[int, str]) -> None:
+    def __init__(self, world: Region, asked: PlacementRequest, placed: dict[int, str]) -> None:
         self.asked = asked
         self.nodes = {facts.node: facts for facts in world.nodes}
         self.new = Counter(placed.values())
         self.on_node = self.new + Counter(
-            str(standing.node) for standing in asked.standing if standing.node in self.nodes
+            str(placed.node) for placed in asked.live if placed.node in self.nodes
         )
         self.in_zone: Counter[str] = Counter()
         for name, count in self.on_node.items():
@@ -109,7 +109,7 @@ class State:
         return wrong
 
 
-def slots_let_through(world: Region, asked: Wish) -> int:
+def slots_let_through(world: Region, asked: PlacementRequest) -> int:
     """How many slots grant and room cover, counted one by one."""
     count = 0
     while count < len(asked.slots):

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.scheduling.decide import decide
+from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.wish import Wish
-from tests.scheduling.world import REGION, Region, node, places, region, taint, wish
-from tests.scheduling.worlds import regions, wishes
+from tests.scheduling.world import REGION, Region, node, places, region, request, taint
+from tests.scheduling.worlds import regions, requests
 
 
 def mixed() -> Region:
@@ -30,24 +30,24 @@ def mixed() -> Region:
     return region(*nodes)
 
 
-def asked_of_mixed() -> Wish:
-    return wish(20, prefers={"disk": "ssd"}, spread={"zone_max_skew": 2, "max_per_node": 1})
+def asked_of_mixed() -> PlacementRequest:
+    return request(20, prefers={"disk": "ssd"}, spread={"zone_max_skew": 2, "max_per_node": 1})
 
 
-def as_text(world: Region, asked: Wish) -> str:
+def as_text(world: Region, asked: PlacementRequest) -> str:
     return world.decide(asked).model_dump_json()
 
 
-@given(regions(), wishes())
-def test_the_same_question_has_the_same_answer(world: Region, asked: Wish) -> None:
+@given(regions(), requests())
+def test_the_same_request_has_the_same_proposal(world: Region, asked: PlacementRequest) -> None:
     assert as_text(world, asked) == as_text(
-        world, Wish.model_validate_json(asked.model_dump_json())
+        world, PlacementRequest.model_validate_json(asked.model_dump_json())
     )
 
 
-@given(regions(), wishes(), st.randoms(use_true_random=False))
+@given(regions(), requests(), st.randoms(use_true_random=False))
 def test_a_snapshot_that_grew_answers_like_one_that_was_rebuilt(
-    world: Region, asked: Wish, dice: random.Random
+    world: Region, asked: PlacementRequest, dice: random.Random
 ) -> None:
     """Nodes come in any order, under other guises, and beside others that leave again."""
     grown = Snapshot.empty(REGION)
@@ -79,7 +79,7 @@ def test_another_process_gives_the_same_answer() -> None:
 
 def test_another_attempt_chooses_anew_between_equals() -> None:
     world = region(*(node(f"n{number}") for number in range(50)))
-    chosen = {places(world.decide(wish(attempt=attempt)))[0] for attempt in range(1, 20)}
+    chosen = {places(world.decide(request(attempt=attempt)))[0] for attempt in range(1, 20)}
     assert len(chosen) > 5
 
 

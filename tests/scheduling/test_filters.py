@@ -7,11 +7,11 @@ import pytest
 from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters import FILTERS
 from durable.scheduling.snapshot.region import NodeFacts
-from tests.scheduling.world import NOW, node, places, region, rejected, said, taint, used, wish
+from tests.scheduling.world import NOW, node, places, region, rejected, request, said, taint, used
 
 GPU_TAINT = taint("shape", "gpu")
 
-# A node, a wish that it may not take, the words, and what the wish waits for.
+# A node, a request that it may not take, the words, and what the request waits for.
 REFUSED: list[tuple[str, NodeFacts, dict[str, Any], str, PendingCode]] = [
     ("a region outside its residency", node(), {"requirements": {"regions": ["eu-central"]}},
      "region us-east outside its residency", PendingCode.REQUIREMENTS),
@@ -59,7 +59,7 @@ REFUSED: list[tuple[str, NodeFacts, dict[str, Any], str, PendingCode]] = [
     ("too few free gpus", node(gpus=4, used=used(gpus=3)), {"gpus": 2},
      "insufficient gpu", PendingCode.CAPACITY),
     ("a node with all the replicas that it may have", node(),
-     {"standing": {7: "n1"}, "spread": {"max_per_node": 1}},
+     {"live": {7: "n1"}, "spread": {"max_per_node": 1}},
      "at its 1 per node", PendingCode.SPREAD),
     ("the node where the slot has crashed", node(), {"crashes": {0: "n1"}},
      "it crashed there, avoided until 13:47:40Z", PendingCode.CRASHED),
@@ -74,7 +74,7 @@ REFUSED: list[tuple[str, NodeFacts, dict[str, Any], str, PendingCode]] = [
 def test_a_node_is_refused_in_words(
     facts: NodeFacts, asked: dict[str, Any], words: str, code: PendingCode
 ) -> None:
-    proposal = region(facts).decide(wish(**asked))
+    proposal = region(facts).decide(request(**asked))
     assert proposal.assignments == ()
     assert rejected(proposal) == {words: 1}
     assert proposal.pending is not None
@@ -82,7 +82,7 @@ def test_a_node_is_refused_in_words(
     assert f"1 of 1 nodes: 1 {words}" in said(proposal)
 
 
-# A node and a wish that is just right for it.
+# A node and a request that is just right for it.
 ALLOWED: list[tuple[str, NodeFacts, dict[str, Any]]] = [
     ("its region and zone named", node(),
      {"requirements": {"regions": ["us-east"], "zones": ["a"]}}),
@@ -98,7 +98,7 @@ ALLOWED: list[tuple[str, NodeFacts, dict[str, Any]]] = [
      {"tolerations": [{"key": "shape", "value": "gpu", "effect": "no-schedule"}]}),
     ("a taint that only asks", node(taints=[taint("shape", "gpu", "prefer-no-schedule")]), {}),
     ("another zone avoided", node(), {"avoid_zones": ["b"]}),
-    ("room for one more replica", node(), {"standing": {7: "n1"}, "spread": {"max_per_node": 2}}),
+    ("room for one more replica", node(), {"live": {7: "n1"}, "spread": {"max_per_node": 2}}),
     ("a crash of another slot", node(), {"crashes": {7: "n1"}}),
     ("a crash on another node", node(), {"crashes": {0: "n2"}}),
 ]  # fmt: skip
@@ -110,14 +110,14 @@ ALLOWED: list[tuple[str, NodeFacts, dict[str, Any]]] = [
     ids=[case[0].replace(" ", "-") for case in ALLOWED],
 )
 def test_a_node_is_taken(facts: NodeFacts, asked: dict[str, Any]) -> None:
-    proposal = region(facts).decide(wish(**asked))
+    proposal = region(facts).decide(request(**asked))
     assert places(proposal) == {0: "n1"}
     assert proposal.pending is None
     assert proposal.evidence.rejections == ()
 
 
 def test_a_fenced_region_refuses_every_node() -> None:
-    proposal = region(node("n1"), node("n2"), is_open=False).decide(wish())
+    proposal = region(node("n1"), node("n2"), is_open=False).decide(request())
     assert rejected(proposal) == {"region fenced": 2}
     assert proposal.pending is not None
     assert proposal.pending.code is PendingCode.REGION_FENCED
@@ -129,7 +129,7 @@ def test_a_node_counts_once_under_the_first_reason() -> None:
         node("n2", used=used(cpu=8)),
         node("n3", taints=[GPU_TAINT], cordoned=True),
         node("n4"),
-    ).decide(wish())
+    ).decide(request())
     assert rejected(proposal) == {"taint shape=gpu": 1, "cordoned": 1, "insufficient cpu": 1}
     assert proposal.evidence.feasible == 1
     assert proposal.evidence.nodes == 4
@@ -137,7 +137,7 @@ def test_a_node_counts_once_under_the_first_reason() -> None:
 
 def test_a_zone_that_is_ahead_is_refused() -> None:
     nodes = (node("n1", zone="a"), node("n2", zone="b", used=used(cpu=8)))
-    asked = wish(slots=[1], standing={0: "n1"}, spread={"zone_max_skew": 1})
+    asked = request(slots=[1], live={0: "n1"}, spread={"zone_max_skew": 1})
     assert rejected(region(*nodes).decide(asked)) == {
         "zone a at its skew of 1": 1,
         "insufficient cpu": 1,
@@ -146,7 +146,7 @@ def test_a_zone_that_is_ahead_is_refused() -> None:
 
 def test_a_node_that_is_ahead_is_refused() -> None:
     nodes = (node("n1"), node("n2", used=used(cpu=8)))
-    asked = wish(slots=[1], standing={0: "n1"}, spread={"node_max_skew": 1})
+    asked = request(slots=[1], live={0: "n1"}, spread={"node_max_skew": 1})
     assert rejected(region(*nodes).decide(asked)) == {
         "at its node skew of 1": 1,
         "insufficient cpu": 1,
@@ -155,7 +155,7 @@ def test_a_node_that_is_ahead_is_refused() -> None:
 
 def test_many_particulars_are_summed_up() -> None:
     nodes = [node(f"n{number:02}", taints=[taint("own", f"t{number:02}")]) for number in range(20)]
-    account = rejected(region(*nodes).decide(wish()))
+    account = rejected(region(*nodes).decide(request()))
     assert account["taint of other kinds"] == 12
     assert sum(account.values()) == 20
 

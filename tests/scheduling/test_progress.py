@@ -4,13 +4,13 @@ from collections import Counter
 
 from hypothesis import given, settings
 
-from durable.scheduling.wish import Wish
+from durable.scheduling.request import PlacementRequest
 from tests.scheduling.oracle import State, fits, may_now, slots_let_through
 from tests.scheduling.world import Region, places
-from tests.scheduling.worlds import PLAIN, regions, wishes
+from tests.scheduling.worlds import PLAIN, regions, requests
 
 
-def holds(world: Region, asked: Wish) -> Counter[str]:
+def holds(world: Region, asked: PlacementRequest) -> Counter[str]:
     """How many replicas each zone can take, one after the other on every node."""
     room: Counter[str] = Counter()
     for facts in world.nodes:
@@ -24,8 +24,8 @@ def holds(world: Region, asked: Wish) -> Counter[str]:
 
 
 @settings(max_examples=500)
-@given(regions(), wishes())
-def test_no_slot_waits_while_a_node_could_take_it(world: Region, asked: Wish) -> None:
+@given(regions(), requests())
+def test_no_slot_waits_while_a_node_could_take_it(world: Region, asked: PlacementRequest) -> None:
     placed = places(world.decide(asked))
     if not placed and asked.spec.is_gang:
         return
@@ -41,8 +41,10 @@ def test_no_slot_waits_while_a_node_could_take_it(world: Region, asked: Wish) ->
         assert takers == []
 
 
-@given(regions(), wishes())
-def test_as_many_nodes_are_feasible_as_could_take_a_slot(world: Region, asked: Wish) -> None:
+@given(regions(), requests())
+def test_as_many_nodes_are_feasible_as_could_take_a_slot(
+    world: Region, asked: PlacementRequest
+) -> None:
     state = State(world, asked, {})
     could = [
         facts for facts in world.nodes if any(state.takes(facts, slot) for slot in asked.slots)
@@ -50,16 +52,16 @@ def test_as_many_nodes_are_feasible_as_could_take_a_slot(world: Region, asked: W
     assert world.decide(asked).evidence.feasible == len(could)
 
 
-@given(regions(), wishes(**PLAIN))
-def test_a_group_without_spread_fills_what_there_is(world: Region, asked: Wish) -> None:
+@given(regions(), requests(**PLAIN))
+def test_a_group_without_spread_fills_what_there_is(world: Region, asked: PlacementRequest) -> None:
     could = min(holds(world, asked).total(), slots_let_through(world, asked))
     expected = could if could >= asked.spec.gang_size else 0
     assert len(places(world.decide(asked))) == expected
 
 
-@given(regions(), wishes(**{**PLAIN, "spread": {"zone_max_skew": 1}}))
+@given(regions(), requests(**{**PLAIN, "spread": {"zone_max_skew": 1}}))
 def test_a_group_spread_over_zones_is_as_large_as_the_smallest_zone_allows(
-    world: Region, asked: Wish
+    world: Region, asked: PlacementRequest
 ) -> None:
     room = holds(world, asked)
     smallest = min(room.values(), default=0)

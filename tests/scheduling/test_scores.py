@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from durable.model.labels import LabelKey
-from durable.scheduling.account import ask_all
-from durable.scheduling.question import Question
+from durable.scheduling.rejections import filter_nodes
 from durable.scheduling.scores import SCORES, image_label
 from durable.scheduling.snapshot.region import NodeFacts
-from tests.scheduling.world import node, places, region, taint, used, wish
+from durable.scheduling.working_set import WorkingSet
+from tests.scheduling.world import node, places, region, request, taint, used
 
-# A score, the node that it likes better, the other one, and the wish.
+# A score, the node that it likes better, the other one, and the request.
 LIKED: list[tuple[str, str, NodeFacts, NodeFacts, dict[str, Any]]] = [
     ("spread", "the zone with fewer replicas", node("x", zone="b"), node("y", zone="a"),
-     {"slots": [1], "standing": {0: "y"}}),
+     {"slots": [1], "live": {0: "y"}}),
     ("spread", "the emptier node of a zone", node("x"), node("y"),
-     {"slots": [1], "standing": {0: "y"}}),
+     {"slots": [1], "live": {0: "y"}}),
     ("packing", "the fuller node", node("x", used=used(cpu=4, memory=16)), node("y"), {}),
     ("balance", "what is used in like measure", node("x", used=used(cpu=4, memory=16)),
      node("y", used=used(cpu=7)), {}),
@@ -45,7 +45,7 @@ def test_a_score_alone_decides(
 ) -> None:
     """Whatever the seed: a preference is never overruled by the dice."""
     world = region(liked, other).weighing(**{name: 1.0})
-    proposal = world.decide(wish(**{"slots": 1, **asked}, attempt=attempt))
+    proposal = world.decide(request(**{"slots": 1, **asked}, attempt=attempt))
     assert list(places(proposal).values()) == ["x"]
     best, second = proposal.evidence.candidates
     assert best.scores[name] > second.scores[name]
@@ -65,7 +65,7 @@ INDIFFERENT: list[tuple[str, NodeFacts, dict[str, Any]]] = [
 def test_a_score_that_sees_no_difference_makes_none(
     name: str, other: NodeFacts, asked: dict[str, Any]
 ) -> None:
-    proposal = region(node("x"), other).weighing(**{name: 1.0}).decide(wish(**asked))
+    proposal = region(node("x"), other).weighing(**{name: 1.0}).decide(request(**asked))
     assert [candidate.scores[name] for candidate in proposal.evidence.candidates] == [1.0, 1.0]
 
 
@@ -76,7 +76,7 @@ def test_a_node_that_hides_its_cost_counts_as_the_dearest() -> None:
         node("middle", labels={"cost": "2"}),
         node("silent"),
     )
-    proposal = region(*nodes).weighing(cost=1.0).decide(wish())
+    proposal = region(*nodes).weighing(cost=1.0).decide(request())
     points = {str(each.node): each.scores["cost"] for each in proposal.evidence.candidates}
     assert points == {"cheap": 1.0, "middle": 0.5, "dear": 0.0, "silent": 0.0}
 
@@ -92,16 +92,16 @@ def test_every_score_lies_between_0_and_1() -> None:
         )
         for number in range(40)
     ]
-    asked = wish(
+    asked = request(
         slots=[50],
         prefers={"disk": "ssd", "net": "fast"},
-        standing={number: f"n{number % 7}" for number in range(50)},
+        live={number: f"n{number % 7}" for number in range(50)},
         run={"image": "api"},
     )
-    question = Question(region(*nodes).snapshot(), asked)
-    candidates, _account = ask_all(question)
+    working = WorkingSet(region(*nodes).snapshot(), asked)
+    candidates, _rejections = filter_nodes(working)
     for score in SCORES:
-        points = score(question, np.flatnonzero(candidates))
+        points = score(working, np.flatnonzero(candidates))
         assert len(points) == 40
         assert points.min() >= 0, score.name
         assert points.max() <= 1, score.name
@@ -109,7 +109,7 @@ def test_every_score_lies_between_0_and_1() -> None:
 
 def test_a_score_without_weight_is_not_told() -> None:
     world = region(node("x")).weighing(packing=1.0, cost=0.0)
-    (candidate,) = world.decide(wish()).evidence.candidates
+    (candidate,) = world.decide(request()).evidence.candidates
     assert set(candidate.scores) == {"packing"}
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
-from tests.scheduling.world import EPOCH, FULL, NOW, node, places, region, rejected, used, wish
+from tests.scheduling.world import EPOCH, FULL, NOW, node, places, region, rejected, request, used
 
 
 def test_nodes_are_added_replaced_and_removed() -> None:
@@ -87,7 +87,7 @@ def test_a_decision_leaves_the_snapshot_as_it_was() -> None:
     world = region(node("n1"), node("n2", zone="b"))
     snapshot = world.snapshot()
     free = (snapshot.columns.capacity - snapshot.columns.used).copy()
-    assert len(places(world.decide(wish(9)))) == 9
+    assert len(places(world.decide(request(9)))) == 9
     assert (snapshot.columns.capacity - snapshot.columns.used == free).all()
 
 
@@ -102,7 +102,7 @@ def test_labels_that_change_for_ever_do_not_fill_the_memory() -> None:
 
 
 def test_an_empty_region_waits_for_nodes() -> None:
-    proposal = region().decide(wish())
+    proposal = region().decide(request())
     assert rejected(proposal) == {}
     assert proposal.pending is not None
     assert proposal.pending.sentence == "us-east has no nodes; wait for their agents, or add some."

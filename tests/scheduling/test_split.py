@@ -13,8 +13,8 @@ from tests.scheduling.world import spec
 THREE = ["eu-central", "us-east", "us-west"]
 
 
-def counts(replicas: int, **wishes: Any) -> list[int]:
-    return [len(slots) for slots in split(spec(replicas=replicas, **wishes), THREE, {}).values()]
+def counts(replicas: int, **wanted: Any) -> list[int]:
+    return [len(slots) for slots in split(spec(replicas=replicas, **wanted), THREE, {}).values()]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_gang_stays_where_it_is_while_it_may() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "code", "says"),
+    ("wanted", "code", "says"),
     [
         ({"requirements": {"regions": ["mars"]}}, RefusalCode.UNKNOWN_REGION,
          "There is no region mars; the regions are eu-central, us-east, us-west."),
@@ -107,10 +107,10 @@ def test_a_gang_stays_where_it_is_while_it_may() -> None:
     ],
 )  # fmt: skip
 def test_what_leaves_no_region_is_refused(
-    wishes: dict[str, Any], code: RefusalCode, says: str
+    wanted: dict[str, Any], code: RefusalCode, says: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
-        split(spec(replicas=3, **wishes), THREE, {})
+        split(spec(replicas=3, **wanted), THREE, {})
     assert refused.value.refusal.code is code
     assert refused.value.refusal.sentence.startswith(says)
 

@@ -1,4 +1,4 @@
-"""Builds small regions and wishes in which a case shows only what matters to it."""
+"""Builds small regions and requests in which a case shows only what matters to it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +12,8 @@ from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
 from durable.scheduling.proposal import Proposal
+from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
-from durable.scheduling.wish import Wish
 
 NOW = 1_000_000.0
 PLENTY: Amounts = (10**9, 10**9, 10**6)
@@ -54,34 +54,34 @@ def taint(key: str, value: str, effect: str = "no-schedule") -> dict[str, str]:
     return {"key": key, "value": value, "effect": effect}
 
 
-def spec(**wishes: Any) -> WorkloadSpec:
+def spec(**wanted: Any) -> WorkloadSpec:
     """One replica of 1 cpu and 1Gi that goes anywhere, unless told otherwise."""
     resources = {
-        "cpu": wishes.pop("cpu", 1),
-        "memory": f"{wishes.pop('memory', 1)}Gi",
-        "gpu": wishes.pop("gpus", 0),
+        "cpu": wanted.pop("cpu", 1),
+        "memory": f"{wanted.pop('memory', 1)}Gi",
+        "gpu": wanted.pop("gpus", 0),
     }
-    return WorkloadSpec.model_validate({"replicas": 1, "resources": resources, **wishes})
+    return WorkloadSpec.model_validate({"replicas": 1, "resources": resources, **wanted})
 
 
-def wish(slots: int | Sequence[int] = 1, **wishes: Any) -> Wish:
-    """Slots of risk/api; what a wish has itself is taken out, the rest is its spec's."""
-    own = ("standing", "crashes", "avoid_zones", "attempt", "region", "tenant", "draw")
-    values = {name: wishes.pop(name) for name in own if name in wishes}
+def request(slots: int | Sequence[int] = 1, **wanted: Any) -> PlacementRequest:
+    """Slots of risk/api; what a request has itself is taken out, the rest is its spec's."""
+    own = ("live", "crashes", "avoid_zones", "attempt", "region", "tenant", "draw")
+    values = {name: wanted.pop(name) for name in own if name in wanted}
     numbers = tuple(range(slots)) if isinstance(slots, int) else tuple(slots)
-    wishes.setdefault("replicas", len(numbers))
-    for name in ("standing", "crashes"):
+    wanted.setdefault("replicas", len(numbers))
+    for name in ("live", "crashes"):
         pairs: Mapping[int, str] = values.get(name, {})
         at = {"at": datetime.fromtimestamp(NOW, UTC)} if name == "crashes" else {}
         values[name] = tuple({"slot": slot, "node": where, **at} for slot, where in pairs.items())
     defaults: dict[str, Any] = {"region": REGION, "tenant": TENANT, "attempt": 1}
-    return Wish.model_validate(
+    return PlacementRequest.model_validate(
         {
             **defaults,
             "workload": "api",
             "generation": 1,
             "slots": numbers,
-            "spec": spec(**wishes),
+            "spec": spec(**wanted),
             **values,
         }
     )
@@ -120,7 +120,7 @@ class Region:
         snapshot.put(nodes)
         return snapshot
 
-    def decide(self, asked: Wish) -> Proposal:
+    def decide(self, asked: PlacementRequest) -> Proposal:
         return decide(self.snapshot(), asked, self.policy, policy_revision=1)
 
 

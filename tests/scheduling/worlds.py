@@ -1,4 +1,4 @@
-"""Generated regions and wishes: small, and each strange in a few ways only.
+"""Generated regions and requests: small, and each strange in a few ways only.
 
 If everything could be wrong at once, nothing would ever be placed and nothing be tested.
 """
@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import NodeFacts
-from durable.scheduling.wish import Wish
-from tests.scheduling.world import EPOCH, NOW, Region, node, taint, used, wish
+from tests.scheduling.world import EPOCH, NOW, Region, node, request, taint, used
 
 ZONES = ["a", "b", "c"]
 NAMES = [f"n{number}" for number in range(8)]
@@ -19,7 +19,7 @@ AMOUNTS = st.builds(used, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9
 NONE: dict[str, Any] = {}
 ORDINARY = st.just(NONE)
 
-# What may be strange about a node, about a region and about a wish.
+# What may be strange about a node, about a region and about a request.
 NODES: dict[str, st.SearchStrategy[Any]] = {
     "used": st.builds(used, st.integers(0, 6), st.integers(0, 6), st.integers(0, 2)),
     "labels": st.sampled_from([{"disk": "ssd"}, {"disk": "hdd", "cost": "3"}, {"cost": "1"}]),
@@ -36,7 +36,7 @@ REGIONS: dict[str, st.SearchStrategy[Any]] = {
     "room": AMOUNTS,
 }
 SKEW = st.none() | st.integers(1, 2)
-WISHES: dict[str, st.SearchStrategy[Any]] = {
+REQUESTS: dict[str, st.SearchStrategy[Any]] = {
     "cpu": st.integers(0, 3),
     "memory": st.integers(1, 3),
     "gpus": st.just(1),
@@ -46,7 +46,7 @@ WISHES: dict[str, st.SearchStrategy[Any]] = {
     "spread": st.fixed_dictionaries(
         {"zone_max_skew": SKEW, "node_max_skew": SKEW, "max_per_node": SKEW}
     ),
-    "standing": st.dictionaries(st.integers(10, 15), st.sampled_from(NAMES), max_size=6),
+    "live": st.dictionaries(st.integers(10, 15), st.sampled_from(NAMES), max_size=6),
     "crashes": st.dictionaries(st.integers(0, 9), st.sampled_from(NAMES), max_size=6),
     "requirements": st.one_of(
         st.fixed_dictionaries({"regions": st.sampled_from([("us-east",), ("eu-central",)])}),
@@ -58,7 +58,7 @@ WISHES: dict[str, st.SearchStrategy[Any]] = {
     "prefers": st.just({"disk": "ssd"}),
 }
 # How replicas of one workload get into each other's way, all at once.
-COMPANY = {way: WISHES[way] for way in ("spread", "standing", "crashes")}
+COMPANY = {way: REQUESTS[way] for way in ("spread", "live", "crashes")}
 # Preferences that pull away from every constraint, beside those of the first policy.
 WEIGHTS = st.sampled_from([None, {"packing": 1.0}, {"cost": 1.0, "packing": 0.5}])
 
@@ -97,15 +97,15 @@ def regions(draw: st.DrawFn) -> Region:
 
 
 @st.composite
-def wishes(draw: st.DrawFn, **fixed: Any) -> Wish:
+def requests(draw: st.DrawFn, **fixed: Any) -> PlacementRequest:
     """What is `fixed` is as it says, whatever else is strange."""
     slots = draw(st.lists(st.integers(0, 9), min_size=1, max_size=8, unique=True))
-    values = {**draw(st.fixed_dictionaries(COMPANY) | strange(WISHES)), **fixed}
-    replicas = len(slots) + len(values.get("standing", {}))
+    values = {**draw(st.fixed_dictionaries(COMPANY) | strange(REQUESTS)), **fixed}
+    replicas = len(slots) + len(values.get("live", {}))
     together: dict[str, Any] = draw(
         st.sampled_from([{}, {}, {}, {"all_or_nothing": True}, {"minimum": replicas - 1 or 1}])
     )
-    return wish(slots, replicas=replicas, **{**together, **values})
+    return request(slots, replicas=replicas, **{**together, **values})
 
 
-PLAIN: dict[str, Any] = {"spread": {}, "standing": {}, "crashes": {}}
+PLAIN: dict[str, Any] = {"spread": {}, "live": {}, "crashes": {}}

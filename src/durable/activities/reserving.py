@@ -18,7 +18,7 @@ from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.crash_backoff import retry_after_seconds, still_avoided
 from durable.scheduling.decide import decide
 from durable.scheduling.proposal import Proposal
-from durable.scheduling.wish import Wish
+from durable.scheduling.request import PlacementRequest
 
 # A placement that was started anew passes by so many old attempts before it waits for its turn.
 MOST = 200
@@ -135,7 +135,7 @@ class Reserving:
         snapshot = cache.snapshot()
         share = step.share
         claimed = (SlotOnNode(slot=claim.slot, node=claim.node) for claim in so_far.claims)
-        wish = Wish(
+        request = PlacementRequest(
             region=share.region,
             tenant=share.tenant,
             workload=share.workload,
@@ -143,10 +143,10 @@ class Reserving:
             attempt=so_far.attempt,
             slots=so_far.waiting,
             spec=step.spec,
-            standing=(*step.standing, *claimed),
+            live=(*step.standing, *claimed),
             crashes=still_avoided(step.crashes, policy, snapshot.now),
         )
-        proposal = decide(snapshot, wish, policy, revision)
+        proposal = decide(snapshot, request, policy, revision)
         made = Decision(
             region=share.region,
             tenant=share.tenant,
@@ -156,7 +156,7 @@ class Reserving:
             policy_revision=revision,
             cache_version=snapshot.version,
             evidence={
-                "wish": wish.model_dump(mode="json", exclude_defaults=True),
+                "request": request.model_dump(mode="json", exclude_defaults=True),
                 "proposal": proposal.model_dump(mode="json"),
                 "lease_seconds": policy.reservation_lease_seconds,
             },

@@ -6,13 +6,13 @@ from pydantic import AwareDatetime, ValidationError
 
 from durable.model.ids import NodeId, PolicyRevision, RegionId, Slot, Token
 from durable.model.intents import Granted
-from durable.model.pending import Pending
+from durable.model.pending import Pending, show_rejections
+from durable.model.pending_reasons import Rejection
 from durable.model.placement import SlotOnNode
 from durable.model.records import Decision, RecordedIntent
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.scheduling.proposal import Candidate, Proposal, Rejection
-from durable.scheduling.waiting import told
+from durable.scheduling.proposal import Candidate, Proposal
 from durable.validation.value import Value
 
 
@@ -73,7 +73,7 @@ def explain_attempt(
         nodes=evidence.nodes,
         feasible=evidence.feasible,
         sampled=evidence.sampled,
-        rejected=told(evidence.rejections, evidence.nodes),
+        rejected=show_rejections(evidence.rejections, evidence.nodes),
         rejections=evidence.rejections,
         candidates=evidence.candidates,
         grant_before=_amount(evidence.grant_before),

@@ -83,6 +83,6 @@ def _in_words(made: Sequence[int], *, from_first: bool) -> str:
 
 
 def _requested_slots(decision: Decision) -> Sequence[int]:
-    wish = decision.evidence.get("wish")
-    slots = wish.get("slots") if isinstance(wish, dict) else None
+    request = decision.evidence.get("request")
+    slots = request.get("slots") if isinstance(request, dict) else None
     return [slot for slot in slots if isinstance(slot, int)] if isinstance(slots, list) else []

@@ -1,7 +1,7 @@
 """Why something waits: a code with parameters, put into words only where people read them."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, cast
 
 from pydantic import Field, JsonValue, computed_field, model_validator
@@ -17,6 +17,7 @@ from durable.model.pending_reasons import (
     NoGrant,
     NoNode,
     PendingCode,
+    Rejection,
     Shortage,
     Unreachable,
 )
@@ -78,10 +79,23 @@ class Pending(Value):
         return f"{self.sentence} ({self.code})"
 
 
-def show_rejections(rejections: Counter[str], nodes: int, counted: str = "nodes") -> str:
-    """On one line: `4,981 of 5,000 nodes: 3,000 insufficient gpu, ...`."""
-    parts, rest = list[str](), rejections.total()
-    for words, count in sorted(rejections.items(), key=lambda line: (-line[1], line[0])):
+def show_rejections(
+    rejections: Iterable[Rejection],
+    nodes: int,
+    *,
+    rejected: int | None = None,
+    counted: str = "nodes",
+) -> str:
+    """On one line: `4,981 of 5,000 nodes: 3,000 insufficient gpu, ...`.
+
+    `rejected` is how many nodes were rejected in all, if not every rejection is given.
+    """
+    by_words = Counter[str]()
+    for line in rejections:
+        by_words[line.words] += line.nodes
+    total = rest = by_words.total() if rejected is None else rejected
+    parts = list[str]()
+    for words, count in sorted(by_words.items(), key=lambda line: (-line[1], line[0])):
         part = f"{count:,} {words}"
         if len(", ".join([*parts, part])) > _REJECTIONS_LENGTH:
             break
@@ -89,7 +103,7 @@ def show_rejections(rejections: Counter[str], nodes: int, counted: str = "nodes"
         rest -= count
     if rest:
         parts.append(f"{rest:,} for other reasons")
-    return f"{rejections.total():,} of {nodes:,} {counted}: {', '.join(parts)}"
+    return f"{total:,} of {nodes:,} {counted}: {', '.join(parts)}"
 
 
 def _words(code: PendingCode, parameters: Parameters) -> str:
@@ -147,14 +161,10 @@ def _crashed(parameters: Parameters) -> str:
 
 def _no_node_words(details: NoNode, needs: str, remedy: str) -> str:
     of = "" if details.slots is None else f"{details.unplaced:,} of {details.slots:,} slots of "
-    rejections = Counter[str]()
-    for line in details.rejections:
-        rejections[line.words] += line.nodes
-    rest = details.rejected - rejections.total()
-    if rest:
-        rejections["for other reasons"] = rest
     counted = "kinds of node" if details.counts_kinds else "nodes"
-    line = show_rejections(rejections, details.nodes, counted)
+    line = show_rejections(
+        details.rejections, details.nodes, rejected=details.rejected, counted=counted
+    )
     what = f"{of}{details.workload}{needs}"
     return f"No node in {details.region} can take {what} ({line}); {remedy}."
 

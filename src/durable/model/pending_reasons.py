@@ -50,12 +50,13 @@ class Details(Value):
     model_config = ConfigDict(extra="ignore")
 
 
-class RejectedNodes(Details):
-    """How many nodes one filter rejected, with its code and its words."""
+class Rejection(Details):
+    """How many nodes one filter rejected; a node counts under the first filter that did."""
 
     code: str
-    words: str
     nodes: int
+    # The reason with its particular, such as `taint dedicated=billing`.
+    words: str
 
 
 class NoNode(Details):
@@ -70,7 +71,7 @@ class NoNode(Details):
     # Admission looks at one node of each kind, so it counts kinds.
     counts_kinds: bool = False
     # The most frequent rejections, and how many nodes were rejected in all.
-    rejections: tuple[RejectedNodes, ...] = Field(default=(), max_length=MAX_REJECTIONS)
+    rejections: tuple[Rejection, ...] = Field(default=(), max_length=MAX_REJECTIONS)
     rejected: int = 0
     requested: Resources
     # By dimension, the most that any of the closest nodes has free, or has at all if it never fits.

@@ -8,7 +8,7 @@ from durable.authority.reads.live_claims import read_live_claims
 from durable.authority.workloads.admission import template_of
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
-from durable.model.pending import Pending
+from durable.model.pending import Pending, show_rejections
 from durable.model.placement import SlotOnNode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
@@ -18,9 +18,8 @@ from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.admission import Gate
 from durable.plan.region import PlannedRegion
 from durable.scheduling.proposal import Evidence, Proposal
+from durable.scheduling.request import PlacementRequest
 from durable.scheduling.split import split
-from durable.scheduling.waiting import told
-from durable.scheduling.wish import Wish
 from durable.validation.value import Value
 
 _GONE = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
@@ -80,18 +79,18 @@ class Planner:
                 f"Workload {manifest.tenant}/{manifest.name} is being deleted; wait until it is "
                 "gone, then apply it again.",
             )
-        standing = None if before is None or before.deleted else before
-        shares = await self._shares(manifest, standing)
-        action, generation = _step(manifest, before, standing, shares)
-        stays = standing is not None and generation == standing.generation
-        held: set[RegionId] = set() if standing is None else set(standing.share)
+        current = None if before is None or before.deleted else before
+        shares = await self._shares(manifest, current)
+        action, generation = _step(manifest, before, current, shares)
+        stays = current is not None and generation == current.generation
+        held: set[RegionId] = set() if current is None else set(current.share)
         regions = sorted(held.union(shares))
-        claims = {region: await self._claims(standing, region) for region in regions}
-        if standing is not None and not stays:
+        claims = {region: await self._claims(current, region) for region in regions}
+        if current is not None and not stays:
             # The old generation lets go of its places before the new one takes any.
             for region in regions:
                 region_view = await self._region(region)
-                region_view.free(claims[region], manifest.tenant, standing.spec.resources)
+                region_view.free(claims[region], manifest.tenant, current.spec.resources)
         plans = [
             await self._region_plan(
                 manifest, generation, region, shares.get(region, ()), claims[region], stays
@@ -107,22 +106,22 @@ class Planner:
         )
 
     async def _shares(
-        self, manifest: WorkloadManifest, standing: AdmittedWorkload | None
+        self, manifest: WorkloadManifest, current: AdmittedWorkload | None
     ) -> dict[RegionId, tuple[int, ...]]:
         regions = await self._gate.regions_for(manifest)
-        current = {} if standing is None else {str(r): s for r, s in standing.share.items()}
+        share = {} if current is None else {str(r): s for r, s in current.share.items()}
         return {
             RegionId(region): slots
-            for region, slots in split(manifest.spec, regions, current).items()
+            for region, slots in split(manifest.spec, regions, share).items()
             if slots
         }
 
     async def _claims(
-        self, standing: AdmittedWorkload | None, region: RegionId
+        self, current: AdmittedWorkload | None, region: RegionId
     ) -> list[ObservedSlot]:
-        if standing is None:
+        if current is None:
             return []
-        of = (standing.tenant, standing.workload, standing.generation)
+        of = (current.tenant, current.workload, current.generation)
         found = await read_live_claims(self._databases, region, *of)
         return [claim for claim in found if claim.state is None or claim.state not in _GONE]
 
@@ -146,7 +145,7 @@ class Planner:
         plan = RegionPlan(region=region, keeps=_placed(kept), stops=_placed(stops))
         if not missing:
             return plan
-        wish = Wish(
+        request = PlacementRequest(
             region=region,
             tenant=manifest.tenant,
             workload=manifest.name,
@@ -154,9 +153,9 @@ class Planner:
             attempt=1,
             slots=missing,
             spec=manifest.spec,
-            standing=tuple(SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in kept),
+            live=tuple(SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in kept),
         )
-        proposal = await self._decided(wish, manifest.spec.resources)
+        proposal = await self._decided(request, manifest.spec.resources)
         evidence = proposal.evidence
         return plan.model_copy(
             update={
@@ -164,14 +163,14 @@ class Planner:
                 "waits": proposal.unplaced,
                 "pending": proposal.pending,
                 "evidence": evidence,
-                "filtered": told(evidence.rejections, evidence.nodes),
+                "filtered": show_rejections(evidence.rejections, evidence.nodes),
             }
         )
 
-    async def _decided(self, wish: Wish, resources: Resources) -> Proposal:
-        region = await self._region(wish.region)
-        proposal = region.decide(wish)
-        region.take(proposal.assignments, wish.tenant, resources)
+    async def _decided(self, request: PlacementRequest, resources: Resources) -> Proposal:
+        region = await self._region(request.region)
+        proposal = region.decide(request)
+        region.take(proposal.assignments, request.tenant, resources)
         return proposal
 
 
@@ -182,15 +181,15 @@ def _placed(claims: Sequence[ObservedSlot]) -> tuple[SlotOnNode, ...]:
 def _step(
     manifest: WorkloadManifest,
     before: AdmittedWorkload | None,
-    standing: AdmittedWorkload | None,
+    current: AdmittedWorkload | None,
     shares: Mapping[RegionId, tuple[int, ...]],
 ) -> tuple[Action, Generation]:
     """What admission would make of it; the same rules, without writing."""
     if before is None:
         return Action.CREATE, 1
-    if standing is None:
+    if current is None:
         return Action.CREATE, before.generation + 1
-    if template_of(standing.spec) != template_of(manifest.spec):
+    if template_of(current.spec) != template_of(manifest.spec):
         return Action.ROLL_OUT, before.generation + 1
-    same = standing.spec == manifest.spec and dict(standing.share) == dict(shares)
+    same = current.spec == manifest.spec and dict(current.share) == dict(shares)
     return (Action.NOTHING if same else Action.SCALE), before.generation

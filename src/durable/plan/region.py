@@ -19,7 +19,7 @@ from durable.model.slots import ObservedSlot
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import PolicyError, read_policy
 from durable.scheduling.proposal import Proposal
-from durable.scheduling.wish import Wish
+from durable.scheduling.request import PlacementRequest
 
 
 class PlannedRegion:
@@ -50,20 +50,20 @@ class PlannedRegion:
             ) from error
         return cls(read, sent_at, revision, policy)
 
-    def decide(self, wish: Wish) -> Proposal:
-        """What the region's worker would propose for this wish."""
+    def decide(self, request: PlacementRequest) -> Proposal:
+        """What the region's worker would propose for this request."""
         held = CachedRegion(self._read.region)
         held.merge(self._read, sent_at=self._sent_at, is_whole=True)
-        return decide(held.snapshot(), wish, self._policy, self._revision)
+        return decide(held.snapshot(), request, self._policy, self._revision)
 
     def take(
         self, assignments: Sequence[SlotOnNode], tenant: TenantId, resources: Resources
     ) -> None:
-        """Lets the next wish find what these would use."""
+        """Lets the next request find what these would use."""
         self._move([str(one.node) for one in assignments], tenant, resources.amounts)
 
     def free(self, claims: Sequence[ObservedSlot], tenant: TenantId, resources: Resources) -> None:
-        """Lets the next wish find what these would leave."""
+        """Lets the next request find what these would leave."""
         self._move([claim.node for claim in claims], tenant, minus(NOTHING, resources.amounts))
 
     def _move(self, nodes: Iterable[str], tenant: TenantId, each: Amounts) -> None:

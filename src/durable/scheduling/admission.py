@@ -5,20 +5,20 @@ from durable.model.pending import Pending
 from durable.model.pending_reasons import NoNode
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.workload import WorkloadSpec
-from durable.scheduling.account import ask_lasting
-from durable.scheduling.filters import marks, place, size
-from durable.scheduling.question import Question
+from durable.scheduling.filters import labels, residency, resources, taints, tenancy
+from durable.scheduling.pending import largest_of, most_frequent
+from durable.scheduling.rejections import filter_lasting
+from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.waiting import largest_of, most_frequent
-from durable.scheduling.wish import Wish
+from durable.scheduling.working_set import WorkingSet
 
 _CODES = {
-    place.REGIONS.code: RefusalCode.RESIDENCY,
-    place.ZONES.code: RefusalCode.RESIDENCY,
-    place.TENANCY.code: RefusalCode.TENANCY,
-    marks.LABELS.code: RefusalCode.REQUIRED_LABELS,
-    size.EVER.code: RefusalCode.NEVER_FITS,
-    marks.TAINTS.code: RefusalCode.TAINTED,
+    residency.REGIONS.code: RefusalCode.RESIDENCY,
+    residency.ZONES.code: RefusalCode.RESIDENCY,
+    tenancy.TENANCY.code: RefusalCode.TENANCY,
+    labels.LABELS.code: RefusalCode.REQUIRED_LABELS,
+    resources.NEVER_FITS.code: RefusalCode.NEVER_FITS,
+    taints.TAINTS.code: RefusalCode.TAINTED,
 }
 
 
@@ -30,28 +30,30 @@ def why_never(
     The snapshot has one node of each kind. Leases, cordons and what is in use are not looked at:
     they pass. A region without nodes refuses nothing, because its nodes may be still to come.
     """
-    question = Question(kinds, _wish(kinds, tenant, workload, spec))
-    account = ask_lasting(question)
-    if account.closest is None or account.feasible:
+    working = WorkingSet(kinds, _request(kinds, tenant, workload, spec))
+    rejections = filter_lasting(working)
+    if rejections.closest is None or rejections.feasible:
         return None
-    rejections = account.rejections(question)
+    lines = rejections.counted(working)
     no_node = NoNode(
         region=kinds.region,
         workload=f"{tenant}/{workload}",
         nodes=len(kinds),
         counts_kinds=True,
-        rejections=most_frequent(rejections),
-        rejected=sum(line.nodes for line in rejections),
+        rejections=most_frequent(lines),
+        rejected=sum(line.nodes for line in lines),
         requested=spec.resources,
-        largest=largest_of(question.columns.capacity[account.closest.rows]),
+        largest=largest_of(working.columns.capacity[rejections.closest.rows]),
     )
-    closest = account.closest.by
+    closest = rejections.closest.by
     sentence = Pending.because(closest.pending, no_node).sentence
     return Refusal(code=_CODES[closest.code], sentence=sentence)
 
 
-def _wish(kinds: Snapshot, tenant: TenantId, workload: WorkloadName, spec: WorkloadSpec) -> Wish:
-    return Wish(
+def _request(
+    kinds: Snapshot, tenant: TenantId, workload: WorkloadName, spec: WorkloadSpec
+) -> PlacementRequest:
+    return PlacementRequest(
         region=RegionId(kinds.region),
         tenant=tenant,
         workload=workload,

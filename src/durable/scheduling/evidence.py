@@ -1,42 +1,44 @@
-"""Why a decision is what it is: enough to explain it, and with the wish to make it again."""
+"""Why a decision is what it is: enough to explain it, and with the request to make it again."""
 
 import numpy as np
 
 from durable.model.amounts import minus, times
 from durable.model.ids import NodeId, PolicyRevision
 from durable.model.policy import Policy
-from durable.scheduling.account import Account
-from durable.scheduling.filters import health
-from durable.scheduling.placing import Pool
+from durable.scheduling.candidates import Candidates
+from durable.scheduling.filters.lease import LEASE
 from durable.scheduling.proposal import Candidate, Evidence
-from durable.scheduling.question import Question
+from durable.scheduling.rejections import Rejections
 from durable.scheduling.snapshot.columns import NEVER
+from durable.scheduling.working_set import WorkingSet
 
 _STALE_AT_MOST = 10_000
 # What is below this decides only between equals, and would only be noise to a reader.
 _DIGITS = 6
 
 
-def first_evidence(question: Question, account: Account, revision: PolicyRevision) -> Evidence:
+def first_evidence(
+    working: WorkingSet, rejections: Rejections, revision: PolicyRevision
+) -> Evidence:
     """What is known before the first slot is placed."""
-    snapshot, grant = question.snapshot, question.snapshot.grants.get(question.wish.tenant)
+    snapshot, grant = working.snapshot, working.snapshot.grants.get(working.request.tenant)
     before = None if grant is None else minus(*grant)
     return Evidence(
         policy_revision=revision,
         cache_version=snapshot.version,
         cache_age_seconds=snapshot.age_seconds,
         nodes=len(snapshot),
-        feasible=account.feasible,
-        rejections=account.rejections(question),
+        feasible=rejections.feasible,
+        rejections=rejections.counted(working),
         grant_before=before,
         grant_after=before,
         room_before=snapshot.room,
-        stale_nodes=_stale(question, account),
+        stale_nodes=_stale(working, rejections),
     )
 
 
 def after_placing(
-    question: Question,
+    working: WorkingSet,
     evidence: Evidence,
     sampled: int | None,
     candidates: tuple[Candidate, ...],
@@ -45,23 +47,25 @@ def after_placing(
     """The same with what was liked, and with what so many replicas would leave of the grant."""
     changed: dict[str, object] = {"sampled": sampled, "candidates": candidates}
     if evidence.grant_before is not None:
-        changed["grant_after"] = minus(evidence.grant_before, times(question.asked, placed))
+        changed["grant_after"] = minus(evidence.grant_before, times(working.requested, placed))
     return evidence.model_copy(update=changed)
 
 
-def best_candidates(question: Question, pool: Pool, policy: Policy) -> tuple[Candidate, ...]:
+def best_candidates(
+    working: WorkingSet, candidates: Candidates, policy: Policy
+) -> tuple[Candidate, ...]:
     """The best candidates of the first slot, with what each score gave them."""
-    totals = pool.totals()
+    totals = candidates.totals()
     kept = min(policy.candidates_kept, len(totals))
     if not kept:
         return ()
     best = np.argpartition(-totals, kept - 1)[:kept]
     best = best[np.argsort(-totals[best], kind="stable")]
     best = best[totals[best] > NEVER]
-    points = pool.points_by_score(best)
+    points = candidates.points_by_score(best)
     return tuple(
         Candidate(
-            node=NodeId(question.snapshot.name(int(pool.rows[position]))),
+            node=NodeId(working.snapshot.name(int(candidates.rows[position]))),
             total=round(float(totals[position]), _DIGITS),
             scores={name: round(float(given[index]), _DIGITS) for name, given in points.items()},
         )
@@ -69,8 +73,7 @@ def best_candidates(question: Question, pool: Pool, policy: Policy) -> tuple[Can
     )
 
 
-def _stale(question: Question, account: Account) -> tuple[NodeId, ...]:
-    """Leases have no version: who was refused for one cannot be found out later."""
-    rows = [row for refused in account.refused_by((health.LEASE,)) for row in refused.rows]
-    names = sorted(question.snapshot.name(int(row)) for row in rows)
+def _stale(working: WorkingSet, rejections: Rejections) -> tuple[NodeId, ...]:
+    """Leases have no version: which nodes were rejected for one cannot be found out later."""
+    names = sorted(working.snapshot.name(int(row)) for row in rejections.by(LEASE))
     return tuple(NodeId(name) for name in names[:_STALE_AT_MOST])

@@ -7,17 +7,9 @@ from pydantic import Field
 from durable.model.amounts import Amounts
 from durable.model.ids import NodeId, PolicyRevision, Slot
 from durable.model.pending import Pending
+from durable.model.pending_reasons import Rejection
 from durable.model.placement import SlotOnNode
 from durable.validation.value import Value
-
-
-class Rejection(Value):
-    """How many nodes one reason excluded; a node counts under the first reason that did."""
-
-    code: str
-    nodes: int
-    # The reason in words with its particular, such as `taint dedicated=billing`.
-    words: str
 
 
 class Candidate(Value):
@@ -29,7 +21,7 @@ class Candidate(Value):
 
 
 class Evidence(Value):
-    """Why: enough to explain the decision, and with the wish enough to make it again."""
+    """Why: enough to explain the decision, and with the request enough to make it again."""
 
     policy_revision: PolicyRevision
     cache_version: int
@@ -49,7 +41,7 @@ class Evidence(Value):
 
 
 class Proposal(Value):
-    """A wish that authority may still refuse; slots without a node have one reason for all."""
+    """The authority may still refuse it; slots without a node have one reason for all of them."""
 
     assignments: tuple[SlotOnNode, ...]
     unplaced: tuple[Slot, ...]

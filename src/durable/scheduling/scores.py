@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.labels import LabelKey, TaintEffect
-from durable.scheduling.filters.marks import not_tolerated
-from durable.scheduling.question import Question
+from durable.scheduling.filters.taints import not_tolerated
 from durable.scheduling.snapshot.region import LabelSet
 from durable.scheduling.snapshot.rows import Rows
+from durable.scheduling.working_set import WorkingSet
 from durable.validation.quantities import MAX_QUANTITY
 
 Points = NDArray[np.float64]
@@ -27,28 +27,28 @@ _ZONE_PART = 2 / 3
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One preference; what it says of a zone is told apart, because a whole zone changes at once.
+    """One preference; the zone's part is kept apart, because a whole zone changes at once.
 
-    A score that `moves` changes for a node when a replica is placed there; others stay as they are
-    for the whole decision.
+    A score with `changes` is another for a node once a replica is placed there; the others
+    stay as they are for the whole decision.
     """
 
     name: str
-    of_node: Callable[[Question, Rows], Points]
-    of_zone: Callable[[Question], Points] | None = None
-    moves: bool = False
+    of_node: Callable[[WorkingSet, Rows], Points]
+    of_zone: Callable[[WorkingSet], Points] | None = None
+    changes: bool = False
 
-    def __call__(self, question: Question, rows: Rows) -> Points:
-        points = self.of_node(question, rows)
+    def __call__(self, working: WorkingSet, rows: Rows) -> Points:
+        points = self.of_node(working, rows)
         if self.of_zone is None:
             return points
-        return points + self.of_zone(question)[question.columns.zone[rows]]
+        return points + self.of_zone(working)[working.columns.zone[rows]]
 
 
-def _even_over_zones(question: Question) -> Points:
+def _even_over_zones(working: WorkingSet) -> Points:
     """Most where this workload has fewest replicas, among the zones that count."""
-    counts = question.in_zone
-    among = counts[question.zone_counts].tolist()
+    counts = working.in_zone
+    among = counts[working.zone_counts].tolist()
     least, most = min(among, default=0), max(among, default=0)
     if least == most:
         return np.full(len(counts), _ZONE_PART)
@@ -56,31 +56,31 @@ def _even_over_zones(question: Question) -> Points:
     return (most - within) / (most - least) * _ZONE_PART
 
 
-def _even_over_nodes(question: Question, rows: Rows) -> Points:
-    return (1 - _ZONE_PART) / (1 + question.on_node[rows])
+def _even_over_nodes(working: WorkingSet, rows: Rows) -> Points:
+    return (1 - _ZONE_PART) / (1 + working.on_node[rows])
 
 
-def _packing(question: Question, rows: Rows) -> Points:
+def _packing(working: WorkingSet, rows: Rows) -> Points:
     """Most where cpu and memory would be nearly used up."""
-    cpu, memory = question.would_use
+    cpu, memory = working.would_use
     return (cpu[rows] + memory[rows]) / 2
 
 
-def _balance(question: Question, rows: Rows) -> Points:
+def _balance(working: WorkingSet, rows: Rows) -> Points:
     """Most where cpu and memory would be used in like measure, so that neither is stranded."""
-    cpu, memory = question.would_use
+    cpu, memory = working.would_use
     return 1 - np.abs(cpu[rows] - memory[rows])
 
 
-def _locality(question: Question, rows: Rows) -> Points:
+def _locality(working: WorkingSet, rows: Rows) -> Points:
     """The part of the preferred labels that the node has."""
-    preferred = frozenset(question.wish.spec.prefers.items())
+    preferred = frozenset(working.request.spec.prefers.items())
     if not preferred:
         return np.ones(len(rows))
-    parts = question.snapshot.label_sets.derived(
+    parts = working.snapshot.label_sets.derived(
         ("part of", preferred), lambda has: len(preferred & has) / len(preferred), np.float64
     )
-    return parts[question.columns.label_set[rows]]
+    return parts[working.columns.label_set[rows]]
 
 
 def _cost_of(labels: LabelSet) -> float:
@@ -88,14 +88,14 @@ def _cost_of(labels: LabelSet) -> float:
     return float(min(int(text), MAX_QUANTITY)) if text.isdecimal() else np.inf
 
 
-def _cost(question: Question, rows: Rows) -> Points:
+def _cost(working: WorkingSet, rows: Rows) -> Points:
     """Most for the cheapest; a node that does not say its cost counts as the dearest that does."""
-    costs = question.snapshot.label_sets.derived(COST_LABEL, _cost_of, np.float64)
-    cost = costs[question.columns.label_set[rows]]
-    told = cost[np.isfinite(cost)]
-    if not len(told) or told.max() == told.min():
+    costs = working.snapshot.label_sets.derived(COST_LABEL, _cost_of, np.float64)
+    cost = costs[working.columns.label_set[rows]]
+    stated = cost[np.isfinite(cost)]
+    if not len(stated) or stated.max() == stated.min():
         return np.ones(len(rows))
-    return (told.max() - np.minimum(cost, told.max())) / (told.max() - told.min())
+    return (stated.max() - np.minimum(cost, stated.max())) / (stated.max() - stated.min())
 
 
 def image_label(image: str) -> str:
@@ -109,33 +109,33 @@ def image_label(image: str) -> str:
     return _IMAGE_PREFIX + name
 
 
-def _warm_image(question: Question, rows: Rows) -> Points:
+def _warm_image(working: WorkingSet, rows: Rows) -> Points:
     """1 where the node says that it has the image, whatever the label's value."""
-    image = question.wish.spec.run.image
+    image = working.request.spec.run.image
     if image is None:
         return np.ones(len(rows))
     label = image_label(image)
-    warm = question.snapshot.label_sets.derived(
+    warm = working.snapshot.label_sets.derived(
         ("key", label), lambda has: any(key == label for key, _ in has), np.float64
     )
-    return warm[question.columns.label_set[rows]]
+    return warm[working.columns.label_set[rows]]
 
 
-def _tolerated(question: Question, rows: Rows) -> Points:
+def _tolerated(working: WorkingSet, rows: Rows) -> Points:
     """Less with every taint that asks to stay away and is not tolerated."""
-    tolerations, effect = question.wish.spec.tolerations, TaintEffect.PREFER_NO_SCHEDULE
-    points = question.snapshot.taint_sets.derived(
+    tolerations, effect = working.request.spec.tolerations, TaintEffect.PREFER_NO_SCHEDULE
+    points = working.snapshot.taint_sets.derived(
         (effect, tolerations),
         lambda taints: 1 / (1 + len(not_tolerated(taints, tolerations, effect))),
         np.float64,
     )
-    return points[question.columns.taint_set[rows]]
+    return points[working.columns.taint_set[rows]]
 
 
 SCORES = (
-    Score("spread", _even_over_nodes, of_zone=_even_over_zones, moves=True),
-    Score("packing", _packing, moves=True),
-    Score("balance", _balance, moves=True),
+    Score("spread", _even_over_nodes, of_zone=_even_over_zones, changes=True),
+    Score("packing", _packing, changes=True),
+    Score("balance", _balance, changes=True),
     Score("locality", _locality),
     Score("cost", _cost),
     Score("warm_image", _warm_image),

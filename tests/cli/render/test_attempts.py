@@ -9,9 +9,9 @@ import pytest
 from durable.cli.render.attempts import AttemptDescriber
 from durable.explain.attempts import AttemptExplanation, StepOutcome
 from durable.model.ids import NodeId, RegionId
-from durable.model.pending_reasons import PendingCode
+from durable.model.pending_reasons import PendingCode, Rejection
 from durable.model.refusal import Refusal, RefusalCode
-from durable.scheduling.proposal import Candidate, Rejection
+from durable.scheduling.proposal import Candidate
 from tests.model.pending import pending
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

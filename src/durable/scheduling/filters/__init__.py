@@ -1,40 +1,54 @@
-"""Every reason why a node may not take the work, in the order in which they are asked.
+"""Every reason why a node may not take the work, in the order in which they are checked.
 
-A node counts under the first that refuses it. What no waiting mends comes first, so a node that is
-refused for something later is one that could take the work some day; of those that never could,
-taints come last: to tolerate one is the smallest change.
+A node counts under the first filter that rejects it. What no waiting mends comes first, so a node
+that is rejected for something later could take the work some day; of those that never could, taints
+come last: to tolerate one is the smallest change.
 """
 
-from durable.scheduling.filters import company, health, marks, place, size
+from durable.scheduling.filters import (
+    avoided_zones,
+    cordon,
+    crashes,
+    health,
+    labels,
+    lease,
+    max_per_node,
+    region_fence,
+    residency,
+    resources,
+    spread,
+    taints,
+    tenancy,
+)
 from durable.scheduling.filters.filter import Filter
 
-# What only a change of the workload or of the fleet mends; also what admission asks.
+# Only a change of the workload or of the fleet mends these; admission checks them too.
 LASTING = (
-    place.REGIONS,
-    place.ZONES,
-    place.TENANCY,
-    marks.LABELS,
-    size.EVER,
-    marks.TAINTS,
+    residency.REGIONS,
+    residency.ZONES,
+    tenancy.TENANCY,
+    labels.LABELS,
+    resources.NEVER_FITS,
+    taints.TAINTS,
 )
 
 # With these, who is eligible: a zone counts for spread when it has such a node, full or not.
 # A zone that is down therefore holds nobody back, but one that is full does.
 ELIGIBLE = (
-    place.REGION_OPEN,
+    region_fence.REGION_FENCE,
     *LASTING,
-    place.AVOIDED_ZONES,
+    avoided_zones.AVOIDED_ZONES,
     health.READY,
-    health.CORDON,
-    health.LEASE,
+    cordon.CORDON,
+    lease.LEASE,
 )
 
 # What a placed replica may change for the next one on the same node.
-MOVING = (*size.NOW, company.MAX_PER_NODE)
+CHANGING = (*resources.INSUFFICIENT, max_per_node.MAX_PER_NODE)
 
 # With these, who is a candidate: spread may close and open a node again within one decision.
-CANDIDATE = (*MOVING, company.CRASH_PAIR)
+CANDIDATE = (*CHANGING, crashes.CRASHES)
 
-SPREAD = (company.ZONE_SPREAD, company.NODE_SPREAD)
+SPREAD = (spread.ZONE_SKEW, spread.NODE_SKEW)
 
 FILTERS: tuple[Filter, ...] = (*ELIGIBLE, *CANDIDATE, *SPREAD)

@@ -1,4 +1,4 @@
-"""What a filter is: one reason why a node may not take the work, with its code and its words."""
+"""A filter: one reason why a node may not take the work, with its code and its words."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,37 +8,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.pending_reasons import PendingCode
-from durable.scheduling.question import Question, Some
 from durable.scheduling.snapshot.columns import Mask
 from durable.scheduling.snapshot.rows import Rows
+from durable.scheduling.working_set import RowSelection, WorkingSet
 
-# Where a node is refused; None when the reason does not concern this wish at all.
-Refuses = Callable[[Question, Some], Mask | None]
-# How many of the refused nodes go by which words, with the particular: which taint, which label.
-Words = Callable[[Question, Rows], Counter[str]]
+# Which of the nodes are rejected; None when the reason does not concern this request at all.
+Rejects = Callable[[WorkingSet, RowSelection], Mask | None]
+# How many of the rejected nodes have which particular, such as the taint or the missing label.
+Words = Callable[[WorkingSet, Rows], Counter[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     code: str
-    # What the work waits for when the nodes that came closest were refused for this.
+    # What the work waits for when the nodes that came closest were rejected by this filter.
     pending: PendingCode
-    refuses: Refuses
+    rejects: Rejects
     words: Words
 
 
-def says(words: str) -> Words:
+def same_words(words: str) -> Words:
     """The same words for every node."""
 
-    def count(_question: Question, rows: Rows) -> Counter[str]:
+    def count(_working: WorkingSet, rows: Rows) -> Counter[str]:
         return Counter({words: len(rows)})
 
     return count
 
 
-def by_number(numbers: NDArray[np.int32], name: Callable[[int], str]) -> Counter[str]:
-    """Nodes counted by what the number of each one stands for."""
+def count_by_id(ids: NDArray[np.int32], words: Callable[[int], str]) -> Counter[str]:
+    """Nodes counted by the words for the id that each of them has."""
     counted: Counter[str] = Counter()
-    for number, count in zip(*np.unique(numbers, return_counts=True), strict=True):
-        counted[name(int(number))] += int(count)
+    for id, count in zip(*np.unique(ids, return_counts=True), strict=True):
+        counted[words(int(id))] += int(count)
     return counted
+
+
+def every_node(working: WorkingSet, rows: RowSelection) -> Mask:
+    return np.ones_like(working.columns.live[rows])

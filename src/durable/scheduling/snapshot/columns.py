@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.amounts import DIMENSIONS
-from durable.scheduling.snapshot.interning import NO_ID, Numbers
+from durable.scheduling.snapshot.interning import NO_ID, Ids
 
 Mask = NDArray[np.bool_]
-# Contiguous by dimension: a decision asks one dimension of every node, never all of one node.
+# Contiguous by dimension: a decision reads one dimension of every node, never all of one node.
 AmountColumns = NDArray[np.int64]
 
 NEVER = -np.inf
@@ -21,16 +21,16 @@ class Columns:
     """Every column is as long as the others; rows that are not `live` mean nothing."""
 
     live: Mask
-    zone: Numbers
+    zone: Ids
     capacity: AmountColumns
     used: AmountColumns
     ready: Mask
     cordoned: Mask
     lease_epoch: NDArray[np.int64]
     lease_expires_at: NDArray[np.float64]
-    dedicated_to: Numbers
-    label_set: Numbers
-    taint_set: Numbers
+    dedicated_to: Ids
+    label_set: Ids
+    taint_set: Ids
 
     @classmethod
     def of(cls, rows: int) -> "Columns":

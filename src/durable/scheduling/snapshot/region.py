@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from durable.model.amounts import NOTHING, Amounts
 from durable.model.states import NodeState
 from durable.scheduling.snapshot.columns import NEVER, NO_LEASE, Columns, Mask
-from durable.scheduling.snapshot.interning import NO_ID, Interned, Numbers
-from durable.scheduling.snapshot.rows import Rows, RowsOfNodes
+from durable.scheduling.snapshot.interning import NO_ID, Ids, InternTable
+from durable.scheduling.snapshot.rows import NodeRows, Rows
 
 LabelSet = frozenset[tuple[str, str]]
 TaintSet = tuple[tuple[str, str, str], ...]
@@ -67,11 +67,11 @@ class Snapshot:
         # What ordinary work may still take beside what is kept for recovery.
         self.room: Amounts = NOTHING
         self.columns = Columns.of(0)
-        self.zones = Interned[str]()
-        self.tenants = Interned[str]()
-        self.label_sets = Interned[LabelSet]()
-        self.taint_sets = Interned[TaintSet]()
-        self._nodes = RowsOfNodes()
+        self.zones = InternTable[str]()
+        self.tenants = InternTable[str]()
+        self.label_sets = InternTable[LabelSet]()
+        self.taint_sets = InternTable[TaintSet]()
+        self._nodes = NodeRows()
 
     @classmethod
     def empty(cls, region: str) -> "Snapshot":
@@ -95,23 +95,23 @@ class Snapshot:
         return (leases.lease_epoch == self.epoch) & (leases.lease_expires_at > self.now)
 
     def put(self, nodes: Iterable[NodeFacts]) -> bool:
-        """Adds or replaces nodes; whether anything that waits may have better luck now."""
+        """Adds or replaces nodes; whether waiting work may fit now that did not before."""
         given = list(nodes)
         self._make_room(sum(facts.node not in self._nodes for facts in given))
-        # Every one is written, whatever the first of them says.
+        # Every one is written, even if the first is already news.
         better = [self._put(facts) for facts in given]
         self._drop_unused_sets()
         return any(better)
 
     def remove(self, nodes: Iterable[str]) -> None:
-        """Forgets nodes; names that are not here are no error, because removals come twice."""
+        """Forgets nodes; unknown names are no error, because removals come twice."""
         for node in nodes:
             row = self._nodes.drop(node)
             if row is not None:
                 self.columns.live[row] = False
 
     def renew(self, leases: Mapping[str, tuple[int, float]]) -> bool:
-        """Takes over leases as `node -> (epoch, expires_at)`; see `renew_many`."""
+        """Takes leases as `node -> (epoch, expires_at)`; see `renew_many`."""
         epochs = np.fromiter((epoch for epoch, _ in leases.values()), np.int64, len(leases))
         expiries = np.fromiter((expiry for _, expiry in leases.values()), np.float64, len(leases))
         return self.renew_many(list(leases), epochs, expiries)
@@ -119,7 +119,7 @@ class Snapshot:
     def renew_many(
         self, nodes: Sequence[str], epochs: NDArray[np.int64], expires_at: NDArray[np.float64]
     ) -> bool:
-        """Takes over leases of known nodes; whether any that was not fresh is so again."""
+        """Takes leases of known nodes; whether any that was not fresh is so again."""
         rows = self._nodes.find_all(nodes, len(nodes))
         known = rows != NO_ID
         rows = rows[known]
@@ -133,37 +133,44 @@ class Snapshot:
         if row is None:
             self._write(self._nodes.add(facts.node), facts)
             return True
-        before = self._standing_of(row)
+        before = self._usefulness(row)
         self._write(row, facts)
-        after = self._standing_of(row)
+        after = self._usefulness(row)
         more_free = bool((after.free > before.free).any())
-        # Other labels or taints may let others in; asking in vain costs less than a missed wakeup.
+        # Other labels or taints may let others in; a vain wakeup costs less than a missed one.
         return more_free or after.usable > before.usable or after.looks != before.looks
 
-    def _standing_of(self, row: int) -> "_Standing":
-        its = self.columns
-        is_fresh = its.lease_epoch[row] == self.epoch and its.lease_expires_at[row] > self.now
-        return _Standing(
-            free=its.capacity[row] - its.used[row],
-            usable=bool(its.ready[row] and not its.cordoned[row] and is_fresh),
-            looks=(its.zone[row], its.dedicated_to[row], its.label_set[row], its.taint_set[row]),
+    def _usefulness(self, row: int) -> "_Usefulness":
+        columns = self.columns
+        is_fresh = (
+            columns.lease_epoch[row] == self.epoch and columns.lease_expires_at[row] > self.now
+        )
+        return _Usefulness(
+            free=columns.capacity[row] - columns.used[row],
+            usable=bool(columns.ready[row] and not columns.cordoned[row] and is_fresh),
+            looks=(
+                columns.zone[row],
+                columns.dedicated_to[row],
+                columns.label_set[row],
+                columns.taint_set[row],
+            ),
         )
 
     def _write(self, row: int, facts: NodeFacts) -> None:
-        its = self.columns
-        its.live[row] = True
-        its.zone[row] = self.zones.number(facts.zone)
-        its.capacity[row] = facts.capacity
-        its.used[row] = facts.used
-        its.ready[row] = facts.ready
-        its.cordoned[row] = facts.cordoned
-        its.lease_epoch[row] = NO_LEASE if facts.lease_epoch is None else facts.lease_epoch
+        columns = self.columns
+        columns.live[row] = True
+        columns.zone[row] = self.zones.intern(facts.zone)
+        columns.capacity[row] = facts.capacity
+        columns.used[row] = facts.used
+        columns.ready[row] = facts.ready
+        columns.cordoned[row] = facts.cordoned
+        columns.lease_epoch[row] = NO_LEASE if facts.lease_epoch is None else facts.lease_epoch
         expiry = facts.lease_expires_at
-        its.lease_expires_at[row] = NEVER if expiry is None else expiry
+        columns.lease_expires_at[row] = NEVER if expiry is None else expiry
         owner = facts.dedicated_to
-        its.dedicated_to[row] = NO_ID if owner is None else self.tenants.number(owner)
-        its.label_set[row] = self.label_sets.number(frozenset(facts.labels.items()))
-        its.taint_set[row] = self.taint_sets.number(_taint_set(facts.taints))
+        columns.dedicated_to[row] = NO_ID if owner is None else self.tenants.intern(owner)
+        columns.label_set[row] = self.label_sets.intern(frozenset(facts.labels.items()))
+        columns.taint_set[row] = self.taint_sets.intern(_taint_set(facts.taints))
 
     def _make_room(self, new: int) -> None:
         """Grows by a quarter at least, so that adding nodes one by one stays cheap."""
@@ -174,14 +181,14 @@ class Snapshot:
             self._nodes.extend(grown)
 
     def _drop_unused_sets(self) -> None:
-        its = self.columns
-        _compact(self.label_sets, its.label_set, its.live, len(self))
-        _compact(self.taint_sets, its.taint_set, its.live, len(self))
+        columns = self.columns
+        _compact(self.label_sets, columns.label_set, columns.live, len(self))
+        _compact(self.taint_sets, columns.taint_set, columns.live, len(self))
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
-    """What decides whether a changed node is news for those who wait."""
+class _Usefulness:
+    """What decides whether a changed node may help work that waits."""
 
     free: NDArray[np.int64]
     usable: bool
@@ -193,11 +200,11 @@ def _taint_set(taints: Sequence[Mapping[str, str]]) -> TaintSet:
 
 
 def _compact(
-    table: Interned[LabelSet] | Interned[TaintSet], column: Numbers, live: Mask, nodes: int
+    table: InternTable[LabelSet] | InternTable[TaintSet], column: Ids, live: Mask, nodes: int
 ) -> None:
     """Labels that change all the time must not fill the memory."""
     if len(table) > 2 * nodes + _SETS_TO_SPARE:
         # Rows without a node stay readable: they point at the first set, which is kept for them.
         column[~live] = 0
-        renumbered = table.forget_all_but(np.unique(np.append(column, 0)))
+        renumbered = table.keep_only(np.unique(np.append(column, 0)))
         column[:] = renumbered[column]

@@ -10,7 +10,7 @@ from durable.scheduling.snapshot.interning import NO_ID
 Rows = NDArray[np.intp]
 
 
-class RowsOfNodes:
+class NodeRows:
     """Names and rows, both ways."""
 
     def __init__(self) -> None:

@@ -6,21 +6,20 @@ from typing import Any
 import pytest
 
 from durable.model.ids import NodeId
-from durable.model.pending_reasons import PendingCode
+from durable.model.pending import show_rejections
+from durable.model.pending_reasons import PendingCode, Rejection
 from durable.model.placement import Crash
-from durable.scheduling.proposal import Rejection
-from durable.scheduling.waiting import told
-from tests.scheduling.world import POLICY, Region, node, places, region, said, taint, used, wish
+from tests.scheduling.world import POLICY, Region, node, places, region, request, said, taint, used
 
 
 def code(world: Region, **asked: Any) -> PendingCode:
-    pending = world.decide(wish(**asked)).pending
+    pending = world.decide(request(**asked)).pending
     assert pending is not None
     return pending.code
 
 
 def test_a_grant_lets_as_many_slots_through_as_it_covers() -> None:
-    proposal = region(node(), grant=used(cpu=5, memory=9), in_use=used(cpu=3)).decide(wish(4))
+    proposal = region(node(), grant=used(cpu=5, memory=9), in_use=used(cpu=3)).decide(request(4))
     assert list(places(proposal)) == [0, 1]
     assert proposal.pending is not None
     assert proposal.pending.code is PendingCode.GRANT
@@ -34,13 +33,13 @@ def test_a_grant_lets_as_many_slots_through_as_it_covers() -> None:
 
 
 def test_a_grant_that_shrank_below_its_use_lets_nothing_through() -> None:
-    proposal = region(node(), grant=used(cpu=1, memory=1), in_use=used(cpu=3)).decide(wish(1))
+    proposal = region(node(), grant=used(cpu=1, memory=1), in_use=used(cpu=3)).decide(request(1))
     assert places(proposal) == {}
     assert "has 0 cpu, 1Gi of its grant left" in said(proposal)
 
 
 def test_a_tenant_without_a_grant_needs_one() -> None:
-    proposal = region(node(), grant=None).decide(wish())
+    proposal = region(node(), grant=None).decide(request())
     assert proposal.pending is not None
     assert proposal.pending.code is PendingCode.NO_GRANT
     assert not proposal.pending.waiting_helps
@@ -49,7 +48,7 @@ def test_a_tenant_without_a_grant_needs_one() -> None:
 
 def test_headroom_is_left_to_recovery() -> None:
     world = region(node(), room=used(cpu=1, memory=9))
-    proposal = world.decide(wish(2))
+    proposal = world.decide(request(2))
     assert list(places(proposal)) == [0]
     assert proposal.pending is not None
     assert proposal.pending.code is PendingCode.HEADROOM
@@ -59,7 +58,7 @@ def test_headroom_is_left_to_recovery() -> None:
 def test_recovery_passes_the_headroom() -> None:
     draw = {"budget": "recovery", "incident": "inc-1"}
     world = region(node(), room=(0, 0, 0))
-    assert len(places(world.decide(wish(2, draw=draw)))) == 2
+    assert len(places(world.decide(request(2, draw=draw)))) == 2
 
 
 def test_the_tighter_gate_is_named() -> None:
@@ -95,7 +94,7 @@ def test_what_never_fits_is_named_with_the_largest_there_is(
         node("n2", cpu=8, memory=64, gpus=2),
         node("n3", cpu=99, memory=999, gpus=9, dedicated_to="billing"),
     )
-    proposal = world.decide(wish(**asked))
+    proposal = world.decide(request(**asked))
     assert proposal.pending is not None
     assert proposal.pending.code is PendingCode.NEVER_FITS
     assert f"risk/api, which needs {lacking} (3 of 3 nodes:" in said(proposal)
@@ -126,7 +125,7 @@ def test_the_account_reads_like_this() -> None:
         Rejection(code="taint", nodes=1_981, words="taint dedicated=billing"),
         Rejection(code="insufficient_gpu", nodes=3_000, words="insufficient gpu"),
     ]
-    assert told(lines, 5_000) == (
+    assert show_rejections(lines, 5_000) == (
         "4,981 of 5,000 nodes: 3,000 insufficient gpu, 1,981 taint dedicated=billing"
     )
 
@@ -136,7 +135,7 @@ def test_a_sentence_stays_short_whatever_the_names() -> None:
     nodes = [
         node(f"n{number}", taints=[taint(long[:61] + f"{number:02}", long)]) for number in range(30)
     ]
-    proposal = region(*nodes).decide(wish(9, all_or_nothing=True))
+    proposal = region(*nodes).decide(request(9, all_or_nothing=True))
     assert len(said(proposal)) <= 500
     assert "for other reasons" in said(proposal)
 
@@ -148,7 +147,7 @@ def test_a_slot_that_crashed_everywhere_is_told_until_when_each_node_is_avoided(
         Crash(slot=0, node=NodeId(name), at=noon + timedelta(seconds=seconds) - ban)
         for name, seconds in (("n1", 5), ("n2", 7))
     )
-    asked = wish().model_copy(update={"crashes": crashes})
+    asked = request().model_copy(update={"crashes": crashes})
     assert said(region(node("n1"), node("n2")).decide(asked)) == (
         "No node in us-east can take 1 of 1 slots of risk/api (2 of 2 nodes: 1 it crashed there, "
         "avoided until 12:00:05Z, 1 it crashed there, avoided until 12:00:07Z); wait until it may "

@@ -1,4 +1,4 @@
-"""What is asked of a decision: slots of one workload in one region, and where others of it are."""
+"""A placement request: slots of one workload in one region, and where its other slots are."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from durable.model.workload import WorkloadSpec
 from durable.validation.value import Value
 
 
-class Wish(Value):
+class PlacementRequest(Value):
     """Everything a decision knows of the workload; recorded with it, so that it can be replayed."""
 
     region: RegionId
@@ -21,7 +21,9 @@ class Wish(Value):
     attempt: Annotated[int, Field(ge=1)]
     slots: Annotated[tuple[Slot, ...], Field(min_length=1, max_length=10_000)]
     spec: WorkloadSpec
-    standing: tuple[SlotOnNode, ...] = ()
+    # Slots of the same workload that have their node already; spread counts them.
+    live: tuple[SlotOnNode, ...] = ()
+    # Only those that still keep their slot away from their node.
     crashes: tuple[Crash, ...] = ()
     avoid_zones: tuple[ZoneId, ...] = ()
     draw: Draw | None = None

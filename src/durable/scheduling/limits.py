@@ -1,0 +1,58 @@
+"""What bounds a whole request whatever the nodes have: the tenant's grant, and the headroom."""
+
+from dataclasses import dataclass
+
+from durable.model.amounts import Amounts, at_least_nothing, how_often, minus
+from durable.model.pending import Pending
+from durable.model.pending_reasons import NoGrant, PendingCode, Shortage
+from durable.model.resources import Resources
+from durable.scheduling.working_set import WorkingSet
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many of the slots may be placed, and what the others wait for."""
+
+    slots: int
+    pending: Pending | None = None
+
+
+def tightest_limit(working: WorkingSet) -> Limit:
+    """The limit that lets the fewest slots through; between equals, the first."""
+    return min((limit(working) for limit in LIMITS), key=lambda limit: limit.slots)
+
+
+def grant_limit(working: WorkingSet) -> Limit:
+    tenant, region = working.request.tenant, working.snapshot.region
+    found = working.snapshot.grants.get(tenant)
+    if found is None:
+        no_grant = NoGrant(region=region, tenant=tenant)
+        return Limit(0, Pending.because(PendingCode.NO_GRANT, no_grant))
+    granted, used = found
+    return _limit(working, minus(granted, used), PendingCode.GRANT)
+
+
+def headroom_limit(working: WorkingSet) -> Limit:
+    """Recovery draws on its budget instead, which the commit checks."""
+    if working.request.draw is not None:
+        return Limit(len(working.request.slots))
+    return _limit(working, working.snapshot.room, PendingCode.HEADROOM)
+
+
+LIMITS = (grant_limit, headroom_limit)
+
+
+def _limit(working: WorkingSet, left: Amounts, code: PendingCode) -> Limit:
+    request = working.request
+    slots, enough_for = len(request.slots), how_often(left, working.requested)
+    if enough_for >= slots:
+        return Limit(slots)
+    shortage = Shortage(
+        region=working.snapshot.region,
+        tenant=request.tenant,
+        left=Resources.of(*at_least_nothing(left)),
+        requested=request.spec.resources,
+        enough_for=enough_for,
+        slots=slots,
+    )
+    return Limit(enough_for, Pending.because(code, shortage))
