@@ -105,7 +105,7 @@ def _simulate(
     timing: Timing,
     log: EventLog,
 ) -> None:
-    async def work(databases: Databases) -> None:
+    async def run(databases: Databases) -> None:
         def agent_of(region: RegionId) -> Agent:
             return Agent(
                 databases,
@@ -124,13 +124,13 @@ def _simulate(
             await _refuse_unknown(databases, region)
             await _run_until_stopped(host_region(databases, region, agent_of, log), log)
 
-    with_authority(state_dir, work)
+    with_authority(state_dir, run)
 
 
 def _run_processes(state_dir: Path | None, spec: NodeSpec, timing: Timing, log: EventLog) -> None:
     settings = load_settings(state_dir)
 
-    async def work(databases: Databases) -> None:
+    async def run(databases: Databases) -> None:
         node_directory = NodeDirectory(settings.state_dir, spec.id)
         # An earlier agent may have left replicas running, which must not wait for the authority.
         if not node_directory.path.exists():
@@ -148,7 +148,7 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, timing: Timing, log: 
             )
             await _run_until_stopped(running.run(), log)
 
-    with_authority(state_dir, work)
+    with_authority(state_dir, run)
 
 
 def _checked_faults(path: Path | None) -> Path | None:

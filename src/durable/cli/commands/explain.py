@@ -31,11 +31,11 @@ def explain_workload(
     tenant, workload = parse_workload(name)
 
     async def read(databases: Databases) -> Explanation:
-        which = {"generation": generation, "slot": slot, "attempt": attempt}
-        return await explain(databases, tenant, workload, **which)
+        selection = {"generation": generation, "slot": slot, "attempt": attempt}
+        return await explain(databases, tenant, workload, **selection)
 
     found = with_authority(state_dir, read)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
     else:
         print_explanation(found)

@@ -83,16 +83,16 @@ def _as_json(files: ReplicaFiles, streams: list[LogFile]) -> dict[str, object]:
     return {**{key: assignment[key] for key in keys}, "exit_code": exit_code, "logs": logs}
 
 
-def _note_newer_attempt(state_dir: Path | None, shown: Assignment) -> None:
+def _note_newer_attempt(state_dir: Path | None, printed: Assignment) -> None:
     """The logs on this machine may be old, while the slot now runs on another machine."""
-    replica = (shown.tenant, shown.workload, shown.slot)
+    replica = (printed.tenant, printed.workload, printed.slot)
     # Only this note needs the authority, and it is not worth a long wait.
     with suppress(StackError, AuthorityError, RefusedError, TimeoutError):
         bound = with_authority(
             state_dir,
             lambda databases: asyncio.wait_for(_bound(databases, *replica), NOTE_SECONDS),
         )
-        if bound is not None and bound[0].token != shown.token:
+        if bound is not None and bound[0].token != printed.token:
             now = bound[0]
             progress.print(
                 f"Attempt {now.attempt} is now {now.state} on {now.node}, whose logs are not here."

@@ -87,6 +87,6 @@ def _why(region: RegionPlan) -> list[str]:
 def _nodes(placed: tuple[SlotOnNode, ...]) -> str:
     if not placed:
         return ""
-    shown = ", ".join(f"{one.slot} on {one.node}" for one in placed[:MAX_SLOTS])
+    slots = ", ".join(f"{one.slot} on {one.node}" for one in placed[:MAX_SLOTS])
     more = f" and {len(placed) - MAX_SLOTS} more" if len(placed) > MAX_SLOTS else ""
-    return f"{len(placed)}: {shown}{more}"
+    return f"{len(placed)}: {slots}{more}"

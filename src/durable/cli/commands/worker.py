@@ -50,7 +50,7 @@ def worker(
     regions = [parse_option("--region", RegionId, name) for name in dict.fromkeys(region or ())]
     settings = load_settings(state_dir)
     if check:
-        _check(asyncio.run(_served(settings, serve_global, regions)), as_json)
+        _report_pollers(asyncio.run(_find_pollers(settings, serve_global, regions)), as_json)
         return
     _log_to_stderr()
     collect_rarely()
@@ -64,37 +64,39 @@ async def _serve(settings: Settings, serve_global: bool, regions: Sequence[Regio
         asyncio.get_running_loop().add_signal_handler(number, _drain, stop)
     urls = settings.require_database_url(), settings.regional_database_urls
     async with Databases(*urls) as databases:
-        named: Sequence[RegionId] = () if ALL in regions else regions
-        if named:
-            await _refuse_unknown(databases, named)
+        requested: Sequence[RegionId] = () if ALL in regions else regions
+        if requested:
+            await _refuse_unknown(databases, requested)
         client = await connect(settings, settings.require_temporal_address())
-        work: list[Coroutine[Any, Any, None]] = []
+        running: list[Coroutine[Any, Any, None]] = []
         if serve_global:
-            work.append(_until(stop, global_worker(client, databases), "serving workloads"))
+            running.append(_run_until(stop, global_worker(client, databases), "serving workloads"))
         if ALL in regions:
-            work.append(serve_every_region(client, databases, stop, _log))
-        work += [
-            _until(stop, regional_worker(client, databases, one), f"serving placements of {one}")
-            for one in named
+            running.append(serve_every_region(client, databases, stop, _log))
+        running += [
+            _run_until(
+                stop, regional_worker(client, databases, one), f"serving placements of {one}"
+            )
+            for one in requested
         ]
         try:
             async with asyncio.TaskGroup() as tasks:
-                for each in work:
-                    tasks.create_task(each)
+                for one in running:
+                    tasks.create_task(one)
         except ExceptionGroup as group:
             # One sentence for people: the first failure cancelled the others.
             raise group.exceptions[0] from group
 
 
-async def _until(stop: asyncio.Event, serving: Any, message: str) -> None:
+async def _run_until(stop: asyncio.Event, serving: Any, message: str) -> None:
     async with serving:
         _log(message)
         await stop.wait()
 
 
-async def _refuse_unknown(databases: Databases, named: Sequence[RegionId]) -> None:
+async def _refuse_unknown(databases: Databases, requested: Sequence[RegionId]) -> None:
     known = await list_regions(databases)
-    for region in named:
+    for region in requested:
         if region not in known:
             raise unknown_region(
                 region, known, " Name one of them, or serve every region with --region all."
@@ -110,28 +112,28 @@ def _drain(stop: asyncio.Event) -> None:
 # ── checking for pollers ────────────────────────────────────────────────────────────────────────
 
 
-async def _served(
+async def _find_pollers(
     settings: Settings, serve_global: bool, regions: Sequence[RegionId]
 ) -> dict[str, list[str]]:
-    named = [region for region in regions if region != ALL]
+    polled = [region for region in regions if region != ALL]
     if ALL in regions:
         urls = settings.require_database_url(), settings.regional_database_urls
         async with Databases(*urls) as databases:
-            named = await list_regions(databases)
+            polled = await list_regions(databases)
     queues = [GLOBAL_QUEUE] if serve_global else []
-    queues += [regional_queue(region) for region in named]
+    queues += [regional_queue(region) for region in polled]
     return await workers_of(settings, settings.require_temporal_address(), queues)
 
 
-def _check(found: dict[str, list[str]], as_json: bool) -> None:
-    idle = [queue for queue, workers in found.items() if not workers]
+def _report_pollers(pollers: dict[str, list[str]], as_json: bool) -> None:
+    idle = [queue for queue, workers in pollers.items() if not workers]
     sentence = (
         f"No worker on this machine polls {', '.join(idle)}: start durable worker, or read its log."
         if idle
         else None
     )
     if as_json:
-        print_json({"served": not idle, "queues": found, **error_object("stack", sentence)})
+        print_json({"served": not idle, "queues": pollers, **error_object("stack", sentence)})
     if sentence is not None:
         fail(sentence)
 
