@@ -33,6 +33,14 @@ tenants:
       south: {cpu: 24, memory: 90Gi}
 """
 
+SEEN = """
+tenant: shop
+name: seen
+spec:
+  replicas: 3
+  resources: {cpu: 1, memory: 1Gi}
+"""
+
 Write = Callable[[str], str]
 
 
@@ -97,3 +105,10 @@ def terminal(
     monkeypatch.setenv("DURABLE_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("COLUMNS", "200")
     return Terminal(capsys)
+
+
+@pytest.fixture
+def seen(at_plane: Terminal, write: Write) -> Terminal:
+    """A terminal at a stack where shop/seen serves."""
+    at_plane.json("apply", "-f", write(SEEN))
+    return at_plane

