@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from durable.authority.commit.group_commit import GroupCommit
+from durable.authority.commit.regional_commit import GroupCommit
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.node_sessions import register_nodes

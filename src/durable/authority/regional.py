@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from durable.authority.cache.region_cache import RegionCache
-from durable.authority.commit.group_commit import GroupCommit
+from durable.authority.commit.regional_commit import GroupCommit
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import DecisionLog
 from durable.authority.queue.requests import RequestQueue

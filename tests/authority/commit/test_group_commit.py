@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from durable.authority.commit import group_commit
-from durable.authority.commit.group_commit import GroupCommit
+from durable.authority.commit import regional_commit
+from durable.authority.commit.regional_commit import GroupCommit
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
 from durable.model.intents import Granted, Refused
@@ -126,7 +126,7 @@ async def test_closing_waits_for_the_last_batch_and_takes_nothing_more(world: Wo
 async def test_a_full_queue_refuses_with_a_sentence_and_serves_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "MAX_WAITING", 3)
+    monkeypatch.setattr(regional_commit, "MAX_WAITING", 3)
     async with queue_of(world) as queue:
         intents = [world.reserve(slot) for slot in range(5)]
         outcomes = await asyncio.gather(*map(queue.submit, intents), return_exceptions=True)
@@ -140,7 +140,7 @@ async def test_a_full_queue_refuses_with_a_sentence_and_serves_the_rest(
 async def test_more_than_a_batch_is_served_in_several(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "MAX_BATCH", 3)
+    monkeypatch.setattr(regional_commit, "MAX_BATCH", 3)
     before = await version_of(world)
     async with queue_of(world) as queue:
         intents = [world.reserve(slot) for slot in range(8)]

@@ -1,6 +1,6 @@
 """What one batch sees of its region while it holds the region's lock.
 
-Nobody else can change these rows until the batch commits, so a rule that holds here holds there.
+Nobody else can change these rows until the batch commits, so what the rules find here is true.
 Amounts are plain tuples: a batch touches them hundreds of times.
 """
 
@@ -14,6 +14,9 @@ from durable.model.states import PolicyState, RegionState
 
 @dataclass(slots=True)
 class NodeEntry:
+    """A node of the batch. Unlike scheduling's `NodeFacts` it changes with every grant, and counts
+    free devices, which only the commit hands out."""
+
     node: str
     zone: str
     dedicated_to: str | None
@@ -90,7 +93,7 @@ class Ledger:
     owned_slots: set[SlotKey] = field(default_factory=set[SlotKey])
     slot_claims: dict[SlotKey, int] = field(default_factory=dict[SlotKey, int])
     claims: dict[int, ClaimEntry] = field(default_factory=dict[int, ClaimEntry])
-    # Rows to write, by statement; see regional_commit for their order.
+    # Rows to write, by kind of step; see ledger_writes for their order.
     writes: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
 
     @property

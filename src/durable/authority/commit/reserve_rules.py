@@ -1,6 +1,6 @@
 """What a reservation needs: each reason to refuse one in a function of its own, with its sentence.
 
-Re-checked at commit on the locked rows: a stale cache costs a retry, never harm.
+Checked again at commit, on the locked rows: a stale cache costs a retry, never an invariant.
 """
 
 from datetime import timedelta
@@ -16,7 +16,7 @@ from durable.model.intents import Granted, Refused, Reserve
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.states import PolicyState, RegionState
 
-# A rolled back revision may not place anything new; what is bound continues (and is marked).
+# A revision that was rolled back may not place anything new; what is bound continues.
 RESERVES_UNDER = frozenset({PolicyState.CANARY, PolicyState.ACTIVE})
 
 
@@ -25,14 +25,14 @@ def refused(code: RefusalCode, sentence: str) -> Refused:
 
 
 def reserve(ledger: Ledger, intent: Reserve) -> Granted | Refused:
-    """Grants what was asked of the node, if nothing speaks against it any more."""
+    """Reserves what was requested on the node, unless something speaks against it by now."""
     node = ledger.nodes.get(intent.node)
     if node is None:
         return refused(
             RefusalCode.UNKNOWN_NODE,
             f"{ledger.region} has no node {intent.node}; refresh the cache and decide again.",
         )
-    no = (
+    refusal = (
         region_refuses(ledger)
         or _policy_refuses(ledger, intent)
         or _slot_refuses(ledger, intent)
@@ -42,7 +42,7 @@ def reserve(ledger: Ledger, intent: Reserve) -> Granted | Refused:
         or _grant_refuses(ledger, intent)
         or _headroom_refuses(ledger, intent)
     )
-    return no or _grant_reservation(ledger, intent, node)
+    return refusal or _grant_reservation(ledger, intent, node)
 
 
 def region_refuses(ledger: Ledger) -> Refused | None:
@@ -103,10 +103,10 @@ def _place_refuses(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Refused 
     if node.dedicated_to not in (None, intent.tenant) or (
         wants.dedicated and node.dedicated_to != intent.tenant
     ):
-        kept = f"is kept for {node.dedicated_to}" if node.dedicated_to else "is shared"
+        owner = f"is dedicated to {node.dedicated_to}" if node.dedicated_to else "is shared"
         return refused(
             RefusalCode.TENANCY,
-            f"Node {node.node} {kept}, so {intent.tenant}/{intent.workload} may not run there; "
+            f"Node {node.node} {owner}, so {intent.tenant}/{intent.workload} may not run there; "
             "choose another node.",
         )
     lacking = [key for key, value in wants.labels.items() if node.labels.get(key) != value]
@@ -138,7 +138,7 @@ def _health_refuses(ledger: Ledger, node: NodeEntry) -> Refused | None:
     if node.lease_epoch != ledger.epoch:
         return refused(
             RefusalCode.NODE_STALE,
-            f"Node {node.node} has not come back since {ledger.region} was fenced; "
+            f"Node {node.node} has not registered since {ledger.region} was fenced; "
             "choose another node or wait for its agent.",
         )
     return None
@@ -150,13 +150,13 @@ def _capacity_refuses(intent: Reserve, node: NodeEntry) -> Refused | None:
         return refused(
             RefusalCode.NODE_FULL,
             f"Node {node.node} has {show_amounts(minus(node.capacity, node.used))} free and "
-            f"{intent.resources} was asked; choose another node.",
+            f"{intent.resources} was requested; choose another node.",
         )
     if len(node.free_devices) < intent.resources.gpus:
         return refused(
             RefusalCode.DEVICES_TAKEN,
             f"Node {node.node} has {len(node.free_devices)} healthy free gpus and "
-            f"{intent.resources.gpus} were asked; choose another node.",
+            f"{intent.resources.gpus} were requested; choose another node.",
         )
     return None
 
@@ -174,7 +174,8 @@ def _grant_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
     return refused(
         RefusalCode.GRANT_EXHAUSTED,
         f"Tenant {intent.tenant} has {show_amounts(minus(grant.granted, grant.used))} of its grant "
-        f"left in {ledger.region} and {intent.resources} was asked; ask for a transfer or wait.",
+        f"left in {ledger.region} and {intent.resources} was requested; "
+        "request a transfer or wait.",
     )
 
 
@@ -186,8 +187,8 @@ def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
             return None
         return refused(
             RefusalCode.HEADROOM_RESERVED,
-            f"{ledger.region} has {show_amounts(room)} left beside what is kept for recovery and "
-            f"{intent.resources} was asked; place it elsewhere or wait.",
+            f"{ledger.region} has {show_amounts(room)} left besides what is kept for recovery and "
+            f"{intent.resources} was requested; place it elsewhere or wait.",
         )
     budget = ledger.budgets.get(intent.draw.budget)
     if budget is None:
@@ -207,7 +208,7 @@ def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
             RefusalCode.BUDGET_EXHAUSTED,
             f"Recovery budget {intent.draw.budget} of {ledger.region} has "
             f"{show_amounts(minus(budget.amount, budget.used))} left and {intent.resources} was "
-            "asked; raise it or place the work elsewhere.",
+            "requested; raise it or place the work elsewhere.",
         )
     return None
 

@@ -1,4 +1,4 @@
-"""What each intent needs to be granted: one function per step, each refusal with its sentence.
+"""What each step of an intent needs: one function per step, each refusal with its sentence.
 
 Pure: the ledger is the locked state, and a grant changes the ledger so that the next intent of the
 batch sees it.
@@ -24,7 +24,7 @@ from durable.model.intents import (
 from durable.model.refusal import RefusalCode
 from durable.model.states import PolicyState, RegionState
 
-# What a superseded revision reserved may still be bound; what a rolled back one did may not.
+# What a superseded revision reserved may still be bound; not so for one that was rolled back.
 BINDS_UNDER = frozenset({PolicyState.CANARY, PolicyState.ACTIVE, PolicyState.SUPERSEDED})
 
 
@@ -86,11 +86,11 @@ def _bind(ledger: Ledger, claim: ClaimEntry, intent: Bind) -> Granted | Refused:
             f"Policy revision {claim.policy_revision} is {policy} in {ledger.region}; "
             "release the reservation and decide again under the active revision.",
         )
-    no = region_refuses(ledger)
-    if no is not None:
-        return no
+    refusal = region_refuses(ledger)
+    if refusal is not None:
+        return refusal
     claim.state, claim.binding_state = "bound", "bound"
-    return _taken(ledger, "bind", claim, intent)
+    return _take_step(ledger, "bind", claim, intent)
 
 
 def _start(ledger: Ledger, claim: ClaimEntry, intent: Start) -> Granted | Refused:
@@ -99,30 +99,30 @@ def _start(ledger: Ledger, claim: ClaimEntry, intent: Start) -> Granted | Refuse
     if claim.stop_requested:
         return refused(
             RefusalCode.STOP_REQUESTED,
-            f"Binding {claim.token} was asked to stop; release it and place the slot again.",
+            f"Binding {claim.token} was requested to stop; release it and place the slot again.",
         )
-    no = region_refuses(ledger)
-    if no is not None:
-        return no
+    refusal = region_refuses(ledger)
+    if refusal is not None:
+        return refusal
     claim.binding_state = "starting"
-    return _taken(ledger, "start", claim, intent)
+    return _take_step(ledger, "start", claim, intent)
 
 
 def _evict(ledger: Ledger, claim: ClaimEntry, intent: Evict) -> Granted | Refused:
     if claim.binding_state not in ("bound", "starting"):
         return _wrong_state(ledger, claim, "an active binding can be evicted")
     if claim.stop_requested:
-        # The wish stands already; the first reason for it is the one that is kept.
+        # The stop was requested before, and its first reason is the one that is kept.
         return _granted(ledger.version, claim)
     claim.stop_requested = True
-    return _taken(ledger, "evict", claim, intent)
+    return _take_step(ledger, "evict", claim, intent)
 
 
 def _release(ledger: Ledger, claim: ClaimEntry, intent: Release) -> Granted | Refused:
     if claim.is_freed:
-        return _wrong_state(ledger, claim, "a standing claim can be released")
-    running = claim.binding_state == "starting"
-    if running and not _safe_to_release(ledger, claim, intent.cause):
+        return _wrong_state(ledger, claim, "a live claim can be released")
+    was_started = claim.binding_state == "starting"
+    if was_started and not _safe_to_release(ledger, claim, intent.cause):
         return refused(
             RefusalCode.STILL_RUNNING,
             f"Binding {claim.token} was started on {claim.node} and nothing shows "
@@ -131,9 +131,9 @@ def _release(ledger: Ledger, claim: ClaimEntry, intent: Release) -> Granted | Re
     ledger.free(claim)
     if claim.state == "held":
         claim.state = "released"
-        return _taken(ledger, "release_held", claim, intent)
+        return _take_step(ledger, "release_held", claim, intent)
     claim.binding_state = "released"
-    return _taken(ledger, "release_bound", claim, intent)
+    return _take_step(ledger, "release_bound", claim, intent)
 
 
 def _safe_to_release(ledger: Ledger, claim: ClaimEntry, cause: ReleaseCause) -> bool:
@@ -146,7 +146,7 @@ def _safe_to_release(ledger: Ledger, claim: ClaimEntry, cause: ReleaseCause) -> 
         case ReleaseCause.NODE_LOST:
             return claim.lease_expires_at is None or claim.lease_expires_at <= ledger.now
         case ReleaseCause.REGION_FENCED:
-            # A node that came back at the new epoch answers for what it runs: ask it to stop.
+            # A node that registered at the new epoch answers for what it runs: evict it there.
             return ledger.state is RegionState.FENCED and claim.lease_epoch != ledger.epoch
     assert_never(cause)
 
@@ -162,10 +162,10 @@ def _expire(ledger: Ledger, claim: ClaimEntry, intent: Expire) -> Granted | Refu
         )
     ledger.free(claim)
     claim.state = "expired"
-    return _taken(ledger, "expire", claim, intent)
+    return _take_step(ledger, "expire", claim, intent)
 
 
-def _taken(ledger: Ledger, statement: str, claim: ClaimEntry, intent: AnyIntent) -> Granted:
+def _take_step(ledger: Ledger, statement: str, claim: ClaimEntry, intent: AnyIntent) -> Granted:
     row = {"token": claim.token, "actor": str(intent.actor), "evidence": intent.evidence}
     ledger.write(statement, row)
     return _granted(ledger.next_version, claim)

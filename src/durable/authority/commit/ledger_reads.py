@@ -1,0 +1,215 @@
+"""Filling the ledger: the region's lock, its clock, then the rows that the batch touches."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeGuard
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.commit.ledger import BudgetEntry, ClaimEntry, GrantEntry, Ledger, NodeEntry
+from durable.model.ids import RegionId
+from durable.model.intents import AnyIntent, Release, ReleaseCause, Reserve
+from durable.model.states import PolicyState, RegionState
+
+# NO KEY UPDATE: whoever writes a row that refers to the region need not wait.
+_LOCK = text("""
+    SELECT region, epoch, version, state, tokens_issued,
+           capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
+           used_cpu_millis, used_memory_mib, used_gpus
+      FROM regional.regions WHERE region = :region FOR NO KEY UPDATE
+""")
+
+# A statement of its own: the locking one would read all of this before the wait for the lock.
+_SURROUNDINGS = text("""
+    SELECT clock_timestamp() AS now,
+           (SELECT coalesce(jsonb_agg(to_jsonb(b)), '[]')
+              FROM regional.recovery_budgets AS b WHERE b.region = :region) AS budgets,
+           (SELECT coalesce(jsonb_object_agg(p.revision, p.state), '{}')
+              FROM regional.policy_states AS p WHERE p.region = :region) AS policies
+""")
+
+_CLAIMS = text("""
+    SELECT r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
+           r.cpu_millis, r.memory_mib, r.gpus, r.budget, r.policy_revision, r.state, r.expires_at,
+           b.state AS binding_state, b.stop_requested_at IS NOT NULL AS stop_requested,
+           o.state AS observed, l.epoch AS lease_epoch, l.expires_at AS lease_expires_at
+      FROM regional.reservations AS r
+      LEFT JOIN regional.bindings AS b USING (region, token)
+      LEFT JOIN regional.observations AS o USING (region, token)
+      LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
+     WHERE r.region = :region AND r.token = ANY(:tokens)
+""")
+
+_HOLD_LEASES = text("""
+    SELECT regional.hold_leases(:region, array_agg(node)) FROM regional.reservations
+     WHERE region = :region AND token = ANY(:tokens)
+""")
+
+_NODES = text("""
+    SELECT n.node, n.zone, n.dedicated_to, n.labels, n.state, n.cordon_reason,
+           l.epoch AS lease_epoch, l.expires_at AS lease_expires_at,
+           n.capacity_cpu_millis, n.capacity_memory_mib, n.capacity_gpus,
+           n.used_cpu_millis, n.used_memory_mib, n.used_gpus
+      FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
+     WHERE n.region = :region AND n.node = ANY(:nodes)
+""")
+
+_FREE_DEVICES = text("""
+    SELECT d.node, d.device
+      FROM regional.devices AS d LEFT JOIN regional.device_holds AS h USING (region, node, device)
+     WHERE d.region = :region AND d.node = ANY(:nodes) AND d.healthy AND h.token IS NULL
+     ORDER BY d.node, d.device
+""")
+
+_GRANTS = text("""
+    SELECT tenant, granted_cpu_millis, granted_memory_mib, granted_gpus,
+           used_cpu_millis, used_memory_mib, used_gpus
+      FROM regional.grants WHERE region = :region AND tenant = ANY(:tenants)
+""")
+
+# Every claim on a requested slot counts, in whichever region of this database it is. LIMIT keeps
+# each a look-up by index: the planner cannot know how few slots a batch requests.
+_SLOTS = text("""
+    SELECT requested.tenant, requested.workload, requested.slot, claim.token
+      FROM jsonb_to_recordset(CAST(:slots AS jsonb))
+           AS requested(tenant text, workload text, slot integer)
+     CROSS JOIN LATERAL (
+           SELECT FROM regional.slots AS s
+            WHERE s.tenant = requested.tenant AND s.workload = requested.workload
+              AND s.slot = requested.slot AND s.region = :region LIMIT 1) AS owned
+      LEFT JOIN LATERAL (
+           SELECT r.token FROM regional.reservations AS r
+            WHERE r.tenant = requested.tenant AND r.workload = requested.workload
+              AND r.slot = requested.slot AND r.freed_version IS NULL LIMIT 1) AS claim ON true
+""")
+
+
+async def lock_ledger(
+    connection: AsyncConnection, region: RegionId, now: datetime | None
+) -> Ledger | None:
+    """Takes the region's lock and reads its clock, budgets and policies; None if there is none."""
+    row = (await connection.execute(_LOCK, {"region": region})).one_or_none()
+    if row is None:
+        return None
+    around = (await connection.execute(_SURROUNDINGS, {"region": region})).one()
+    assert now is None or now.tzinfo is not None, "times are aware"
+    return Ledger(
+        region=row.region,
+        epoch=row.epoch,
+        version=row.version,
+        state=RegionState(row.state),
+        tokens_issued=row.tokens_issued,
+        capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
+        used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+        now=around.now if now is None else now,
+        budgets={entry["budget"]: _budget(entry) for entry in around.budgets},
+        policies={int(number): PolicyState(state) for number, state in around.policies.items()},
+    )
+
+
+def _budget(entry: dict[str, Any]) -> BudgetEntry:
+    return BudgetEntry(
+        amount=(entry["cpu_millis"], entry["memory_mib"], entry["gpus"]),
+        used=(entry["used_cpu_millis"], entry["used_memory_mib"], entry["used_gpus"]),
+        expires_at=datetime.fromisoformat(entry["expires_at"]),
+        incident=entry["incident"],
+    )
+
+
+async def read_touched(
+    connection: AsyncConnection, ledger: Ledger, intents: Sequence[AnyIntent]
+) -> None:
+    """Reads the claims, nodes, grants and slots that these intents are about.
+
+    Nothing here needs a lock of its own: the region's row covers it, except for leases and
+    observations, which are written without that lock. What is seen of them was true at this moment,
+    which is all that placing needs; releasing from a lost node needs the lease to stay lapsed, so
+    those leases are locked first.
+    """
+    lost = [intent.token for intent in intents if _reports_node_lost(intent)]
+    if lost:
+        await connection.execute(_HOLD_LEASES, {"region": ledger.region, "tokens": lost})
+    tokens = [intent.token for intent in intents if not isinstance(intent, Reserve)]
+    if tokens:
+        await _read_claims(connection, ledger, tokens)
+    reserves = [intent for intent in intents if isinstance(intent, Reserve)]
+    if reserves:
+        await _read_nodes(connection, ledger, reserves)
+        await _read_grants(connection, ledger, reserves)
+        await _read_slots(connection, ledger, reserves)
+
+
+def _reports_node_lost(intent: AnyIntent) -> TypeGuard[Release]:
+    return isinstance(intent, Release) and intent.cause is ReleaseCause.NODE_LOST
+
+
+async def _read_claims(connection: AsyncConnection, ledger: Ledger, tokens: list[int]) -> None:
+    for row in await connection.execute(_CLAIMS, {"region": ledger.region, "tokens": tokens}):
+        ledger.claims[row.token] = ClaimEntry(
+            token=row.token,
+            tenant=row.tenant,
+            workload=row.workload,
+            generation=row.generation,
+            slot=row.slot,
+            attempt=row.attempt,
+            node=row.node,
+            amounts=(row.cpu_millis, row.memory_mib, row.gpus),
+            budget=row.budget,
+            policy_revision=row.policy_revision,
+            state=row.state,
+            expires_at=row.expires_at,
+            binding_state=row.binding_state,
+            stop_requested=bool(row.stop_requested),
+            observed=row.observed,
+            lease_epoch=row.lease_epoch,
+            lease_expires_at=row.lease_expires_at,
+        )
+
+
+async def _read_nodes(
+    connection: AsyncConnection, ledger: Ledger, reserves: Sequence[Reserve]
+) -> None:
+    names = sorted({str(intent.node) for intent in reserves})
+    for row in await connection.execute(_NODES, {"region": ledger.region, "nodes": names}):
+        ledger.nodes[row.node] = NodeEntry(
+            node=row.node,
+            zone=row.zone,
+            dedicated_to=row.dedicated_to,
+            labels=row.labels,
+            state=row.state,
+            cordon_reason=row.cordon_reason,
+            lease_epoch=row.lease_epoch,
+            lease_expires_at=row.lease_expires_at,
+            capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
+            used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+        )
+    with_gpus = sorted({str(intent.node) for intent in reserves if intent.resources.gpus})
+    if with_gpus:
+        devices = {"region": ledger.region, "nodes": with_gpus}
+        for row in await connection.execute(_FREE_DEVICES, devices):
+            ledger.nodes[row.node].free_devices.append(row.device)
+
+
+async def _read_grants(
+    connection: AsyncConnection, ledger: Ledger, reserves: Sequence[Reserve]
+) -> None:
+    tenants = sorted({str(intent.tenant) for intent in reserves})
+    for row in await connection.execute(_GRANTS, {"region": ledger.region, "tenants": tenants}):
+        ledger.grants[row.tenant] = GrantEntry(
+            granted=(row.granted_cpu_millis, row.granted_memory_mib, row.granted_gpus),
+            used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+        )
+
+
+async def _read_slots(
+    connection: AsyncConnection, ledger: Ledger, reserves: Sequence[Reserve]
+) -> None:
+    slots = [{"tenant": i.tenant, "workload": i.workload, "slot": i.slot} for i in reserves]
+    requested = {"region": ledger.region, "slots": json.dumps(slots)}
+    for row in await connection.execute(_SLOTS, requested):
+        slot = (row.tenant, row.workload, row.slot)
+        ledger.owned_slots.add(slot)
+        if row.token is not None:
+            ledger.slot_claims[slot] = row.token
