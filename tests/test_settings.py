@@ -69,19 +69,19 @@ def test_a_variable_that_is_empty_counts_as_unset() -> None:
     assert Settings.from_environment({"DURABLE_DATABASE_URL": ""}).database_url is None
 
 
-def test_a_state_directory_of_the_caller_wins() -> None:
+def test_the_callers_state_directory_overrides_the_variable() -> None:
     given = Settings.from_environment({"DURABLE_STATE_DIR": "/a"}, state_dir=Path("/b"))
 
     assert given.state_dir == Path("/b")
 
 
-def test_an_unknown_variable_is_refused_with_the_known_ones() -> None:
-    told = refusal(DURABLE_DATABSE_URL=URL)
+def test_an_unknown_variable_is_refused_with_the_list_of_settings() -> None:
+    sentence = refusal(DURABLE_DATABSE_URL=URL)
 
-    assert "DURABLE_DATABSE_URL is not a setting (did you mean DURABLE_DATABASE_URL?)" in told
+    assert "DURABLE_DATABSE_URL is not a setting (did you mean DURABLE_DATABASE_URL?)" in sentence
     for name in Settings.model_fields:
-        assert f"DURABLE_{name.upper()}" in told
-    assert SECRET not in told
+        assert f"DURABLE_{name.upper()}" in sentence
+    assert SECRET not in sentence
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_an_unknown_variable_is_refused_with_the_known_ones() -> None:
     ],
 )
 def test_a_bad_value_is_shown_with_what_is_allowed(variable: str, value: str, allowed: str) -> None:
-    told = refusal(**{variable: value})
+    sentence = refusal(**{variable: value})
 
-    assert told.startswith(f"{variable} is {value!r}, which is not {allowed}")
+    assert sentence.startswith(f"{variable} is {value!r}, which is not {allowed}")
 
 
 @pytest.mark.parametrize(
@@ -115,26 +115,28 @@ def test_a_bad_value_is_shown_with_what_is_allowed(variable: str, value: str, al
     ],
 )
 def test_a_bad_value_that_may_hold_a_secret_is_not_shown(variable: str, value: str) -> None:
-    told = refusal(**{variable: value})
+    sentence = refusal(**{variable: value})
 
-    assert told.startswith(f"{variable} is set to something")
-    assert "postgresql://user:password@host" in told
-    assert SECRET not in told
+    assert sentence.startswith(f"{variable} is set to a value")
+    assert "postgresql://user:password@host" in sentence
+    assert SECRET not in sentence
 
 
-def test_secrets_do_not_travel_in_the_clear() -> None:
-    told = refusal(DURABLE_TEMPORAL_API_KEY=SECRET)
+def test_secrets_are_not_sent_unencrypted() -> None:
+    sentence = refusal(DURABLE_TEMPORAL_API_KEY=SECRET)
 
-    assert told == "DURABLE_TEMPORAL_API_KEY needs DURABLE_TEMPORAL_TLS=true."
+    assert sentence == "DURABLE_TEMPORAL_API_KEY requires DURABLE_TEMPORAL_TLS=true."
 
 
 def test_a_client_certificate_needs_its_key(tmp_path: Path) -> None:
     certificate = tmp_path / "file.pem"
     certificate.touch()
 
-    told = refusal(DURABLE_TEMPORAL_TLS="true", DURABLE_TEMPORAL_TLS_CERT=str(certificate))
+    sentence = refusal(DURABLE_TEMPORAL_TLS="true", DURABLE_TEMPORAL_TLS_CERT=str(certificate))
 
-    assert told == "DURABLE_TEMPORAL_TLS_CERT and DURABLE_TEMPORAL_TLS_KEY need each other."
+    assert (
+        sentence == "DURABLE_TEMPORAL_TLS_CERT and DURABLE_TEMPORAL_TLS_KEY must be set together."
+    )
 
 
 def test_unset_addresses_are_those_of_the_running_stack(tmp_path: Path) -> None:
@@ -159,10 +161,10 @@ def test_unset_addresses_are_those_of_the_running_stack(tmp_path: Path) -> None:
 def test_without_a_running_stack_the_sentence_says_what_to_do(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.prepare()
-    told = (
+    sentence = (
         f"No stack is running in {tmp_path}: start one with durable up. Or set DURABLE_DATABASE_URL"
     )
-    with pytest.raises(StackError, match=told):
+    with pytest.raises(StackError, match=sentence):
         Settings(state_dir=tmp_path).require_database_url()
 
 

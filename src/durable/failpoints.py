@@ -1,8 +1,8 @@
-"""Places where a test may kill the process or lose an answer; all of them are listed here.
+"""Points where a test can kill the process or lose an answer.
 
-`DURABLE_FAILPOINTS=after_reserve=kill:/tmp/once` kills this process with SIGKILL at that point, and
-once only: the file is made first, and while it exists the point is harmless. `lose` instead of
-`kill` raises as if the answer of what was just committed had been lost.
+`DURABLE_FAILPOINTS=after_reserve=kill:/tmp/once` kills this process with SIGKILL at that point, but
+only once: the file is created first, and the point does nothing while it exists. `lose` instead of
+`kill` raises, as if the answer to what was just committed had been lost.
 """
 
 import os
@@ -37,11 +37,11 @@ class Failpoint(StrEnum):
 
 
 class AnswerLostError(TimeoutError):
-    """What a failpoint raises for an answer that was lost after the commit."""
+    """Raised by a failpoint in place of an answer that was lost after the commit."""
 
 
 def reach(point: Failpoint) -> None:
-    """Does nothing, unless the environment arms this point."""
+    """Does nothing unless the environment arms this point."""
     armed = os.environ.get(VARIABLE)
     if armed:
         _fire(point, armed)

@@ -1,4 +1,4 @@
-"""Every setting of durable, read from the environment and checked in one place."""
+"""Every setting of durable, read from the environment and validated in one place."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Namespace = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-
 
 
 class SettingsError(Exception):
-    """A setting is wrong or missing, and the text is the sentence to show."""
+    """A setting is invalid or missing; the text is the sentence to show."""
 
 
 class Settings(BaseModel):
-    """Where the state, the authority and Temporal are; an unset address means the own stack's.
+    """Where the state, the authority and Temporal are; an unset address means the local stack's.
 
-    The description of a field says what is allowed and is shown when a value is not.
+    The description of a field says what is allowed; it is shown when a value is not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -69,14 +69,14 @@ class Settings(BaseModel):
     temporal_ui_url: WebUrl | None = Field(default=None, description="a URL like http://host:8233")
     debug: bool = Field(default=False, description="true or false")
     failpoints: str | None = Field(
-        default=None, description="a list like after_reserve=kill:/tmp/once, for tests alone"
+        default=None, description="a list like after_reserve=kill:/tmp/once (for tests only)"
     )
 
     @classmethod
     def from_environment(
         cls, environment: Mapping[str, str], *, state_dir: Path | None = None
     ) -> Self:
-        """Read the variables; a state directory given by the caller wins over the variable."""
+        """Read the variables; a state directory given by the caller overrides the variable."""
         given = {
             name.removeprefix(PREFIX).lower(): value
             for name, value in environment.items()
@@ -91,37 +91,37 @@ class Settings(BaseModel):
             raise SettingsError(_sentence(error, given)) from None
 
     def require_database_url(self) -> str:
-        """The authority's database: the one that is set, else the running stack's."""
+        """The authority's database: the configured one, else the running stack's."""
         return self.database_url or self._of_stack("database_url")
 
     def require_temporal_address(self) -> str:
-        """Temporal's frontend: the one that is set, else the running stack's."""
+        """Temporal's frontend: the configured one, else the running stack's."""
         return self.temporal_address or self._of_stack("temporal_address")
 
     def require_temporal_ui_url(self) -> str:
-        """Temporal's UI: the one that is set, else the running stack's."""
+        """Temporal's UI: the configured one, else the running stack's."""
         return self.temporal_ui_url or self._of_stack("temporal_ui_url")
 
     @model_validator(mode="after")
-    def _secrets_travel_encrypted(self) -> Self:
-        needing = ("temporal_api_key", "temporal_tls_ca", "temporal_tls_cert", "temporal_tls_key")
-        for field in needing:
+    def _require_tls_for_secrets(self) -> Self:
+        needs_tls = ("temporal_api_key", "temporal_tls_ca", "temporal_tls_cert", "temporal_tls_key")
+        for field in needs_tls:
             if getattr(self, field) is not None and not self.temporal_tls:
-                raise ValueError(f"{variable(field)} needs {variable('temporal_tls')}=true")
+                raise ValueError(f"{variable(field)} requires {variable('temporal_tls')}=true")
         if (self.temporal_tls_cert is None) != (self.temporal_tls_key is None):
             pair = f"{variable('temporal_tls_cert')} and {variable('temporal_tls_key')}"
-            raise ValueError(f"{pair} need each other")
+            raise ValueError(f"{pair} must be set together")
         return self
 
     def _of_stack(self, field: str) -> str:
         if not is_running(self.state_dir):
             why = why_nothing_runs(self.state_dir)
-            raise StackError(f"{why} Or set {variable(field)} to use another.")
+            raise StackError(f"{why} Or set {variable(field)} to use another server.")
         address: str | None = getattr(read_record(self.state_dir), field, None)
         if address is None:
             raise StackError(
-                f"The stack in {self.state_dir} starts this part not or not yet: "
-                f"set {variable(field)}, or look at durable status."
+                f"The stack in {self.state_dir} has not started this part: "
+                f"see durable status, or set {variable(field)}."
             )
         return address
 
@@ -137,7 +137,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
         hint = f" (did you mean {variable(close[0])}?)" if close else ""
         raise SettingsError(
             f"{variable(field)} is not a setting{hint}: "
-            f"known are {', '.join(variable(name) for name in known)}."
+            f"the settings are {', '.join(variable(name) for name in known)}."
         )
 
 
@@ -150,9 +150,9 @@ def _sentence(error: ValidationError, given: Mapping[str, str]) -> str:
 
 
 def _shown(field: str, given: Mapping[str, str]) -> str:
-    # A malformed URL may carry its password anywhere, so no part of it is safe to show.
+    # A malformed URL may hold its password anywhere, so no part of it is safe to show.
     secret = field in ("database_url", "regional_database_urls", "temporal_api_key")
-    return "set to something (not shown, it may hold a password)" if secret else repr(given[field])
+    return "set to a value (not shown: it may hold a password)" if secret else repr(given[field])
 
 
 def _allowed(field: str) -> str:

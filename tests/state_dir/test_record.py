@@ -61,7 +61,7 @@ def test_a_stack_that_gave_up_says_why_and_what_to_do(tmp_path: Path, stop: str)
     assert str(refused.value) == (
         "The stack stopped by itself: temporal died 6 times and will not be restarted. "
         f"See the logs in {tmp_path}, then start it again with durable up. "
-        "Or set DURABLE_DATABASE_URL to use another."
+        "Or set DURABLE_DATABASE_URL to use another server."
     )
 
 

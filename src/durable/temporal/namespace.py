@@ -1,4 +1,4 @@
-"""Make a Temporal cluster ours: its namespace, retention and search attributes."""
+"""Set up a Temporal cluster for durable: the namespace, its retention and search attributes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from durable.temporal.connection import connect
 
 RETENTION = timedelta(days=30)
 RPC_TIMEOUT = timedelta(seconds=10)
-SETTLE_DEADLINE_SECONDS = 60.0
+CACHE_DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.05
 
 Answer = TypeVar("Answer")
@@ -45,7 +45,8 @@ async def register(settings: Settings, address: str) -> None:
         await _wait_searchable(client)
     except RPCError as error:
         raise StackError(
-            f"Temporal at {address} refused to set up namespace {client.namespace}: {error.message}"
+            f"Could not set up namespace {client.namespace} on Temporal at {address}: "
+            f"{error.message}"
         ) from error
 
 
@@ -69,7 +70,7 @@ async def _register_namespace(client: Client) -> None:
 
 
 async def _register_search_attributes(client: Client) -> None:
-    listed = await _settled(
+    listed = await _call_until_known(
         lambda: client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), timeout=RPC_TIMEOUT
         )
@@ -87,20 +88,23 @@ async def _wait_searchable(client: Client) -> None:
         namespace=client.namespace,
         query=" AND ".join(f"{key.name} = 'none'" for key in SEARCH_ATTRIBUTES),
     )
-    await _settled(
+    await _call_until_known(
         lambda: client.workflow_service.count_workflow_executions(request, timeout=RPC_TIMEOUT)
     )
 
 
-async def _settled(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Ask again while the server's caches do not know a fresh namespace or attribute yet."""
-    give_up = time.monotonic() + SETTLE_DEADLINE_SECONDS
+async def _call_until_known(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Retry while the server's caches do not know a new namespace or attribute yet."""
+    give_up = time.monotonic() + CACHE_DEADLINE_SECONDS
     while True:
         try:
             return await call()
         except RPCError as error:
-            settling = error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
-            if not settling or time.monotonic() > give_up:
+            is_unknown_yet = error.status in (
+                RPCStatusCode.NOT_FOUND,
+                RPCStatusCode.INVALID_ARGUMENT,
+            )
+            if not is_unknown_yet or time.monotonic() > give_up:
                 raise
             await asyncio.sleep(POLL_SECONDS)
 
@@ -108,7 +112,7 @@ async def _settled(call: Callable[[], Awaitable[Answer]]) -> Answer:
 def missing_attributes(
     namespace: str, present: dict[str, IndexedValueType.ValueType]
 ) -> dict[str, IndexedValueType.ValueType]:
-    """The attributes to add; one that exists with another type is refused."""
+    """The attributes to add; an existing one of another type is refused."""
     missing: dict[str, IndexedValueType.ValueType] = {}
     for key in SEARCH_ATTRIBUTES:
         wanted = _type_of(key)

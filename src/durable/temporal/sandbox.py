@@ -1,4 +1,4 @@
-"""The sandbox is on, and cheap: it refuses clocks, randomness and I/O in workflows."""
+"""The workflow sandbox, made cheap: it refuses clocks, randomness and I/O in workflows."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _NO_STORE = StorageDriverStoreContext(target=None)
 
 
 def sandbox() -> WorkflowRunner:
-    """All modules pass through: importing them anew costs more than the workflow itself."""
+    """A sandbox that imports no module again, which would cost more than the workflow itself."""
     everything = SandboxRestrictions.default.with_passthrough_all_modules()
     return _PlainSandbox(restrictions=everything)
 
@@ -22,10 +22,10 @@ class _PlainSandbox(SandboxedWorkflowRunner):
 
 
 class _PlainInstance(WorkflowInstance):
-    """A workflow whose payloads are the same whatever they belong to.
+    """A workflow whose payloads are converted without regard to what they belong to.
 
-    The SDK asks the sandbox six times for each payload, whose it is, in case that a codec or a
-    store wants to know. We have neither, and the questions cost a sixth of a worker's time.
+    The SDK asks the sandbox for the context of each payload six times, in case a codec or a store
+    needs it. We have neither, and asking costs a sixth of a worker's time.
     """
 
     def __init__(self, inner: WorkflowInstance, info: Info) -> None:
