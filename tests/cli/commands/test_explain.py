@@ -33,7 +33,7 @@ def test_an_explanation_has_every_step(seen: Terminal) -> None:
         "Grant:",
         "Filters:",
         "Candidate",
-        "Reserve: committed",
+        "Committed for",
     ):
         assert word in seen.stdout
 

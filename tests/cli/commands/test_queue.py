@@ -41,7 +41,7 @@ def each_slot_is_explained_for_itself(at_plane: Terminal, report: Any) -> None:
     assert is_waiting["condition"] == "1 waiting of 1"
     assert is_waiting["queue"]["request"]["pending"]["sentence"]
     assert at_plane.run("explain", "shop/waits", "--slot", str(placed)) == 0
-    assert "committed for 1 slot at" in at_plane.stdout
+    assert "Committed for 1 slot: reserve at" in at_plane.stdout
     assert "Waiting" not in at_plane.stdout
 
 

@@ -9,6 +9,7 @@ import pytest
 from durable.cli.render.attempts import AttemptDescriber
 from durable.explain.attempts import AttemptExplanation, StepOutcome
 from durable.model.ids import NodeId, RegionId
+from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode, Rejection
 from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.proposal import Candidate
@@ -62,7 +63,7 @@ def step(
     )
 
 
-def described(attempts: Sequence[AttemptExplanation], waits_for: str | None = None) -> list[str]:
+def described(attempts: Sequence[AttemptExplanation], waits_for: Pending | None = None) -> list[str]:
     return [
         line
         for some in AttemptDescriber(waits_for).describe(attempts)
@@ -73,14 +74,14 @@ def described(attempts: Sequence[AttemptExplanation], waits_for: str | None = No
 @pytest.mark.parametrize(
     ("name", "cause", "words"),
     [
-        ("reserve", None, "Reserve"),
-        ("release", "stopped", "Release (stopped)"),
-        ("release", "node_lost", "Release (node lost)"),
+        ("reserve", None, "reserve"),
+        ("release", "stopped", "release (stopped)"),
+        ("release", "node_lost", "release (node lost)"),
     ],
 )
 def test_a_step_is_described_with_its_cause(name: str, cause: str | None, words: str) -> None:
     lines = described([attempt(1, steps=(step(0, None, name, cause),))])
-    assert f"{words}: committed for 1 slot at version 1" in lines
+    assert f"Committed for 1 slot: {words} at version 1" in lines
 
 
 def test_attempts_that_found_the_same_are_told_once() -> None:
@@ -94,7 +95,7 @@ def test_attempts_that_found_the_same_are_told_once() -> None:
 
 
 def test_what_the_queue_waits_for_is_not_told_again() -> None:
-    lines = described([attempt(1)], waits_for=str(FULL))
+    lines = described([attempt(1)], waits_for=FULL)
     assert "Not placed, 2 slots: as above" in lines
     assert not [line for line in lines if "2 full" in line]
 
@@ -113,7 +114,16 @@ def test_candidates_with_the_same_scores_and_slots_refused_alike_are_told_togeth
     same = {"candidates": (better, *liked)}
     lines = described([attempt(1, **same, steps=steps), attempt(2, **same, feasible=1)])
     assert "Candidate n3: score 2 (cost 2)" in lines
-    assert "Candidates n1, n2: score 1.5 (cost 1.5)" in lines
+    assert "Candidates n1, n2: score 1.5 (as the best but cost 1.5)" in lines
     assert lines.count("Candidates: as in attempt 1") == 1
-    assert f"Bind: refused for slots 0 and 1: {EXPIRED}" in lines
-    assert f"Bind: refused for slot 4: {GONE}" in lines
+    assert f"Bind refused for slots 0 and 1: {EXPIRED}" in lines
+    assert f"Bind refused for slot 4: {GONE}" in lines
+
+
+def test_steps_committed_for_as_many_slots_share_a_line() -> None:
+    steps = (*(step(slot, None, name) for name in ("reserve", "bind") for slot in (0, 1)),)
+    lines = described([attempt(1, steps=(*steps, step(0, None, "start")))])
+    assert lines[-2:] == [
+        "Committed for 2 slots: reserve at version 1, bind at version 1",
+        "Committed for 1 slot: start at version 1",
+    ]

@@ -1,12 +1,14 @@
 """Attempts at a placement in words; what several have in common is said once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
 from durable.explain.attempts import AttemptExplanation, StepOutcome
+from durable.model.pending import Pending
 
+CANDIDATES_SHOWN = 3
 NODES_SHOWN = 6
 REFUSALS_SHOWN = 6
 
@@ -23,8 +25,8 @@ class DescribedAttempts:
 class AttemptDescriber:
     """Describes the attempts of one region in turn; a sentence is not repeated."""
 
-    def __init__(self, waits_for: str | None) -> None:
-        self._said = {} if waits_for is None else {waits_for: "as above"}
+    def __init__(self, pending: Pending | None) -> None:
+        self._said = {} if pending is None else {str(pending): "as above"}
 
     def describe(self, attempts: Iterable[AttemptExplanation]) -> Iterable[DescribedAttempts]:
         for _, alike in groupby(attempts, _findings):
@@ -81,8 +83,8 @@ def _inputs(some: Sequence[AttemptExplanation]) -> list[str]:
     return [
         f"Inputs{of}: policy revision {last.policy_revision}, cache version {last.cache_version} "
         f"({last.cache_age_seconds:.1f} s old)",
-        f"Grant{of}: {last.grant_before or 'none'} left before, {last.grant_after or 'none'} "
-        f"after; room outside the recovery reserve: {last.room_before or 'none'}",
+        f"Grant{of}: {last.grant_before or 'none'} before, {last.grant_after or 'none'} after; "
+        f"free outside the recovery reserve: {last.room_before or 'none'}",
     ]
 
 
@@ -91,28 +93,36 @@ def _candidates(attempt: AttemptExplanation) -> list[str]:
     keyed = [(one, (one.total, tuple(one.scores.items()))) for one in attempt.candidates]
     lines: list[str] = []
     for some in grouped(keyed):
-        scores = ", ".join(f"{name} {value:g}" for name, value in some[0].scores.items())
-        nodes = ", ".join(str(one.node) for one in some)
+        scores = _scores(some[0].scores, attempt.candidates[0].scores)
+        nodes = listed([str(one.node) for one in some], CANDIDATES_SHOWN)
         plural = "" if len(some) == 1 else "s"
-        lines.append(f"Candidate{plural} {nodes}: score {some[0].total:g} ({scores})")
+        lines.append(f"Candidate{plural} {nodes}: score {some[0].total:.4g} ({scores})")
     return lines
 
 
+def _scores(scores: Mapping[str, float], best: Mapping[str, float]) -> str:
+    """All that count of the best candidate; of the others, what differs from it."""
+    if scores == best:
+        return ", ".join(f"{name} {value:.4g}" for name, value in scores.items() if value)
+    differing = {name: value for name, value in scores.items() if value != best.get(name)}
+    differences = ", ".join(f"{name} {value:.4g}" for name, value in differing.items())
+    return f"as the best but {differences}"
+
+
 def _steps(steps: Sequence[StepOutcome]) -> list[str]:
-    """How many slots each step was committed for; a refusal is given in full, once."""
+    """One line for steps that were committed for as many slots; each refusal once, in full."""
     committed = grouped((one, (one.step, one.cause)) for one in steps if one.refusal is None)
     lines = [
-        f"{_step(done[0])}: committed for {counted(len(done), 'slot')} at version "
-        f"{max(step.version for step in done)}"
-        for done in committed
+        f"Committed for {counted(len(alike[0]), 'slot')}: {', '.join(map(_committed, alike))}"
+        for alike in grouped((same, len(same)) for same in committed)
     ]
     refused = grouped(
         (one, (one.step, one.cause, one.refusal)) for one in steps if one.refusal is not None
     )
     lines += [
-        f"{_step(some[0])}: refused for {numbered('slot', [one.slot for one in some])}: "
-        f"{some[0].refusal}"
-        for some in refused[:REFUSALS_SHOWN]
+        f"{_step(same[0]).capitalize()} refused for "
+        f"{numbered('slot', [one.slot for one in same])}: {same[0].refusal}"
+        for same in refused[:REFUSALS_SHOWN]
     ]
     more = sum(map(len, refused[REFUSALS_SHOWN:]))
     if more:
@@ -120,6 +130,10 @@ def _steps(steps: Sequence[StepOutcome]) -> list[str]:
     return lines
 
 
+def _committed(same: Sequence[StepOutcome]) -> str:
+    return f"{_step(same[0])} at version {max(one.version for one in same)}"
+
+
 def _step(outcome: StepOutcome) -> str:
-    verb, cause = outcome.step.capitalize(), outcome.cause
-    return verb if cause is None else f"{verb} ({cause.replace('_', ' ')})"
+    cause = "" if outcome.cause is None else f" ({outcome.cause.replace('_', ' ')})"
+    return f"{outcome.step}{cause}"

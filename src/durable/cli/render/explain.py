@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from rich.markup import escape
-
 from durable.cli.render.attempts import AttemptDescriber
-from durable.cli.render.output import results
+from durable.cli.render.output import print_lines, results
 from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
 from durable.explain.explanation import Explanation, RegionExplanation
 from durable.explain.queue import QueueExplanation
@@ -14,7 +12,7 @@ from durable.explain.slots import EndedSlot, SlotEnd
 from durable.model.phases import Owner, slot_owner
 from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
-from durable.model.states import BindingState
+from durable.model.states import BindingState, RequestState
 
 PLACES_SHOWN = 50
 SENTENCES_SHOWN = 50
@@ -52,24 +50,18 @@ def _print_region(name: str, region: RegionExplanation) -> None:
     next_owner = _next_owner(region.owner) or "; in its desired state"
     results.print(f"\n[bold]{region.region}[/]: {region.condition}{next_owner}")
     request = None if region.queue is None else region.queue.request
-    hold = None if request is None else request.hold
-    lines = [*_hold(name, hold), *describe_ended(region.ended)]
+    lines = _hold(name, None if request is None else request.hold)
     if region.queue is not None:
         lines += _queue(region.queue)
+    lines += [*describe_slots(region.observed), *describe_ended(region.ended)]
     if region.attempts_omitted:
         omitted = counted(region.attempts_omitted, "earlier attempt")
         lines.append(f"{omitted} not shown; --attempt N shows one")
-    _print_lines(lines, indent=2)
-    waits_for = None if request is None else request.pending
-    for described in AttemptDescriber(waits_for and str(waits_for)).describe(region.attempts):
+    print_lines(lines, indent=2)
+    pending = None if request is None else request.pending
+    for described in AttemptDescriber(pending).describe(region.attempts):
         results.print(f"  [bold]{described.title}[/], {described.decided}")
-        _print_lines(described.lines, indent=4)
-    _print_lines(describe_slots(region.observed), indent=2)
-
-
-def _print_lines(lines: Sequence[str], indent: int) -> None:
-    for line in lines:
-        results.print(f"{' ' * indent}{escape(line)}")
+        print_lines(described.lines, indent=4)
 
 
 def _hold(name: str, hold: PlacementHold | None) -> list[str]:
@@ -83,10 +75,12 @@ def _hold(name: str, hold: PlacementHold | None) -> list[str]:
 
 def _queue(queue: QueueExplanation) -> list[str]:
     request = queue.request
+    is_pending = request.state is RequestState.PENDING
+    state = f"{request.state.replace('_', ' ')} {'for' if is_pending else 'after'}"
     deadline = f", deadline {timestamp(request.deadline)}" if request.pending else ""
     lines = [
-        f"Queue: {request.state}, {queue.queue_seconds:.1f} s from "
-        f"{timestamp(request.enqueued_at)}, {counted(request.attempts, 'attempt')}{deadline}"
+        f"Queue: {state} {queue.queue_seconds:.1f} s, enqueued {timestamp(request.enqueued_at)}, "
+        f"{counted(request.attempts, 'attempt')}{deadline}"
     ]
     if request.pending and not queue.is_held:
         position = f"position {queue.position}, " if queue.position else ""

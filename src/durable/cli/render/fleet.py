@@ -1,17 +1,20 @@
 """Rows about nodes, tenants and regions; programs get amounts as whole numbers with their units."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from durable.authority.cache.region_read import RegionRead
 from durable.authority.reads.census import RegionCensus, TenantCensus
+from durable.cli.render.tables import Row
 from durable.model.capacity import Grant
 from durable.model.ids import NodeId, PoolId, RegionId, TenantId, ZoneId
 from durable.model.resources import Resources
 from durable.scheduling.snapshot.region import NodeFacts
-from durable.validation.value import Value
 
 
-class NodeRow(Value):
+class NodeRow(Row):
+    json_only: ClassVar[frozenset[str]] = frozenset({"labels", "taints"})
+
     node: NodeId
     region: RegionId
     zone: ZoneId
@@ -26,7 +29,9 @@ class NodeRow(Value):
     taints: tuple[str, ...]
 
 
-class TenantRow(Value):
+class TenantRow(Row):
+    json_only: ClassVar[frozenset[str]] = frozenset({"grants"})
+
     tenant: TenantId
     hard: Resources
     protected: Resources
@@ -35,7 +40,7 @@ class TenantRow(Value):
     grants: tuple[Grant, ...]
 
 
-class RegionRow(Value):
+class RegionRow(Row):
     region: RegionId
     state: str
     epoch: int

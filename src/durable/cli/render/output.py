@@ -3,8 +3,9 @@
 import json
 import os
 import sys
+import textwrap
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -27,6 +28,24 @@ def _width() -> int | None:
 # `:100:` of a file's hundredth line is not one.
 results = Console(highlight=False, soft_wrap=True, emoji=False, width=_width())
 progress = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+
+def print_lines(lines: Iterable[str], indent: int = 0) -> None:
+    """Prints plain sentences, folded below their beginning on a terminal, whole in a pipe."""
+    margin = " " * indent
+    for line in lines:
+        folded = [f"{margin}{line}"]
+        if results.is_terminal:
+            folded = textwrap.wrap(
+                line,
+                results.width,
+                initial_indent=margin,
+                subsequent_indent=f"{margin}  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        for part in folded:
+            results.print(escape(part))
 
 
 def print_json(value: BaseModel | Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
+from typing import ClassVar
 
 from rich import box
 from rich.cells import cell_len
@@ -17,12 +18,17 @@ from durable.validation.value import Value
 GAP = 2
 # A column of sentences is not folded to less than this.
 MIN_SENTENCE_WIDTH = 14
-_ONLY_JSON = frozenset({"slots", "grants", "labels", "taints"})
+
+
+class Row(Value):
+    """One line of a list; its fields are the columns, except those that only programs read."""
+
+    json_only: ClassVar[frozenset[str]] = frozenset()
 
 
 def print_rows(
     what: str,
-    rows: Sequence[Value],
+    rows: Sequence[Row],
     limit: int,
     as_json: bool,
     remedy: str,
@@ -47,12 +53,13 @@ def print_rows(
         progress.print(f"and {len(rows) - limit:,} more: raise --limit or filter the list")
 
 
-def _print_fields(rows: Sequence[Value]) -> None:
+def _print_fields(rows: Sequence[Row]) -> None:
     """Leaves out the columns that are empty in every row."""
+    kind = type(rows[0])
     columns = [
         name
-        for name in type(rows[0]).model_fields
-        if name not in _ONLY_JSON and any(getattr(row, name) is not None for row in rows)
+        for name in kind.model_fields
+        if name not in kind.json_only and any(getattr(row, name) is not None for row in rows)
     ]
     heads = [name.replace("_", " ").capitalize() for name in columns]
     print_table(heads, [[_cell(getattr(row, name)) for name in columns] for row in rows])

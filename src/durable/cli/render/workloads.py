@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import AwareDatetime
 
 from durable.activities.steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
-from durable.cli.render.tables import print_table
+from durable.cli.render.tables import Row, print_table
 from durable.model.ids import RegionId
 from durable.model.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.records import Decision
@@ -22,10 +22,9 @@ from durable.signals.status import WorkloadStatus
 from durable.validation.value import Value
 
 
-class WorkloadSummary(Value):
+class WorkloadSummary(Row):
     workload: str
-    kind: WorkloadKind
-    generation: int
+    phase: WorkloadPhase
     wanted: int
     bound: int
     ready: int
@@ -33,12 +32,15 @@ class WorkloadSummary(Value):
     waiting: int
     # Of a job.
     completed: int | None
+    kind: WorkloadKind
+    generation: int
     priority: int
-    phase: WorkloadPhase
     ended_at: AwareDatetime | None
 
 
-class PlacementRow(Value):
+class PlacementRow(Row):
+    json_only: ClassVar[frozenset[str]] = frozenset({"region", "slots"})
+
     placement: str
     region: RegionId
     state: str
@@ -50,7 +52,9 @@ class PlacementRow(Value):
     slots: tuple[ObservedSlot, ...]
 
 
-class DecisionRow(Value):
+class DecisionRow(Row):
+    json_only: ClassVar[frozenset[str]] = frozenset({"policy_revision", "cache_version"})
+
     region: RegionId
     generation: int
     attempt: int
