@@ -63,7 +63,9 @@ def step(
     )
 
 
-def described(attempts: Sequence[AttemptExplanation], waits_for: Pending | None = None) -> list[str]:
+def described(
+    attempts: Sequence[AttemptExplanation], waits_for: Pending | None = None
+) -> list[str]:
     return [
         line
         for some in AttemptDescriber(waits_for).describe(attempts)
