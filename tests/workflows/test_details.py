@@ -100,7 +100,7 @@ def test_a_workload_tells_a_regions_wait_once_and_where_to_look() -> None:
         spec=WorkloadSpec.model_validate({"replicas": 2, "resources": {"cpu": 1}}),
         completed=0,
         deleting=False,
-        waits_for=("east: No room.", "An old claim stands."),
+        waits_for=(str(region.waits), "An old claim stands."),
     )
     told = workload_details(status)
     assert told.count("No room.") == 1
