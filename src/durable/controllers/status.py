@@ -14,8 +14,8 @@ from typing import NamedTuple
 from temporalio.client import Client
 
 from durable.authority.db.errors import AuthorityError
-from durable.authority.reads.share_feed import ShareStatus, StatusFeed
-from durable.authority.reads.shares import ShareKey
+from durable.authority.reads.share_feed import ShareFeed
+from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.authority.regional import Regional
 from durable.controllers.sending import Sender
 from durable.model.refusal import RefusedError
@@ -115,7 +115,7 @@ class StatusController:
     """One region's observations, on their way to placements and workloads."""
 
     def __init__(self, regional: Regional, client: Client) -> None:
-        self._feed = StatusFeed(regional.databases, regional.region)
+        self._feed = ShareFeed(regional.databases, regional.region)
         self._watch = regional.watch
         self._region = regional.region
         sender = Sender(client)
@@ -153,7 +153,7 @@ class StatusController:
         """A placement that is waiting in this process hears of its share here, not by a signal."""
         keys = self._watch.keys
         for key in keys:
-            share = self._feed.told(key)
+            share = self._feed.last(key)
             if share is not None and self._watch.tell(share):
                 self._placements.has_heard(key, share.seen().slots)
         return bool(keys)

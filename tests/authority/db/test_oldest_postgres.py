@@ -10,7 +10,9 @@ import pytest
 
 from durable.authority.db.connection import Databases
 from durable.authority.migrations import upgrade
+from durable.authority.queue.requests import write_requests
 from durable.authority.reads.invariants import violations_everywhere
+from durable.authority.reads.share_feed import ShareFeed
 from durable.model.intents import ReleaseCause
 from durable.stack.child import Child, spawn
 from durable.stack.ports import HOST, free_port
@@ -21,7 +23,8 @@ from durable.stack.postgres.system_user import (
     lend_binaries,
     postgres_user,
 )
-from tests.authority.world import World, seconds
+from tests.authority.queue.test_requests import request
+from tests.authority.world import EAST, World, seconds
 
 # The wheel carries this version beside the one that the embedded stack runs.
 BINARIES = binary("postgres").parents[2] / "pginstall" / "bin"
@@ -86,6 +89,11 @@ async def test_a_plain_login_migrates_and_every_controller_works(plain_login: st
         world = World(databases)
         await world.ready()
         token = await world.running()
+        feed = ShareFeed(databases, EAST)
+        assert len(await feed.changed(now=world.now)) == 1
+        await write_requests(databases, EAST, [request()])
+        assert len(await feed.changed(now=world.now)) == 1
+        assert await feed.changed(now=world.now) == []
         await world.granted(world.evict(token))
         world.now = seconds(600)
         await world.granted(world.release(token, cause=ReleaseCause.NODE_LOST))

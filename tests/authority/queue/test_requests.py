@@ -144,7 +144,7 @@ async def test_a_withdrawn_request_is_its_callers_alone(ready_world: World) -> N
 
 
 async def test_what_did_not_change_is_not_written(ready_world: World) -> None:
-    query = "SELECT changed_at, xmin::text FROM regional.requests"
+    query = "SELECT written_in, xmin::text FROM regional.requests"
     await write_requests(ready_world.databases, EAST, [request()])
     with psycopg.connect(ready_world.databases.urls[0], autocommit=True) as owner:
         before = owner.execute(query).fetchall()

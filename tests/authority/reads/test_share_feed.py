@@ -1,4 +1,4 @@
-"""Whoever follows the shares of a region hears of every change, and of nothing else."""
+"""Whoever follows the shares of a region sees every change, and nothing else."""
 
 import asyncio
 from typing import Any
@@ -8,10 +8,9 @@ import pytest
 
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.queue.requests import write_requests
-from durable.authority.reads import share_feed as status
-from durable.authority.reads import shares
-from durable.authority.reads.share_feed import ShareStatus, StatusFeed, read_shares
-from durable.authority.reads.shares import SHARES_PER_READ
+from durable.authority.reads import share_feed, shares
+from durable.authority.reads.share_feed import ShareFeed
+from durable.authority.reads.shares import SHARES_PER_READ, ShareStatus, read_shares
 from durable.model.ids import ActorId, NodeId, RegionId, WorkloadName
 from durable.model.intents import Granted, ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
@@ -36,18 +35,18 @@ async def report(world: World, token: int, state: ObservedState, sequence: int =
     assert await observe(world.databases, EAST, [seen], observer=AGENT) == [None]
 
 
-def feed_of(world: World) -> StatusFeed:
-    return StatusFeed(world.databases, EAST)
+def feed_of(world: World) -> ShareFeed:
+    return ShareFeed(world.databases, EAST)
 
 
-async def following(world: World) -> StatusFeed:
+async def following(world: World) -> ShareFeed:
     """A feed that has told everything there is."""
     feed = feed_of(world)
     await feed.everything(now=world.now)
     return feed
 
 
-async def heard(world: World, feed: StatusFeed) -> dict[int, BindingState | None]:
+async def heard(world: World, feed: ShareFeed) -> dict[int, BindingState | None]:
     """The states of the one share that changed, by slot."""
     (share,) = await feed.changed(now=world.now)
     return states(share)
@@ -84,17 +83,33 @@ async def test_a_replica_of_a_job_that_is_done_is_news_to_its_workload(ready_wor
     assert share.report().completed == 1
 
 
-async def test_nothing_new_is_nothing_told_by_one_statement(
+async def test_a_quiet_look_reads_nothing(
     ready_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = await ready_world.running(0)
     await report(ready_world, token, ObservedState.RUNNING)
     feed = await following(ready_world)
+    # Whoever reads a share fails now.
+    monkeypatch.setattr(shares, "_REGION", None)
     assert await feed.changed(now=ready_world.now) == []
-    # Whoever reads more than whether anything was written fails now.
-    monkeypatch.setattr(shares, "_SLOTS", None)
-    monkeypatch.setattr(status, "_NEWS", None)
-    assert await feed.changed(now=ready_world.now) == []
+    async with await psycopg.AsyncConnection.connect(ready_world.databases.urls[0]) as slow:
+        await slow.execute("UPDATE regional.observations SET evidence = 'open'")
+        assert await feed.changed(now=ready_world.now) == []
+
+
+async def test_what_was_read_while_another_transaction_was_open_is_not_read_again(
+    ready_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = [await ready_world.running(slot) for slot in range(2)]
+    await report(ready_world, first, ObservedState.STARTING)
+    feed = await following(ready_world)
+    async with await psycopg.AsyncConnection.connect(ready_world.databases.urls[0]) as slow:
+        await slow.execute("UPDATE regional.observations SET evidence = 'open'")
+        await report(ready_world, second, ObservedState.RUNNING)
+        assert (await heard(ready_world, feed))[1] is BindingState.RUNNING
+        with monkeypatch.context() as patched:
+            patched.setattr(shares, "_REGION", None)
+            assert await feed.changed(now=ready_world.now) == []
 
 
 @pytest.mark.parametrize("swept", [False, True])
@@ -112,7 +127,7 @@ async def test_only_shares_that_were_written_since_are_read(
         asked.extend(workload for _, workload, _ in keys)
         return await shares.read_those_shares(databases, region, keys, now=now)
 
-    monkeypatch.setattr(status, "read_those_shares", read)
+    monkeypatch.setattr(share_feed, "read_those_shares", read)
     for waiting in (1, 0):
         await write_requests(
             ready_world.databases, EAST, [rows[1].model_copy(update={"waiting": waiting})]
@@ -175,23 +190,45 @@ async def test_a_request_is_told_when_it_changes(ready_world: World) -> None:
     assert share.request.state is RequestState.WITHDRAWN
 
 
-async def test_what_commits_late_is_heard_although_its_clock_was_earlier(
-    ready_world: World,
-) -> None:
-    """An observation's moment is that of its write; another may commit between the two."""
+async def test_a_transaction_that_commits_late_is_not_missed(ready_world: World) -> None:
+    """It began before another that the feed has read, and commits after it."""
     first, second = [await ready_world.running(slot) for slot in range(2)]
     await report(ready_world, first, ObservedState.STARTING)
+    await write_requests(ready_world.databases, EAST, [request()])
     feed = await following(ready_world)
     async with await psycopg.AsyncConnection.connect(ready_world.databases.urls[0]) as slow:
         await slow.execute(
-            "UPDATE regional.observations SET state = 'serving', sequence = 9,"
-            " received_at = clock_timestamp() WHERE token = %s",
+            "UPDATE regional.observations SET state = 'serving', sequence = 9 WHERE token = %s",
             [first],
         )
+        await slow.execute("UPDATE regional.requests SET waiting = 1")
         await report(ready_world, second, ObservedState.RUNNING)
         assert (await heard(ready_world, feed))[1] is BindingState.RUNNING
         await slow.commit()
-    assert await heard(ready_world, feed) == {0: BindingState.SERVING, 1: BindingState.RUNNING}
+    (share,) = await feed.changed(now=ready_world.now)
+    assert states(share) == {0: BindingState.SERVING, 1: BindingState.RUNNING}
+    assert share.report().waiting == 1
+    assert await feed.changed(now=ready_world.now) == []
+
+
+async def test_a_transaction_that_is_rolled_back_is_no_news(ready_world: World) -> None:
+    token = await ready_world.running(0)
+    await report(ready_world, token, ObservedState.RUNNING)
+    feed = await following(ready_world)
+    async with await psycopg.AsyncConnection.connect(ready_world.databases.urls[0]) as slow:
+        await slow.execute("UPDATE regional.observations SET state = 'failed'")
+        assert await feed.changed(now=ready_world.now) == []
+        await slow.rollback()
+    assert await feed.changed(now=ready_world.now) == []
+
+
+async def test_no_writer_can_claim_another_transaction(ready_world: World) -> None:
+    await write_requests(ready_world.databases, EAST, [request()])
+    feed = await following(ready_world)
+    async with await psycopg.AsyncConnection.connect(ready_world.databases.urls[0]) as writer:
+        await writer.execute("UPDATE regional.requests SET waiting = 1, written_in = '3'")
+    (share,) = await feed.changed(now=ready_world.now)
+    assert share.report().waiting == 1
 
 
 async def test_a_reader_that_met_an_open_commit_hears_of_it_after(ready_world: World) -> None:
@@ -272,7 +309,7 @@ async def test_a_failed_read_loses_nothing(
 
 
 async def test_an_unknown_region_is_a_refusal(ready_world: World) -> None:
-    feed = StatusFeed(ready_world.databases, RegionId("nowhere"))
+    feed = ShareFeed(ready_world.databases, RegionId("nowhere"))
     with pytest.raises(RefusedError) as no:
         await feed.changed()
     assert no.value.refusal.code is RefusalCode.UNKNOWN_REGION

@@ -58,7 +58,7 @@ ROLES: tuple[Role, ...] = (
                 "UPDATE": (
                     "slots", "priority", "state", "pending_code", "pending_parameters",
                     "hold_actor", "hold_reason", "held_since", "attempts", "enqueued_at",
-                    "deadline", "next_retry_at", "waiting", "completed", "changed_at",
+                    "deadline", "next_retry_at", "waiting", "completed",
                 ),
                 "DELETE": ALL,
             },

@@ -27,10 +27,10 @@ _WRITE = text("""
     INSERT INTO regional.requests AS r
            (region, tenant, workload, generation, slots, priority, state, pending_code,
             pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-            deadline, next_retry_at, spec, waiting, completed, changed_at)
+            deadline, next_retry_at, spec, waiting, completed)
     SELECT :region, tenant, workload, generation, slots, priority, state, pending_code,
            pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-           deadline, next_retry_at, spec, waiting, completed, clock_timestamp()
+           deadline, next_retry_at, spec, waiting, completed
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, slots integer[], priority integer,
            state text, pending_code text, pending_parameters jsonb, hold_actor text,
@@ -48,8 +48,7 @@ _WRITE = text("""
                               THEN greatest(r.enqueued_at, excluded.enqueued_at)
                               ELSE r.enqueued_at END,
            deadline = excluded.deadline, next_retry_at = excluded.next_retry_at,
-           waiting = excluded.waiting, completed = excluded.completed,
-           changed_at = excluded.changed_at
+           waiting = excluded.waiting, completed = excluded.completed
      WHERE r.state <> 'withdrawn'
        AND (r.slots, r.priority, r.state, r.pending_code, r.pending_parameters, r.hold_actor,
             r.hold_reason, r.held_since, r.attempts, r.deadline, r.next_retry_at, r.waiting,

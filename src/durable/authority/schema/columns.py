@@ -1,10 +1,11 @@
 """The one metadata, and the few kinds of column and rule that every table is made of."""
 
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Computed, MetaData, Text, text
 from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.dialects.postgresql.base import ischema_names
+from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from durable.model.amounts import DIMENSIONS
 
@@ -17,6 +18,26 @@ metadata = MetaData(
         "pk": "%(table_name)s_key",
     }
 )
+
+
+class TransactionId(UserDefinedType[str]):
+    """PostgreSQL's `xid8`, which never wraps around."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid8"
+
+
+# So that a migrated database can be compared with this metadata.
+cast(dict[str, Any], ischema_names)["xid8"] = TransactionId
+
+
+def written_in_column() -> Column[str]:
+    """The last transaction that wrote the row; a trigger keeps it current for the change feed."""
+    return Column(
+        "written_in", TransactionId, nullable=False, server_default=text("pg_current_xact_id()")
+    )
 
 
 def text_column(name: str, *, nullable: bool = False) -> Column[str]:

@@ -15,7 +15,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from durable.authority.schema.columns import (
     amount_columns,
@@ -27,6 +27,7 @@ from durable.authority.schema.columns import (
     one_of,
     text_column,
     time_column,
+    written_in_column,
 )
 
 # One row, written by the migration: whether this database serves the global side too.
@@ -243,10 +244,7 @@ requests = Table(
     json_column("spec", default="'{}'"),
     Column("waiting", Integer, nullable=False, server_default=text("0")),
     Column("completed", Integer, nullable=False, server_default=text("0")),
-    Column(
-        "changed_at", TIMESTAMP(timezone=True), nullable=False,
-        server_default=text("clock_timestamp()"),
-    ),
+    written_in_column(),
     one_of("state", "pending", "reserved", "bound", "placed", "withdrawn", "timed_out"),
     CheckConstraint("state <> 'pending' OR pending_code IS NOT NULL", name="waits_with_reason"),
     CheckConstraint(
@@ -259,7 +257,7 @@ requests = Table(
     CheckConstraint("waiting >= 0", name="waiting_whole"),
     CheckConstraint("completed BETWEEN 0 AND cardinality(slots)", name="completed_whole"),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
-    Index(None, "region", "changed_at"),
+    Index(None, "region", "written_in"),
     Index(
         "requests_queue", "region", "priority", "enqueued_at",
         postgresql_where=text("state = 'pending'"),
@@ -381,12 +379,13 @@ observations = Table(
     text_column("log_directory", nullable=True),
     text_column("observer"),
     time_column("received_at"),
+    written_in_column(),
     one_of("state", "starting", "running", "ready", "serving", "failed", "stopped"),
     ForeignKeyConstraint(
         ["region", "token"], ["regional.bindings.region", "regional.bindings.token"]
     ),
     PrimaryKeyConstraint("region", "token"),
-    Index(None, "region", "received_at"),
+    Index(None, "region", "written_in"),
     schema="regional",
     postgresql_with={"fillfactor": 70},
 )

@@ -31,6 +31,23 @@ BEGIN
             regional.bindings, regional.observations, regional.intents, regional.requests;
 END $$;
 
+-- ── the change feed ──────────────────────────────────────────────────────────────────────────────
+
+-- Observations and requests take no region lock and have no version; whoever follows them compares
+-- the transaction that wrote a row with those that were visible at the last look. A trigger, so that
+-- no writer can forget it or claim another transaction.
+CREATE FUNCTION regional.note_transaction() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.written_in := pg_current_xact_id();
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER written_in_is_current BEFORE INSERT OR UPDATE ON regional.observations FOR EACH ROW
+EXECUTE FUNCTION regional.note_transaction();
+
+CREATE TRIGGER written_in_is_current BEFORE INSERT OR UPDATE ON regional.requests FOR EACH ROW
+EXECUTE FUNCTION regional.note_transaction();
+
 -- ── slots change hands by number ─────────────────────────────────────────────────────────────────
 
 CREATE TRIGGER slots_are_not_deleted BEFORE DELETE ON regional.slots FOR EACH ROW

@@ -203,7 +203,7 @@ CREATE TABLE regional.requests (
     spec JSONB DEFAULT '{}' NOT NULL,
     waiting INTEGER DEFAULT 0 NOT NULL,
     completed INTEGER DEFAULT 0 NOT NULL,
-    changed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     CONSTRAINT requests_key PRIMARY KEY (region, tenant, workload, generation),
     CONSTRAINT requests_state_known
         CHECK (state IN ('pending', 'reserved', 'bound', 'placed', 'withdrawn', 'timed_out')),
@@ -219,7 +219,7 @@ CREATE TABLE regional.requests (
 );
 CREATE INDEX requests_queue
     ON regional.requests (region, priority, enqueued_at) WHERE state = 'pending';
-CREATE INDEX requests_region_changed_at_index ON regional.requests (region, changed_at);
+CREATE INDEX requests_region_written_in_index ON regional.requests (region, written_in);
 
 CREATE TABLE regional.reservations (
     region TEXT NOT NULL,
@@ -307,13 +307,14 @@ CREATE TABLE regional.observations (
     log_directory TEXT,
     observer TEXT NOT NULL,
     received_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     CONSTRAINT observations_key PRIMARY KEY (region, token),
     CONSTRAINT observations_state_known
         CHECK (state IN ('starting', 'running', 'ready', 'serving', 'failed', 'stopped')),
     CONSTRAINT observations_region_token_reference
         FOREIGN KEY (region, token) REFERENCES regional.bindings (region, token)
 ) WITH (fillfactor = 70);
-CREATE INDEX observations_region_received_at_index ON regional.observations (region, received_at);
+CREATE INDEX observations_region_written_in_index ON regional.observations (region, written_in);
 
 -- Two tables that refer to each other; see `schema/regional_side.py`.
 ALTER TABLE regional.reservations
