@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from durable.model.moves import IllegalMove, Moves
 from durable.model.states import (
     BINDING_MOVES,
     NODE_MOVES,
@@ -16,6 +15,8 @@ from durable.model.states import (
     REQUEST_MOVES,
     RESERVATION_MOVES,
     BindingState,
+    IllegalMove,
+    Moves,
     NodeState,
     OverrideState,
     PolicyState,

@@ -11,8 +11,8 @@ from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.workload import WorkloadManifest, WorkloadSpec
-from durable.plan.admission import Gate
-from durable.plan.ttl_cache import Trusted
+from durable.plan.admission import AdmissionCheck
+from durable.plan.ttl_cache import TtlCache
 from tests.authority.world import EAST, RISK, TEST, World
 
 
@@ -29,25 +29,25 @@ def manifest(cpu_millis: int, tenant: TenantId = RISK) -> WorkloadManifest:
 
 async def test_a_quota_that_was_raised_lets_in_at_once(world: World) -> None:
     await set_quota(world.databases, RISK, hard=Resources.of(1000, 4096), actor=TEST)
-    gate = Gate(world.databases)
+    admission = AdmissionCheck(world.databases)
     # What is granted keeps the old limit in force, yet the target is what admission goes by.
     with pytest.raises(RefusedError, match="more than the hard quota of risk") as no:
-        await gate.regions_for(manifest(1000))
+        await admission.regions_for(manifest(1000))
     assert no.value.refusal.code is RefusalCode.OVER_HARD_QUOTA
     await set_quota(world.databases, RISK, hard=Resources.of(2000, 4096), actor=TEST)
-    assert await gate.regions_for(manifest(1000)) == [EAST]
+    assert await admission.regions_for(manifest(1000)) == [EAST]
 
 
 async def test_a_tenant_that_was_just_added_is_let_in(world: World) -> None:
-    gate, late = Gate(world.databases), TenantId("late")
+    admission, late = AdmissionCheck(world.databases), TenantId("late")
     with pytest.raises(RefusedError) as no:
-        await gate.regions_for(manifest(1000, late))
+        await admission.regions_for(manifest(1000, late))
     assert no.value.refusal.code is RefusalCode.UNKNOWN_TENANT
     await world.with_tenant(late)
-    await gate.regions_for(manifest(1000, late))
+    await admission.regions_for(manifest(1000, late))
 
 
-async def test_those_who_ask_at_once_share_one_reading() -> None:
+async def test_simultaneous_readers_share_one_reading() -> None:
     readings = 0
 
     async def read(key: str) -> int:
@@ -56,13 +56,13 @@ async def test_those_who_ask_at_once_share_one_reading() -> None:
         await asyncio.sleep(0)
         return readings
 
-    trusted = Trusted(read, seconds=60)
-    assert await asyncio.gather(*(trusted.get("a") for _ in range(50))) == [1] * 50
-    assert await trusted.get("b") == 2
+    cache = TtlCache(read, seconds=60)
+    assert await asyncio.gather(*(cache.get("a") for _ in range(50))) == [1] * 50
+    assert await cache.get("b") == 2
     # Whoever came after the first reading began shares the next one.
-    fresh = await asyncio.gather(*(trusted.get("a", fresh=True) for _ in range(50)))
+    fresh = await asyncio.gather(*(cache.get("a", fresh=True) for _ in range(50)))
     assert fresh == [3] + [4] * 49
-    assert await trusted.get("a") == 4
+    assert await cache.get("a") == 4
 
 
 async def test_a_reading_that_failed_is_not_remembered() -> None:
@@ -74,7 +74,7 @@ async def test_a_reading_that_failed_is_not_remembered() -> None:
             raise RefusedError(RefusalCode.UNKNOWN_TENANT, "There is no such tenant.")
         return answer
 
-    trusted = Trusted(read, seconds=60)
+    cache = TtlCache(read, seconds=60)
     with pytest.raises(RefusedError):
-        await trusted.get("a")
-    assert await trusted.get("a") == 7
+        await cache.get("a")
+    assert await cache.get("a") == 7

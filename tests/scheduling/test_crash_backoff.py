@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from durable.model.ids import NodeId
-from durable.model.placement import Crash
+from durable.model.slots import Crash
 from durable.scheduling.crash_backoff import (
     MOMENT_SECONDS,
     avoided_until,

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from durable.model.ids import RegionId, ZoneId
 from durable.model.resources import Resources
 from durable.validation.problems import problems_in, sentences
-from durable.validation.quoting import quote
+from durable.validation.text import quote
 from durable.validation.value import Value
 
 

@@ -12,9 +12,9 @@ from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
 from durable.model.pending import Pending
 from durable.model.pending_reasons import Gang, PendingCode
-from durable.model.placement import SlotOnNode
 from durable.model.records import Decision
 from durable.model.refusal import Refusal, RefusalCode
+from durable.model.slots import SlotOnNode
 from durable.scheduling.crash_backoff import retry_after_seconds, still_avoided
 from durable.scheduling.decide import decide
 from durable.scheduling.proposal import Proposal

@@ -18,10 +18,9 @@ from durable.model.ids import (
 )
 from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
-from durable.model.placement import Crash, SlotOnNode
 from durable.model.refusal import Refusal
 from durable.model.request import PlacementHold
-from durable.model.slots import ObservedSlot
+from durable.model.slots import Crash, ObservedSlot, SlotOnNode
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
 from durable.signals.messages import Resize, Seen, ShareReport

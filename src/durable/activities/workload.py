@@ -50,7 +50,7 @@ from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.workload import AdmittedWorkload, WorkloadManifest
-from durable.plan.admission import Gate
+from durable.plan.admission import AdmissionCheck
 from durable.scheduling.split import split
 from durable.signals import search_attributes
 from durable.signals.messages import Message, Release, Resize
@@ -75,7 +75,7 @@ class WorkloadActivities:
         self._side = side
         self._databases = side.databases
         self._client = client
-        self._gate = Gate(side.databases)
+        self._admission = AdmissionCheck(side.databases)
 
     @activity.defn
     async def admit(self, step: AdmitStep) -> Admitted:
@@ -140,7 +140,7 @@ class WorkloadActivities:
         manifest = step.manifest
         if step.replicas is not None:
             manifest = _scaled(manifest, step.replicas)
-        regions = await self._gate.regions_for(manifest)
+        regions = await self._admission.regions_for(manifest)
 
         def share_of(before: AdmittedWorkload | None) -> Mapping[RegionId, tuple[int, ...]]:
             current = {} if before is None else {str(r): s for r, s in before.share.items()}

@@ -8,10 +8,10 @@ from durable.model.ids import NodeId, PolicyRevision, RegionId, Slot, Token
 from durable.model.intents import Granted
 from durable.model.pending import Pending, show_rejections
 from durable.model.pending_reasons import Rejection
-from durable.model.placement import SlotOnNode
 from durable.model.records import Decision, RecordedIntent
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
+from durable.model.slots import SlotOnNode
 from durable.scheduling.proposal import Candidate, Proposal
 from durable.validation.value import Value
 

@@ -7,7 +7,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from durable.validation.quoting import quote
+from durable.validation.text import quote
 
 
 class Identifier(str):

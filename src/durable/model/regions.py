@@ -9,8 +9,8 @@ from durable.model.ids import BudgetId, DeviceId, NodeId, PoolId, RegionId, Tena
 from durable.model.labels import Labels, Taint
 from durable.model.resources import ZERO, Capacity, Resources
 from durable.validation.durations import Duration
-from durable.validation.findings import Finding, refuse, repeated
-from durable.validation.quoting import quote
+from durable.validation.problems import Finding, refuse, repeated
+from durable.validation.text import quote
 from durable.validation.value import Value
 
 MAX_NODES = 60_000

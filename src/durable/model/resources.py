@@ -18,7 +18,7 @@ from durable.model.amounts import (
     show_dimension,
     times,
 )
-from durable.validation.findings import Finding, refuse
+from durable.validation.problems import Finding, refuse
 from durable.validation.quantities import (
     MAX_QUANTITY,
     read_count,

@@ -1,4 +1,4 @@
-"""A slot of a workload as the authority and its agent last knew it."""
+"""Slots of a workload: where they are, where they crashed, and what was last observed of them."""
 
 from typing import Annotated
 
@@ -7,6 +7,17 @@ from pydantic import AwareDatetime, Field
 from durable.model.ids import NodeId, Slot, Token
 from durable.model.states import BindingState
 from durable.validation.value import Value
+
+
+class SlotOnNode(Value):
+    slot: Slot
+    node: NodeId
+
+
+class Crash(SlotOnNode):
+    """A slot failed on a node; for as long as the policy says it does not go back there."""
+
+    at: AwareDatetime
 
 
 class ObservedSlot(Value):

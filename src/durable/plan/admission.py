@@ -1,6 +1,6 @@
-"""Whether a workload can be taken in at all: what it asks for must exist and could ever fit."""
+"""Whether a workload can be admitted: what it requires must exist, and must be able to fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_reads import read_node_shapes
@@ -8,30 +8,31 @@ from durable.authority.fleet.regions import list_regions
 from durable.authority.quota.quotas import read_quota
 from durable.model.capacity import Quota
 from durable.model.ids import RegionId, TenantId
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.workload import WorkloadManifest
-from durable.plan.ttl_cache import Trusted
+from durable.plan.ttl_cache import TtlCache
 from durable.scheduling.admission import why_never
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.split import split
 
-# A new region takes part so soon; a quota that was lowered is kept by grants, not by admission.
-KINDS_SECONDS = 5.0
+# A new region counts after so long; a lowered quota is enforced by grants, not by admission.
+SHAPES_SECONDS = 5.0
 QUOTA_SECONDS = 60.0
 
-Kinds = Mapping[RegionId, Snapshot]
+# Of each region, one node of each shape.
+Shapes = Mapping[RegionId, Snapshot]
 
 
-class Gate:
-    """The fleet as admission needs it: regions, kinds of node and quotas, read now and then.
+class AdmissionCheck:
+    """The fleet as admission needs it: regions, node shapes and quotas, read now and then.
 
-    What was read a moment ago may let something in; it never refuses before it was read again.
+    A value read a moment ago is enough to admit, but never to refuse: then it is read again.
     """
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._kinds: Trusted[None, Kinds] = Trusted(self._read_kinds, seconds=KINDS_SECONDS)
-        self._quotas: Trusted[TenantId, Quota] = Trusted(self._read_quota, seconds=QUOTA_SECONDS)
+        self._shapes: TtlCache[None, Shapes] = TtlCache(self._read_shapes, seconds=SHAPES_SECONDS)
+        self._quotas: TtlCache[TenantId, Quota] = TtlCache(self._read_quota, seconds=QUOTA_SECONDS)
 
     async def regions_for(self, manifest: WorkloadManifest) -> list[RegionId]:
         """The regions to divide a workload over; refuses what waiting would never mend."""
@@ -41,58 +42,54 @@ class Gate:
             return await self._regions_for(manifest, fresh=True)
 
     async def _regions_for(self, manifest: WorkloadManifest, *, fresh: bool) -> list[RegionId]:
-        kinds = await self._kinds.get(None, fresh=fresh)
-        possible = _possible(manifest, kinds)
-        regions = possible or list(kinds)
+        shapes = await self._shapes.get(None, fresh=fresh)
+        possible = _possible_regions(manifest, shapes)
+        regions = possible or list(shapes)
         divided = split(manifest.spec, regions, {})
-        quota = await self._quotas.get(manifest.tenant, fresh=fresh)
-        if (refused := _over_quota(manifest, quota)) is not None:
-            raise refused
+        _check_quota(manifest, await self._quotas.get(manifest.tenant, fresh=fresh))
         if not possible:
             share = [RegionId(region) for region, slots in divided.items() if slots]
-            if (refused := _never(manifest, share, kinds)) is not None:
-                raise refused
+            _check_fit(manifest, [shapes[region] for region in share])
         return regions
 
-    async def _read_kinds(self, _: None) -> Kinds:
+    async def _read_shapes(self, _: None) -> Shapes:
         regions = await list_regions(self._databases)
         return {region: await self._read_region(region) for region in regions}
 
     async def _read_region(self, region: RegionId) -> Snapshot:
-        kinds = Snapshot.empty(region)
-        kinds.put(await read_node_shapes(self._databases, region))
-        return kinds
+        snapshot = Snapshot.empty(region)
+        snapshot.put(await read_node_shapes(self._databases, region))
+        return snapshot
 
     async def _read_quota(self, tenant: TenantId) -> Quota:
         return await read_quota(self._databases, tenant)
 
 
-def _never(
-    manifest: WorkloadManifest, share: Sequence[RegionId], kinds: Kinds
-) -> RefusedError | None:
-    for region in share:
-        if region not in kinds:
-            continue
-        never = why_never(kinds[region], manifest.tenant, manifest.name, manifest.spec)
-        if never is not None:
-            return RefusedError(never.code, never.sentence)
-    return None
-
-
-def _possible(manifest: WorkloadManifest, kinds: Kinds) -> list[RegionId]:
-    """The regions in which it could ever run; whoever names regions is told if one is wrong."""
+def _possible_regions(manifest: WorkloadManifest, shapes: Shapes) -> list[RegionId]:
+    """The regions in which it could ever run; regions that the manifest names are checked apart."""
     if manifest.spec.weights or manifest.spec.requirements.regions:
         return []
-    return [region for region in kinds if _never(manifest, [region], kinds) is None]
+    return [region for region, nodes in shapes.items() if _why_never(manifest, nodes) is None]
 
 
-def _over_quota(manifest: WorkloadManifest, quota: Quota) -> RefusedError | None:
-    wanted = manifest.spec.resources * manifest.spec.replicas
-    if wanted.fits_in(quota.target):
-        return None
-    return RefusedError(
-        RefusalCode.OVER_HARD_QUOTA,
-        f"{manifest.spec.replicas} replicas need {wanted}, which is "
-        f"{wanted.show_excess(quota.target)} more than the hard quota of {manifest.tenant} "
-        f"({quota.target}); ask for fewer or smaller ones, or raise the quota.",
-    )
+def _check_fit(manifest: WorkloadManifest, share: Iterable[Snapshot]) -> None:
+    """Refuses what could never run in one of the regions that would get a share of it."""
+    for nodes in share:
+        never = _why_never(manifest, nodes)
+        if never is not None:
+            raise RefusedError(never.code, never.sentence)
+
+
+def _why_never(manifest: WorkloadManifest, nodes: Snapshot) -> Refusal | None:
+    return why_never(nodes, manifest.tenant, manifest.name, manifest.spec)
+
+
+def _check_quota(manifest: WorkloadManifest, quota: Quota) -> None:
+    needed = manifest.spec.resources * manifest.spec.replicas
+    if not needed.fits_in(quota.target):
+        raise RefusedError(
+            RefusalCode.OVER_HARD_QUOTA,
+            f"{manifest.spec.replicas} replicas need {needed}, which is "
+            f"{needed.show_excess(quota.target)} more than the hard quota of {manifest.tenant} "
+            f"({quota.target}); request fewer or smaller replicas, or raise the quota.",
+        )

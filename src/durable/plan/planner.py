@@ -9,13 +9,12 @@ from durable.authority.workloads.admission import template_of
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.pending import Pending, show_rejections
-from durable.model.placement import SlotOnNode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.slots import ObservedSlot
+from durable.model.slots import ObservedSlot, SlotOnNode
 from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadManifest
-from durable.plan.admission import Gate
+from durable.plan.admission import AdmissionCheck
 from durable.plan.region import PlannedRegion
 from durable.scheduling.proposal import Evidence, Proposal
 from durable.scheduling.request import PlacementRequest
@@ -67,7 +66,7 @@ class Planner:
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._gate = Gate(databases)
+        self._admission = AdmissionCheck(databases)
         self._regions: dict[RegionId, PlannedRegion] = {}
 
     async def plan(self, manifest: WorkloadManifest) -> Plan:
@@ -108,7 +107,7 @@ class Planner:
     async def _shares(
         self, manifest: WorkloadManifest, current: AdmittedWorkload | None
     ) -> dict[RegionId, tuple[int, ...]]:
-        regions = await self._gate.regions_for(manifest)
+        regions = await self._admission.regions_for(manifest)
         share = {} if current is None else {str(r): s for r, s in current.share.items()}
         return {
             RegionId(region): slots

@@ -12,10 +12,9 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
 from durable.model.amounts import NOTHING, Amounts, minus, plus
 from durable.model.ids import PolicyRevision, RegionId, TenantId
-from durable.model.placement import SlotOnNode
 from durable.model.policy import Policy
 from durable.model.resources import Resources
-from durable.model.slots import ObservedSlot
+from durable.model.slots import ObservedSlot, SlotOnNode
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import PolicyError, read_policy
 from durable.scheduling.proposal import Proposal

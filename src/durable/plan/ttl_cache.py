@@ -1,4 +1,4 @@
-"""What was read a moment ago, trusted for a few seconds and read once for all who ask at once."""
+"""Values kept for a few seconds, and read once for everyone who needs them at the same time."""
 
 import asyncio
 import time
@@ -9,8 +9,8 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Trusted(Generic[K, V]):
-    """Readings by their key; a reading that fails is not remembered."""
+class TtlCache(Generic[K, V]):
+    """Values by their key; a read that fails is not remembered."""
 
     def __init__(self, read: Callable[[K], Awaitable[V]], *, seconds: float) -> None:
         self._read, self._seconds = read, seconds
@@ -18,7 +18,7 @@ class Trusted(Generic[K, V]):
         self._locks: dict[K, asyncio.Lock] = {}
 
     async def get(self, key: K, *, fresh: bool = False) -> V:
-        """The value; with `fresh`, one whose reading began after it was asked for."""
+        """The value; with `fresh`, one whose read began after this call."""
         oldest = time.monotonic() - (0.0 if fresh else self._seconds)
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._known.get(key)

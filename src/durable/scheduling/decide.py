@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from durable.model.ids import NodeId, PolicyRevision
 from durable.model.pending import Pending
-from durable.model.placement import SlotOnNode
 from durable.model.policy import Policy
+from durable.model.slots import SlotOnNode
 from durable.scheduling.candidates import Candidates, place
 from durable.scheduling.evidence import after_placing, best_candidates, first_evidence
 from durable.scheduling.limits import Limit, tightest_limit

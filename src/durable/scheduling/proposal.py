@@ -8,7 +8,7 @@ from durable.model.amounts import Amounts
 from durable.model.ids import NodeId, PolicyRevision, Slot
 from durable.model.pending import Pending
 from durable.model.pending_reasons import Rejection
-from durable.model.placement import SlotOnNode
+from durable.model.slots import SlotOnNode
 from durable.validation.value import Value
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName, ZoneId
 from durable.model.intents import Draw
-from durable.model.placement import Crash, SlotOnNode
+from durable.model.slots import Crash, SlotOnNode
 from durable.model.workload import WorkloadSpec
 from durable.validation.value import Value
 

@@ -6,8 +6,8 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.model.placement import Crash
 from durable.model.policy import Policy
+from durable.model.slots import Crash
 from durable.scheduling.crash_backoff import avoided_until
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask

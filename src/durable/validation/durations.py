@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from durable.validation.quoting import quote
+from durable.validation.text import quote
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _WRITTEN = re.compile(f"([1-9][0-9]*)([{''.join(_UNITS)}])")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from durable.validation.quoting import quote
+from durable.validation.text import quote
 from durable.validation.value import Value
 
 Location = tuple[int | str, ...]

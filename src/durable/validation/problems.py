@@ -1,18 +1,20 @@
 """What is wrong with some input, in sentences: the field, the value, and what is allowed."""
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from durable.validation.findings import SENTENCE
 from durable.validation.locations import Location, dotted, value_types_at
-from durable.validation.quoting import quote
+from durable.validation.text import quote
 from durable.validation.value import Value
 
-_TOLD_AT_MOST = 20
+_MAX_SHOWN = 20
+# Marks an error whose message is a whole clause of ours.
+SENTENCE = "sentence"
 
 # What is allowed, by the validator's own name of the error; `{}` takes its context.
 _ALLOWED = {
@@ -48,6 +50,38 @@ _ALLOWED = {
 }
 
 
+class Finding(NamedTuple):
+    """What one of our rules finds wrong with a value; the clause says what is allowed."""
+
+    location: Location
+    value: object
+    clause: str
+
+
+def refuse(title: str, findings: Iterable[Finding]) -> None:
+    """Refuses the input if there is any finding; called inside a validator."""
+    errors = [
+        InitErrorDetails(
+            type=PydanticCustomError(SENTENCE, "{clause}", {"clause": finding.clause}),
+            loc=finding.location,
+            input=finding.value,
+        )
+        for finding in findings
+    ]
+    if errors:
+        raise ValidationError.from_exception_data(title, errors)
+
+
+def repeated(named: Iterable[tuple[Location, str]]) -> Iterator[Finding]:
+    """A finding for every name that was used before."""
+    first: dict[str, Location] = {}
+    for location, name in named:
+        if name in first:
+            clause = f"got {quote(name)} again, first used at {dotted(first[name])}"
+            yield Finding(location, name, f"{clause}; allowed: every name once")
+        first.setdefault(name, location)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong: where, what was there, and a clause that says what is allowed."""
@@ -70,8 +104,8 @@ def problems_in(error: ValidationError, model: type[Value]) -> list[Problem]:
 def sentences(problems: Iterable[Problem]) -> str:
     """The problems one a line, cut where more would not help."""
     lines = [str(problem) for problem in problems]
-    rest = len(lines) - _TOLD_AT_MOST
-    return "\n".join(lines[:_TOLD_AT_MOST] + ([f"and {rest} more"] if rest > 0 else []))
+    rest = len(lines) - _MAX_SHOWN
+    return "\n".join(lines[:_MAX_SHOWN] + ([f"and {rest} more"] if rest > 0 else []))
 
 
 def in_one_line(problems: Iterable[Problem]) -> str:
@@ -83,7 +117,7 @@ def in_one_line(problems: Iterable[Problem]) -> str:
 
 
 def _echoes(details: ErrorDetails) -> bool:
-    """A list counts as too short when its entries were refused; those are told already."""
+    """A list counts as too short when its entries were refused; those are reported already."""
     given = details["input"]
     return (
         details["type"] == "too_short"

@@ -2,7 +2,7 @@
 
 import re
 
-from durable.validation.quoting import quote
+from durable.validation.text import quote
 
 # JSON consumers that keep numbers as doubles never lose a digit of these.
 MAX_QUANTITY = 2**53 - 1

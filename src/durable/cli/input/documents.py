@@ -9,7 +9,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from durable.validation.locations import Location, dotted
-from durable.validation.quoting import quote
+from durable.validation.text import quote
 
 MAX_DEPTH = 32
 MAX_DOCUMENTS = 1_000

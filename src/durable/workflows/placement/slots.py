@@ -9,8 +9,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import Claim
     from durable.model.ids import NodeId
-    from durable.model.placement import Crash, SlotOnNode
-    from durable.model.slots import ObservedSlot
+    from durable.model.slots import Crash, ObservedSlot, SlotOnNode
     from durable.model.states import BindingState
     from durable.model.workload import WorkloadKind, WorkloadSpec
     from durable.signals.messages import Seen
