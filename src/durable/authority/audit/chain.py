@@ -1,4 +1,4 @@
-"""The audit: append to a chain together with the change, and verify it link by link."""
+"""The audit: events are appended together with the change, and verified link by link."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _APPEND_ALL = text("""
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that somebody did."""
+    """Who did what to which object."""
 
     actor: str
     action: str

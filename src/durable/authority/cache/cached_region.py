@@ -16,7 +16,7 @@ from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 class CachedRegion:
     """Changed without an await in between, so that readers see exactly one version.
 
-    The changes answer whether what waits for room may have better luck now.
+    Each change answers whether something that waits for room may fit now.
     """
 
     def __init__(self, region: RegionId) -> None:

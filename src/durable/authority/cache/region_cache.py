@@ -86,7 +86,7 @@ class RegionCache:
         return self._known().snapshot()
 
     def policy(self) -> tuple[int, Policy]:
-        """The revision that is active in the region, and what it says."""
+        """The revision that is active in the region, with its content."""
         return self._policies.of(self._known().policy_revision)
 
     async def wait_ready(self, timeout_seconds: float) -> None:

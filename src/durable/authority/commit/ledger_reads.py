@@ -13,7 +13,7 @@ from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Release, ReleaseCause, Reserve
 from durable.model.states import PolicyState, RegionState
 
-# NO KEY UPDATE: whoever writes a row that refers to the region need not wait.
+# NO KEY UPDATE: writers of rows that only refer to the region need not wait.
 _LOCK = text("""
     SELECT region, epoch, version, state, tokens_issued,
            capacity_cpu_millis, capacity_memory_mib, capacity_gpus,

@@ -167,7 +167,7 @@ def _grant_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
         return refused(
             RefusalCode.UNKNOWN_TENANT,
             f"Tenant {intent.tenant} has no grant in {ledger.region}; "
-            "ask the quota controller for one.",
+            "set a quota for it, or wait for the quota controller to grant some.",
         )
     if at_most(plus(grant.used, intent.resources.amounts), grant.granted):
         return None
@@ -187,7 +187,7 @@ def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
             return None
         return refused(
             RefusalCode.HEADROOM_RESERVED,
-            f"{ledger.region} has {show_amounts(room)} left besides what is kept for recovery and "
+            f"{ledger.region} has {show_amounts(room)} left beside what is kept for recovery and "
             f"{intent.resources} was requested; place it elsewhere or wait.",
         )
     budget = ledger.budgets.get(intent.draw.budget)

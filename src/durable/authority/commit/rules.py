@@ -137,7 +137,7 @@ def _release(ledger: Ledger, claim: ClaimEntry, intent: Release) -> Granted | Re
 
 
 def _safe_to_release(ledger: Ledger, claim: ClaimEntry, cause: ReleaseCause) -> bool:
-    """Whether the named cause shows that the process is gone, or can no longer be anybody's."""
+    """Whether the named cause shows that the process is gone, or no longer counts for anything."""
     match cause:
         case ReleaseCause.WITHDRAWN:
             return False

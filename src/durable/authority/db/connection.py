@@ -1,4 +1,4 @@
-"""Connections to Postgres under a controller's role, and transactions that survive its faults."""
+"""Connections to PostgreSQL under a controller's role, and transactions that survive its faults."""
 
 import asyncio
 import random
@@ -139,9 +139,9 @@ async def transact(
 ) -> T:
     """Runs `body` in one transaction, and retries faults that pass, a bounded number of times.
 
-    `body` must be idempotent: when COMMIT's answer is lost nobody knows whether it happened, and
-    the next run finds out by its keys. It waits for the region's lock, so it cannot run while the
-    lost transaction is still on its way.
+    `body` must be idempotent: when the answer to COMMIT is lost, only the next run finds out by its
+    keys whether it happened. That run waits for the region's lock, so it cannot overtake the lost
+    transaction.
     """
     limit = TRANSACTION_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
     for attempt in range(ATTEMPTS):
@@ -173,7 +173,7 @@ async def _unreachable(
     place = f"{engine.url.host}:{engine.url.port or 5432}"
     silent = f"PostgreSQL at {place} did not answer in {ATTEMPTS} tries; check that it runs there"
     only_read = engine.get_execution_options().get("durable_role") == "durable_reader"
-    unknown = "; what was sent may have happened, so send the same request again"
+    unknown = "; the change may have been made, so send the same request again"
     return AuthorityUnreachableError(
         f"Could not {doing}: {LOGIN_REFUSED if refused else silent}"
         f"{'' if only_read or refused else unknown}."

@@ -1,4 +1,4 @@
-"""What a database error means for the one who met it, by SQLSTATE and never by its text."""
+"""What a database error means for its caller, by SQLSTATE and never by its text."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,10 +15,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 class Fault(Enum):
     """What to do about an error."""
 
-    AGAIN = "again"  # rolled back for sure: run the transaction again
-    UNKNOWN = "unknown"  # may or may not have committed: send again, the keys tell
+    AGAIN = "again"  # certainly rolled back: run the transaction again
+    UNKNOWN = "unknown"  # may or may not have committed: send again, the keys decide
     CONSTRAINT = "constraint"  # a constraint refused the write
-    FINAL = "final"  # a bug or a misconfiguration: again would not help
+    FINAL = "final"  # a bug or a misconfiguration: a retry would not help
 
 
 class AuthorityError(Exception):
@@ -26,16 +26,16 @@ class AuthorityError(Exception):
 
 
 class AuthorityUnreachableError(AuthorityError):
-    """No answer within the retries. What was sent may have happened: send the same keys again."""
+    """No answer within the retries. The write may have committed: send the same keys again."""
 
 
 class BrokenConstraintError(AuthorityError):
-    """The schema refused what the code thought it might write; nothing changed."""
+    """The schema refused a write that the code believed to be legal; nothing changed."""
 
 
-# Rolled back for sure: serialization failure, deadlock, lock and statement timeout, our own limit
-# on idle transactions, a server short of connections, memory or disk, or one that only reads since
-# a failover.
+# Certainly rolled back: serialization failure, deadlock, lock and statement timeout, our own limit
+# on idle transactions, a server short of connections, memory or disk, or one that is read-only
+# after a failover.
 _AGAIN = frozenset(
     {"40001", "40P01", "55P03", "57014", "25P03", "25P04", "53300", "53200", "53100", "53400",
      "25006"}
@@ -58,9 +58,9 @@ def _cause_of(error: BaseException) -> BaseException | None:
 
 
 def is_refused_login(error: BaseException) -> bool:
-    """Whether the server that would not be connected to does answer. Blocks for a moment.
+    """Whether a failed connection was refused by a server that does answer. Blocks for a moment.
 
-    The driver keeps no SQLSTATE of a failed login, so that it looks as if nobody had answered.
+    The driver keeps no SQLSTATE of a failed login, so it looks like a server that is down.
     """
     cause = _cause_of(error)
     tried = cause.pgconn if isinstance(cause, psycopg.OperationalError) else None
@@ -79,7 +79,7 @@ def classify(error: BaseException) -> Fault:
     # A value that the database cannot hold is as much one row's fault as a broken constraint.
     if state is not None and state.startswith(("22", "23")):
         return Fault.CONSTRAINT
-    # Connection exceptions and server shutdowns, or no state at all because nobody answered.
+    # Connection exceptions and server shutdowns, or no state at all because there was no answer.
     if state == "40003" or (state is not None and state.startswith(("08", "57P"))):
         return Fault.UNKNOWN
     silent = isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError)

@@ -27,8 +27,8 @@ class Role:
     )
 
 
-# A regional transaction locks the region's row and advances its version; so may every writer of a
-# regional object, and nothing else of that row but its owner.
+# A regional transaction locks the region's row and advances its version, so every writer of a
+# regional object may do that; the rest of the row is its owner's.
 _ADVANCE: dict[Verb, tuple[str, ...]] = {"UPDATE": ("version",)}
 
 ROLES: tuple[Role, ...] = (
@@ -173,15 +173,15 @@ ROLES: tuple[Role, ...] = (
 
 _SCHEMAS = ("global", "regional", "audit")
 
-# Everything else is for triggers: whoever could attach one of those to a table of their own could
-# write through it what they may not.
+# Everything else is for triggers: a role that could attach one of those to a table of its own could
+# write through it what it may not.
 _FOR_READERS = ("regional.binding_status", "regional.may_run")
 _FOR_WRITERS = ("audit.append",)
 _FOR_COMMITS = ("regional.hold_leases", "regional.refresh_statistics")
 
 
 def grant_statements() -> list[str]:
-    """Statements that make the database's privileges equal to the table, whatever they were.
+    """Statements that make the database's privileges equal to this table, whatever they were.
 
     Names come from the constants above alone; nothing here is a value from outside.
     """
@@ -191,7 +191,7 @@ def grant_statements() -> list[str]:
             for schema in _SCHEMAS
             for what in ("", "ALL TABLES IN ", "ALL SEQUENCES IN ", "ALL FUNCTIONS IN ")
         ),
-        # No role of ours is a member of another: that would be the privileges of both.
+        # No role of ours is a member of another: it would have the privileges of both.
         "DO $$ DECLARE pair record; BEGIN FOR pair IN"
         " SELECT r.rolname AS role, m.rolname AS member FROM pg_auth_members AS a"
         " JOIN pg_roles AS r ON r.oid = a.roleid JOIN pg_roles AS m ON m.oid = a.member"

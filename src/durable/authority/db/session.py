@@ -1,4 +1,4 @@
-"""A connection of its own for what lives as long as a connection does: LISTEN, and locks."""
+"""A dedicated connection, for what lasts as long as a connection: LISTEN and advisory locks."""
 
 import psycopg
 
@@ -6,7 +6,7 @@ from durable.authority.db.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, 
 
 
 async def open_session(url: str, name: str) -> psycopg.AsyncConnection:
-    """Connects under a name that others see, and notices within seconds that nobody answers."""
+    """Connects under a name that others see, and detects a silent server within seconds."""
     return await psycopg.AsyncConnection.connect(
         driver_url(url).set(drivername="postgresql").render_as_string(hide_password=False),
         autocommit=True,

@@ -25,7 +25,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 
 ROLE = "durable_agent"
 
-# A server needs a moment to notice that whoever held the lock was killed.
+# A server needs a moment to notice that the holder was killed.
 PATIENCE_SECONDS = 1.0
 POLL_SECONDS = 0.05
 # What the server keeps of a name.
@@ -61,8 +61,8 @@ class AgentLock:
     async def until_lost(self) -> None:
         """Ends with an error when the connection does, and never otherwise."""
         with explained("hold the agent lock"):
-            async with aclosing(self._connection.notifies()) as heard:
-                async for _ in heard:
+            async with aclosing(self._connection.notifies()) as notifications:
+                async for _ in notifications:
                     pass
 
 

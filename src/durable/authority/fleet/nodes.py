@@ -163,6 +163,6 @@ async def _refuse_stranding(
     if row is not None:
         raise RefusedError(
             RefusalCode.CAPACITY_IN_USE,
-            f"Node {row.node} runs {row.tenant}/{row.workload}, which may not run on what the "
-            "node now says of its zone, labels or tenant; drain it before it changes.",
+            f"Node {row.node} runs {row.tenant}/{row.workload}, which its new zone, labels "
+            "or tenant would not allow; drain it before it changes.",
         )

@@ -12,7 +12,7 @@ from durable.authority.db.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, 
 from durable.authority.db.errors import explained
 from durable.authority.db.roles import grant_statements
 
-LOCK_KEY = 0x6475_7261  # "dura": two upgrades of one database take turns
+LOCK_KEY = 0x6475_7261  # "dura"; two upgrades of one database take turns
 LOCK_TIMEOUT_SECONDS = 60  # how long one waits for the other
 
 
@@ -39,8 +39,8 @@ _SERVES = text("""
 def upgrade(url: str, *, serves_global: bool = True) -> None:
     """Migrates to the newest revision and re-applies every role's grants, in one transaction.
 
-    A database that serves regions alone is told so: there, nothing can be checked against the
-    global side's books. One that serves the global side stays so, by whichever name it is called.
+    A database that serves regions alone is marked so, because there nothing can be checked against
+    the global side. One that serves the global side stays marked, whichever URL it is reached by.
     """
     with explained("migrate the database"):
         limits = f"-c lock_timeout={LOCK_TIMEOUT_SECONDS}s"

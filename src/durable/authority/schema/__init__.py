@@ -1,4 +1,4 @@
-"""The tables of the authority: what is true, and the shapes that untruth cannot take.
+"""The tables of the authority, with the constraints that keep them true.
 
 Two sides that never meet in one transaction: `global` (tenants, quotas, policies, overrides) and
 `regional` (nodes, grants, reservations, bindings). They may live in one database or in several.

@@ -1,4 +1,4 @@
-"""Tenants, quotas, books, slots, workloads, policies, overrides: facts that no region owns."""
+"""Tenants, quotas, grants, slots, workloads, policies, overrides: facts that no region owns."""
 
 from sqlalchemy import (
     Boolean,
@@ -32,8 +32,8 @@ tenants = Table(
     schema="global",
 )  # fmt: skip
 
-# `hard` is the limit in force; `target` is what was asked. They differ while a lowered quota waits
-# for usage to fall, and the difference is the sentence that says so.
+# `hard` is the limit in force, `target` the one that was requested. They differ while a lowered
+# quota waits for usage to fall.
 quotas = Table(
     "quotas",
     metadata,
@@ -72,7 +72,7 @@ grant_transfers = Table(
     text_column("actor"),
     time_column("requested_at"),
     time_column("settled_at", nullable=True),
-    bounded("amount_whole", ""),
+    bounded("amount_not_negative", ""),
     one_of("state", "requested", "moved", "settled"),
     CheckConstraint("(state = 'settled') = (settled_at IS NOT NULL)", name="settled_at"),
     CheckConstraint("from_region IS DISTINCT FROM to_region", name="ends_differ"),
@@ -91,17 +91,17 @@ workloads = Table(
     time_column("delete_requested_at", nullable=True),
     json_column("status", default="'{}'"),
     integer_column("observed_generation", default="0"),
-    # Which slots each region shall run.
+    # Which slots each region must run.
     json_column("share", default="'{}'"),
     # The row stays as a tombstone, so that generations never start again.
     time_column("deleted_at", nullable=True),
     CheckConstraint("generation >= 1 AND observed_generation <= generation", name="generation"),
-    CheckConstraint("deleted_at IS NULL OR finalizers = '{}'", name="deleted_is_let_go"),
+    CheckConstraint("deleted_at IS NULL OR finalizers = '{}'", name="deleted_has_no_finalizers"),
     PrimaryKeyConstraint("tenant", "workload"),
     schema="global",
 )
 
-# What was asked of a workload and answered: asked again under the same id, it is the same answer.
+# Requests about a workload with their answers: the same request again gets the same answer.
 workload_requests = Table(
     "workload_requests",
     metadata,
@@ -119,9 +119,9 @@ workload_requests = Table(
     schema="global",
 )
 
-# Which region may bind a slot is one fact with one row; a transfer is the only way to change it.
-# `number` counts the owners so far: a hand-over that arrives late is known by its old number. The
-# row stays when nobody owns the slot, so that numbers never start again.
+# Which region may bind a slot is one row, and only a transfer changes it. `number` counts owners so
+# far, so a transfer that arrives late is recognised by its old number. The row stays when no region
+# owns the slot, so that numbers never start again.
 slot_owners = Table(
     "slots",
     metadata,
@@ -132,7 +132,7 @@ slot_owners = Table(
     integer_column("number"),
     text_column("transfer"),
     time_column("since"),
-    CheckConstraint("slot >= 0 AND number >= 1", name="slot_whole"),
+    CheckConstraint("slot >= 0 AND number >= 1", name="counters"),
     PrimaryKeyConstraint("tenant", "workload", "slot"),
     schema="global",
 )

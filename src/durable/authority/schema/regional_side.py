@@ -53,8 +53,8 @@ regions = Table(
     *amount_columns("used_"),
     one_of("state", "open", "fenced"),
     CheckConstraint("epoch >= 1 AND version >= 0 AND tokens_issued >= 0", name="counters"),
-    CheckConstraint("region <> 'global'", name="name_free"),
-    bounded("used_whole", "used_"),
+    CheckConstraint("region <> 'global'", name="name_not_reserved"),
+    bounded("used_not_negative", "used_"),
     schema="regional",
 )
 
@@ -82,7 +82,7 @@ nodes = Table(
     PrimaryKeyConstraint("region", "node"),
     Index("nodes_changes", "region", "changed_version"),
     schema="regional",
-    # Counters change at every placement: room on the page keeps those updates off the indexes.
+    # Counters change at every placement: free space on a page keeps those updates off the indexes.
     postgresql_with={"fillfactor": 70},
 )  # fmt: skip
 
@@ -158,8 +158,8 @@ grants = Table(
     postgresql_with={"fillfactor": 50},
 )
 
-# One row per half of a transfer that reached this region, less than zero where it was taken: sent
-# again it changes nothing, and their sum up to a version is the grant at that version.
+# One row per half of a transfer that reached this region, negative where grant was taken: a resend
+# changes nothing, and the sum up to a version is the grant at that version.
 grant_changes = Table(
     "grant_changes",
     metadata,
@@ -173,8 +173,8 @@ grant_changes = Table(
     schema="regional",
 )
 
-# A region's copy of the slots it owns. One row per slot, whatever the region: two regions that
-# share a database can never both own it. A slot that was taken away keeps its row and number.
+# A region's copy of the slots it owns. One row per slot, whatever the region, so that two regions
+# that share a database can never both own it. A slot that was taken away keeps its row and number.
 slots = Table(
     "slots",
     metadata,
@@ -232,7 +232,7 @@ requests = Table(
     # Why it waits; it becomes words only where people read it.
     text_column("pending_code", nullable=True),
     json_column("pending_parameters", nullable=True),
-    # Who holds the placement, why and since when, if anybody does.
+    # Who holds the placement, why and since when; empty while nobody does.
     text_column("hold_actor", nullable=True),
     text_column("hold_reason", nullable=True),
     time_column("held_since", nullable=True),
@@ -254,8 +254,8 @@ requests = Table(
         "num_nulls(hold_actor, hold_reason, held_since) IN (0, 3)", name="hold_whole"
     ),
     CheckConstraint("enqueued_at < deadline", name="waits_with_deadline"),
-    CheckConstraint("waiting >= 0", name="waiting_whole"),
-    CheckConstraint("completed BETWEEN 0 AND cardinality(slots)", name="completed_whole"),
+    CheckConstraint("waiting >= 0", name="waiting_not_negative"),
+    CheckConstraint("completed BETWEEN 0 AND cardinality(slots)", name="completed_within_slots"),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
     Index(None, "region", "written_in"),
     Index(
@@ -297,7 +297,7 @@ reservations = Table(
     derived_column("claimed_slot", Integer, "CASE WHEN freed_version IS NULL THEN slot END"),
     derived_column("bound_token", BigInteger, "CASE WHEN state = 'bound' THEN token END"),
     one_of("state", "held", "bound", "released", "expired"),
-    bounded("amount_whole", ""),
+    bounded("amount_not_negative", ""),
     CheckConstraint("cardinality(devices) = gpus", name="devices_match_gpus"),
     CheckConstraint("reserved_at < expires_at", name="lease_has_length"),
     CheckConstraint("(state = 'held') = (ended_at IS NULL)", name="ended_when_not_held"),

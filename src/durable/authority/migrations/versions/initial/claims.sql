@@ -17,7 +17,7 @@ END $$;
 
 CREATE TRIGGER begins_held BEFORE INSERT ON regional.reservations FOR EACH ROW
 WHEN (NEW.state <> 'held' OR NEW.freed_version IS NOT NULL)
-EXECUTE FUNCTION regional.refuse('a reservation begins held, with its claim standing');
+EXECUTE FUNCTION regional.refuse('a reservation begins held, with a live claim');
 
 CREATE TRIGGER ends_once BEFORE UPDATE ON regional.reservations FOR EACH ROW
 WHEN (OLD.state <> 'held' AND NEW.state <> OLD.state)
@@ -57,7 +57,7 @@ EXECUTE FUNCTION regional.refuse('what a reservation claims is fixed when it is 
 
 CREATE TRIGGER claims_are_not_deleted BEFORE DELETE ON regional.reservations FOR EACH ROW
 WHEN (OLD.freed_version IS NULL)
-EXECUTE FUNCTION regional.refuse('a standing claim is released, never deleted');
+EXECUTE FUNCTION regional.refuse('a live claim is released, never deleted');
 
 -- ── bindings: bound, starting, released ──────────────────────────────────────────────────────────
 
@@ -88,8 +88,8 @@ CREATE TRIGGER frees_its_claim AFTER UPDATE ON regional.bindings
 REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
 EXECUTE FUNCTION regional.free_released();
 
--- Locks the leases of nodes that are said to be lost: a renewal on its way is waited for, and one
--- that comes later finds the lease lapsed. The commit may not write leases, so this locks for it.
+-- Locks the leases of nodes that are reported lost: a renewal on its way is waited for, and a later
+-- one finds the lease lapsed. The commit may not write leases, so this function locks them for it.
 CREATE FUNCTION regional.hold_leases(in_region text, in_nodes text[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT FROM regional.node_leases WHERE region = in_region AND node = ANY(in_nodes)

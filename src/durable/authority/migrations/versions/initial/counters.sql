@@ -1,7 +1,7 @@
 -- Counters follow claims, and nobody moves one by hand.
 
--- A freed row never changes again (freed_for_good), so an updated row that is freed was freed now.
--- The region's row comes first: it is the lock every regional transaction begins with.
+-- A freed row never changes again (freed_for_good), so an updated row that is freed was freed just
+-- now. The region's row comes first: every regional transaction begins with its lock.
 CREATE FUNCTION regional.account_claims() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -68,7 +68,7 @@ CREATE TABLE global.grant_transfers (
     requested_at TIMESTAMP WITH TIME ZONE NOT NULL,
     settled_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT grant_transfers_key PRIMARY KEY (transfer),
-    CONSTRAINT grant_transfers_amount_whole
+    CONSTRAINT grant_transfers_amount_not_negative
         CHECK (cpu_millis >= 0 AND memory_mib >= 0 AND gpus >= 0),
     CONSTRAINT grant_transfers_state_known CHECK (state IN ('requested', 'moved', 'settled')),
     CONSTRAINT grant_transfers_settled_at CHECK ((state = 'settled') = (settled_at IS NOT NULL)),
@@ -91,7 +91,7 @@ CREATE TABLE global.workloads (
     deleted_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT workloads_key PRIMARY KEY (tenant, workload),
     CONSTRAINT workloads_generation CHECK (generation >= 1 AND observed_generation <= generation),
-    CONSTRAINT workloads_deleted_is_let_go CHECK (deleted_at IS NULL OR finalizers = '{}'),
+    CONSTRAINT workloads_deleted_has_no_finalizers CHECK (deleted_at IS NULL OR finalizers = '{}'),
     CONSTRAINT workloads_tenant_reference FOREIGN KEY (tenant) REFERENCES global.tenants (tenant)
 );
 
@@ -117,7 +117,7 @@ CREATE TABLE global.slots (
     transfer TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT slots_key PRIMARY KEY (tenant, workload, slot),
-    CONSTRAINT slots_slot_whole CHECK (slot >= 0 AND number >= 1),
+    CONSTRAINT slots_counters CHECK (slot >= 0 AND number >= 1),
     CONSTRAINT slots_tenant_reference FOREIGN KEY (tenant) REFERENCES global.tenants (tenant)
 );
 

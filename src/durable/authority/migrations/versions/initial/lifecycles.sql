@@ -2,7 +2,7 @@
 
 -- ── regions ──────────────────────────────────────────────────────────────────────────────────────
 
--- By one, so that no writer can use up what cannot be given back.
+-- By small steps, so that no writer can use up numbers that can never be given back.
 CREATE TRIGGER clocks_only_advance BEFORE UPDATE ON regional.regions FOR EACH ROW
 WHEN (NEW.epoch NOT IN (OLD.epoch, OLD.epoch + 1)
       OR NEW.version NOT IN (OLD.version, OLD.version + 1)
@@ -23,7 +23,7 @@ WHEN (NEW.version <> OLD.version OR NEW.epoch <> OLD.epoch)
 EXECUTE FUNCTION regional.announce();
 
 -- A new region grows from nothing to thousands of rows within seconds, while queries are planned by
--- the statistics of its first moments; whoever commits may have them refreshed.
+-- the statistics of its first moments; the commit's role may have them refreshed.
 CREATE FUNCTION regional.refresh_statistics() RETURNS void LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -70,8 +70,8 @@ EXECUTE FUNCTION regional.refuse('a slot goes to another region only under a hig
 
 -- ── workloads ────────────────────────────────────────────────────────────────────────────────────
 
--- Keys of intents name the generation and are recorded for ever: a generation that came again would
--- find the outcomes of the one before it.
+-- Keys of intents contain the generation and are recorded for ever: a generation that was used
+-- again would find the outcomes of the earlier one.
 CREATE TRIGGER workloads_are_not_deleted BEFORE DELETE ON global.workloads FOR EACH ROW
 EXECUTE FUNCTION regional.refuse('a deleted workload keeps its row: its generation is remembered');
 
@@ -86,7 +86,7 @@ EXECUTE FUNCTION regional.refuse('a workload keeps its name, and its generations
 -- A placement stays open while its slots live, so it may have to find places again.
 CREATE TRIGGER final_state BEFORE UPDATE ON regional.requests FOR EACH ROW
 WHEN (OLD.state = 'withdrawn' AND NEW.state <> OLD.state)
-EXECUTE FUNCTION regional.refuse('a request that was withdrawn is not asked again');
+EXECUTE FUNCTION regional.refuse('a request that was withdrawn stays withdrawn');
 
 CREATE TRIGGER request_is_fixed BEFORE UPDATE ON regional.requests FOR EACH ROW
 WHEN ((OLD.region, OLD.tenant, OLD.workload, OLD.generation, OLD.spec)
@@ -97,7 +97,7 @@ CREATE TRIGGER waits_since_it_began BEFORE UPDATE ON regional.requests FOR EACH 
 WHEN (NEW.enqueued_at IS DISTINCT FROM OLD.enqueued_at
       AND NOT (OLD.state = 'placed' AND NEW.state <> 'placed'
                AND NEW.enqueued_at > OLD.enqueued_at))
-EXECUTE FUNCTION regional.refuse('only what was placed begins to wait anew');
+EXECUTE FUNCTION regional.refuse('only a request that was placed begins to wait again');
 
 -- ── policies and overrides ───────────────────────────────────────────────────────────────────────
 

@@ -2,8 +2,8 @@
 
 -- ── capacity and history ─────────────────────────────────────────────────────────────────────────
 
--- A region's capacity is the sum of its nodes that are not lost or removed. What changed is told by
--- the rows: a placement moves a node's counters, which changes neither capacity nor history.
+-- A region's capacity is the sum of its nodes that are not lost or removed. Old and new rows are
+-- compared, because a placement moves a node's counters and changes neither capacity nor history.
 CREATE FUNCTION regional.account_capacity() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -75,7 +75,7 @@ EXECUTE FUNCTION regional.refuse('a node changes under a version of its own');
 
 -- ── a node does not change under its work ────────────────────────────────────────────────────────
 
--- S4 for what is there already: a node does not change under work that could not be placed on it.
+-- S4 for work that is already placed: a node does not become one on which it may not run.
 CREATE FUNCTION regional.refuse_to_strand() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -83,13 +83,13 @@ BEGIN
                 WHERE r.region = NEW.region AND r.node = NEW.node AND r.freed_version IS NULL
                   AND NOT regional.may_run(r.tenant, r.requirements, r.region, NEW.zone,
                                            NEW.labels, NEW.dedicated_to)) THEN
-        RAISE EXCEPTION 'a node holds work that may not run on what it would become'
+        RAISE EXCEPTION 'a node holds work that may not run on it after this change'
             USING ERRCODE = 'integrity_constraint_violation';
     END IF;
     RETURN NEW;
 END $$;
 
--- Residency, required labels and tenancy: the same rule as in reserve_rules.py, for rows.
+-- Residency, required labels and tenancy: the rule of reserve_rules.py, in SQL.
 CREATE FUNCTION regional.may_run(
     tenant text, requirements jsonb, region text, zone text, labels jsonb, dedicated_to text
 ) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$

@@ -16,8 +16,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Only when what is granted changes: what a region holds changes with the region's lock held, and
--- must not wait for the quota's, which others take first.
+-- Only when what is granted changes: what a region holds changes under the region's lock, and must
+-- not wait for the quota's lock, which other transactions take first.
 CREATE TRIGGER a_sums
 AFTER INSERT OR UPDATE OF granted_cpu_millis, granted_memory_mib, granted_gpus ON global.grants
 FOR EACH ROW EXECUTE FUNCTION global.account_grants();
@@ -33,10 +33,10 @@ WHEN (pg_trigger_depth() = 0
           (NEW.tenant, NEW.granted_cpu_millis, NEW.granted_memory_mib, NEW.granted_gpus))
 EXECUTE FUNCTION regional.refuse('the granted sum changes only with the grants');
 
--- A region never holds more grant than the global side gave it. Where the database serves both
--- sides, what the region holds is written beside what it was given, in one row: credit comes after
--- the global debit, return before the global credit, and two writers meet at that row whatever
--- their isolation. In a database of its own a region follows the protocol's order alone.
+-- A region never holds more grant than the global side gave it. Where one database serves both
+-- sides, what the region holds is written beside what it was given, in one row: the credit comes
+-- after the global debit, the return before the global credit, and two writers meet at that row
+-- whatever their isolation. A region with a database of its own relies on the protocol's order.
 CREATE FUNCTION regional.hold_grant() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -56,7 +56,7 @@ ON regional.grants FOR EACH ROW EXECUTE FUNCTION regional.hold_grant();
 
 CREATE TRIGGER held_begins_at_zero BEFORE INSERT ON global.grants FOR EACH ROW
 WHEN ((NEW.held_cpu_millis, NEW.held_memory_mib, NEW.held_gpus) <> (0, 0, 0))
-EXECUTE FUNCTION regional.refuse('a new grant is held by nobody');
+EXECUTE FUNCTION regional.refuse('a new grant begins unheld');
 
 CREATE TRIGGER held_follows_the_region BEFORE UPDATE ON global.grants FOR EACH ROW
 WHEN (pg_trigger_depth() = 0

@@ -106,8 +106,8 @@ END $$;
 
 -- ── the audit's chain ────────────────────────────────────────────────────────────────────────────
 
--- Each event's hash covers the hash before it, so a changed, removed or inserted row breaks the
--- chain from there on. The head is apart so that appending locks one row, not a table.
+-- Each event's hash covers the one before it, so a changed, removed or inserted row breaks the
+-- chain from there on. The head has a row of its own, so that appending locks that row alone.
 CREATE FUNCTION audit.append(
     in_chain text, in_at timestamptz, in_actor text, in_action text, in_object text,
     in_before jsonb, in_after jsonb

@@ -24,8 +24,8 @@ CREATE TABLE regional.regions (
     CONSTRAINT regions_key PRIMARY KEY (region),
     CONSTRAINT regions_state_known CHECK (state IN ('open', 'fenced')),
     CONSTRAINT regions_counters CHECK (epoch >= 1 AND version >= 0 AND tokens_issued >= 0),
-    CONSTRAINT regions_name_free CHECK (region <> 'global'),
-    CONSTRAINT regions_used_whole
+    CONSTRAINT regions_name_not_reserved CHECK (region <> 'global'),
+    CONSTRAINT regions_used_not_negative
         CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0)
 );
 
@@ -213,8 +213,8 @@ CREATE TABLE regional.requests (
     CONSTRAINT requests_hold_whole
         CHECK (num_nulls(hold_actor, hold_reason, held_since) IN (0, 3)),
     CONSTRAINT requests_waits_with_deadline CHECK (enqueued_at < deadline),
-    CONSTRAINT requests_waiting_whole CHECK (waiting >= 0),
-    CONSTRAINT requests_completed_whole CHECK (completed BETWEEN 0 AND cardinality(slots)),
+    CONSTRAINT requests_waiting_not_negative CHECK (waiting >= 0),
+    CONSTRAINT requests_completed_within_slots CHECK (completed BETWEEN 0 AND cardinality(slots)),
     CONSTRAINT requests_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 );
 CREATE INDEX requests_queue
@@ -252,7 +252,8 @@ CREATE TABLE regional.reservations (
     bound_token BIGINT GENERATED ALWAYS AS (CASE WHEN state = 'bound' THEN token END) STORED,
     CONSTRAINT reservations_key PRIMARY KEY (region, token),
     CONSTRAINT reservations_state_known CHECK (state IN ('held', 'bound', 'released', 'expired')),
-    CONSTRAINT reservations_amount_whole CHECK (cpu_millis >= 0 AND memory_mib >= 0 AND gpus >= 0),
+    CONSTRAINT reservations_amount_not_negative
+        CHECK (cpu_millis >= 0 AND memory_mib >= 0 AND gpus >= 0),
     CONSTRAINT reservations_devices_match_gpus CHECK (cardinality(devices) = gpus),
     CONSTRAINT reservations_lease_has_length CHECK (reserved_at < expires_at),
     CONSTRAINT reservations_ended_when_not_held CHECK ((state = 'held') = (ended_at IS NULL)),
