@@ -49,8 +49,8 @@ async def test_a_region_that_is_added_later_is_hosted_too(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "give one of --simulated and --node"),
-        (["--simulated", "--node", "n1"], "give one of --simulated and --node"),
+        ([], "give either --simulated or --node"),
+        (["--simulated", "--node", "n1"], "give either --simulated or --node"),
         (["--node", "n1"], "also needs --zone, --cpu, --memory"),
         (["--node", "N_1", "--zone", "a", "--cpu", "1", "--memory", "1Gi"], "N_1"),
         (["--node", "n1", "--zone", "a", "--cpu", "0.5", "--memory", "1Gi"], "0.5"),
