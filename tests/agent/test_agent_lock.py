@@ -49,7 +49,7 @@ def simulating(region: LiveRegion, agents: Agents) -> Callable[[RegionId], Agent
 
 
 def is_logged(agents: Agents, words: str) -> bool:
-    errors = [fields.get("error", "") for event, fields in agents.events if event == "failed"]
+    errors = [fields["reason"] for event, fields in agents.events if event == "error"]
     return any(words in sentence for sentence in errors)
 
 

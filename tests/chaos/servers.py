@@ -1,4 +1,4 @@
-"""A PostgreSQL and a Temporal that keep what they acknowledge, and can be killed."""
+"""A PostgreSQL and a Temporal that can be killed and keep what they acknowledged."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ NAMESPACE = "chaos"
 
 
 class PostgresServer:
-    """On one port for as long as it lives, whoever kills it."""
+    """Keeps its port when it is killed and restarted."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -28,7 +28,7 @@ class PostgresServer:
     def kill(self) -> None:
         os.kill(self._server.pid, signal.SIGKILL)
 
-    def start_again(self) -> None:
+    def restart(self) -> None:
         self._server.stop()
         self._server.start(self._port)
 
@@ -60,7 +60,7 @@ class TemporalServer:
             stderr=subprocess.DEVNULL,
         )
         while not await answers(self.address):
-            assert self._running.poll() is None, "Temporal ended while it started"
+            assert self._running.poll() is None, "Temporal ended before it was ready"
             await asyncio.sleep(0.05)
 
     def kill(self) -> None:

@@ -50,7 +50,7 @@ async def world() -> AsyncIterator[World]:
             postgres.stop()
 
 
-async def applied(plane: Plane) -> None:
+async def apply_all(plane: Plane) -> None:
     for name in WORKLOADS:
         await plane.durable.apply(manifest(name, replicas=3), request_id=name)
 
@@ -72,10 +72,10 @@ async def test_temporal_killed_with_placements_in_flight(world: World) -> None:
     plane = world.plane
     with process(plane.settings, AGENT), process(plane.settings, WORKER):
         await plane.durable.apply(manifest(WORKLOADS[0], replicas=3), request_id=WORKLOADS[0])
-        asking = plane.background(applied(plane))
+        applying = plane.background(apply_all(plane))
         world.temporal.kill()
         await world.temporal.start()
-        await asking
+        await applying
         await everything_serves_once(plane)
 
 
@@ -83,14 +83,14 @@ async def test_postgres_killed_with_placements_in_flight(world: World) -> None:
     plane = world.plane
     with process(plane.settings, AGENT), process(plane.settings, WORKER):
         await plane.durable.apply(manifest(WORKLOADS[0], replicas=3), request_id=WORKLOADS[0])
-        asking = plane.background(applied(plane))
+        applying = plane.background(apply_all(plane))
         world.postgres.kill()
-        world.postgres.start_again()
-        await asking
+        world.postgres.restart()
+        await applying
         await everything_serves_once(plane)
 
 
-async def test_real_processes_are_started_once_whoever_is_killed(
+async def test_real_processes_are_started_once_whatever_is_killed(
     world: World, tmp_path: Path
 ) -> None:
     plane = world.plane

@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[PostgresServer]:
 
 
 async def acknowledged(commits: GroupCommit, intent: Reserve) -> Granted | Refused:
-    """As a worker does it: no answer means sending the same intent again."""
+    """Does as a worker does: without an answer it sends the same intent again."""
     for _ in range(RESENDS):
         try:
             return await commits.submit(intent)
@@ -58,19 +58,19 @@ async def test_nothing_acknowledged_is_lost_and_nothing_happens_twice(
             answers: dict[int, Granted | Refused] = {}
             killed = asyncio.Event()
 
-            async def ask(slot: int) -> None:
+            async def reserve(slot: int) -> None:
                 answers[slot] = await acknowledged(commits, world.reserve(slot))
                 if len(answers) == SLOTS // 10 and not killed.is_set():
                     killed.set()
                     server.kill()
-                    await asyncio.to_thread(server.start_again)
+                    await asyncio.to_thread(server.restart)
 
             # A few at a time, so that the kill falls into the middle of the stream.
             limit = asyncio.Semaphore(20)
 
             async def limited(slot: int) -> None:
                 async with limit:
-                    await ask(slot)
+                    await reserve(slot)
 
             await asyncio.gather(*(limited(slot) for slot in range(SLOTS)))
             assert killed.is_set()

@@ -1,4 +1,4 @@
-"""State directories whose stacks are stopped by their record, whatever the test did."""
+"""State directories whose stacks are stopped afterwards, whatever the test did."""
 
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from durable.stack.shutdown import stop_stack
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """Unlike tmp_path: every pytest that starts closes that one to PostgreSQL's system user."""
+    """Used instead of tmp_path, which pytest closes to PostgreSQL's system user."""
     with tempfile.TemporaryDirectory(prefix="durable-test-") as path:
         yield Path(path)
 

@@ -1,4 +1,4 @@
-"""The supervisor with its real servers, where the world is unkind."""
+"""The supervisor with real servers, when things go wrong."""
 
 import socket
 import sys
@@ -88,12 +88,12 @@ def looks_free(_: int) -> bool:
 
 
 @pytest.mark.parametrize("starter", [start_postgres, start_temporal])
-def test_a_port_taken_between_choice_and_bind_is_given_up_for_another(
+def test_a_port_taken_between_choice_and_bind_is_replaced_by_another(
     state_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
     starter: Callable[[int], Callable[[Supervisor], None]],
 ) -> None:
-    # Nothing real can hold a port and look free, so the look is what is deceived.
+    # No real process can hold a port that looks free, so the check is faked.
     monkeypatch.setattr(ports_module, "is_free", looks_free)
     with socket.socket() as other:
         other.bind((HOST, 0))
@@ -112,7 +112,7 @@ def test_a_port_taken_between_choice_and_bind_is_given_up_for_another(
 def test_the_ports_of_the_last_start_are_preferred_to_the_usual_ones(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Anybody may take a port between two starts, so that it looks free is decreed.
+    # Another process may take a port between two starts, so the check is faked.
     monkeypatch.setattr(ports_module, "is_free", looks_free)
     state = StateDirectory(state_dir)
     state.prepare()
@@ -181,7 +181,7 @@ def test_a_stack_whose_directory_is_removed_stops(state_dir: Path) -> None:
     assert "was removed, so the stack was stopped" in str(run.failure)
 
 
-def test_a_request_while_starting_is_answered_at_once_but_not_between_process_and_record() -> None:
+def test_a_stop_request_interrupts_a_start_but_not_between_process_and_record() -> None:
     stop = StopRequest()
     reached: list[str] = []
 

@@ -32,7 +32,7 @@ OURS = ("worker-global", "worker-regions", "agent")
 
 @pytest.fixture(scope="module")
 def state_dir() -> Iterator[Path]:
-    """The stack of both tests: each leaves it running, and a start is what takes longest here."""
+    """The stack of both tests: each leaves it running, because a start takes longest."""
     with tempfile.TemporaryDirectory(prefix="durable-test-") as folder:
         path = Path(folder) / "state"
         prefer_quiet_ports(StateDirectory(path))
@@ -46,7 +46,7 @@ def state_dir() -> Iterator[Path]:
 def prefer_quiet_ports(state: StateDirectory) -> None:
     """Ports that nobody else takes between a kill and a restart.
 
-    The usual ports are everybody's, and the ephemeral ones are lent to any connection.
+    Anyone may use the usual ports, and any connection may get an ephemeral one.
     """
     state.prepare()
     ports: dict[str, int] = {}
@@ -143,7 +143,7 @@ def check_survivors(state_dir: Path) -> None:
     assert asyncio.run(finish(state_dir)) == ["before", "after"]
 
 
-def test_the_supervisor_starts_a_killed_child_again(state_dir: Path) -> None:
+def test_the_supervisor_restarts_a_killed_child(state_dir: Path) -> None:
     commit_a_row(state_dir)
     asyncio.run(say_a_word(state_dir))
 

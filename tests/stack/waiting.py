@@ -7,7 +7,7 @@ from temporalio import workflow
 
 @workflow.defn
 class Waiting:
-    """Takes words until it is told to finish."""
+    """Collects words until the signal to finish."""
 
     def __init__(self) -> None:
         self._words: list[str] = []

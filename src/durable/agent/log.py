@@ -46,7 +46,7 @@ class FailureLog:
         sentence = str(error) or type(error).__name__
         if self._failures.get(doing) != sentence:
             self._failures[doing] = sentence
-            self._log("failed", doing=doing, error=sentence)
+            self._log("error", doing=doing, reason=sentence)
 
     def recovered(self, doing: str) -> None:
         if self._failures.pop(doing, None) is not None:

@@ -114,8 +114,9 @@ class Replicas:
         if replica.has_ended:
             self.ended.set()
         if self._logs_each:
+            logs = {} if replica.log_directory is None else {"logs": replica.log_directory}
             node = replica.assignment.node
-            self._log(str(state), node=node, token=token, evidence=replica.evidence)
+            self._log(str(state), node=node, token=token, evidence=replica.evidence, **logs)
 
     def report_again(self, nodes: Collection[NodeId]) -> None:
         """Reports everything again, because a new session knows nothing of the one before it."""
@@ -133,6 +134,6 @@ class Replicas:
 
 
 def _as_shown(path: Path | None) -> str | None:
-    """A path that the authority can store; one that would have to be altered leads nowhere."""
+    """The path as plain text; None if it had to be altered, since it would then lead nowhere."""
     shown = None if path is None else str(path)
     return shown if shown is not None and as_evidence(shown) == shown else None

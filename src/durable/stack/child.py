@@ -1,4 +1,4 @@
-"""A child process of the supervisor: how to start it, tell that it is ready, and stop it."""
+"""A child process of the supervisor: how to start it, know that it is ready, and stop it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the stack is: every part is asked, servers and our own processes alike."""
+"""The health of the stack: every part is probed, servers and our own processes alike."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StackStatus(BaseModel):
 
 
 def stack_status(settings: Settings) -> StackStatus:
-    """Read the record, then ask each part itself."""
+    """Read the record, then probe each part."""
     path = settings.state_dir.absolute()
     record = read_record(path)
     running = is_running(path)
