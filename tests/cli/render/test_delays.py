@@ -1,14 +1,19 @@
-"""Whoever waited too long learns whether it continues by itself or somebody must act."""
+"""Whoever waited too long learns why, and whether it continues by itself or somebody must act."""
 
-from durable.cli.render.delays import describe_delay
+from datetime import UTC, datetime, timedelta
+
+from durable.authority.reads.stops import Stop
+from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.progress import WaitTarget
 from durable.client import Until
-from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.workload import WorkloadSpec
 from durable.signals.status import RegionProgress, WorkloadStatus
+from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 from tests.model.pending import pending
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPEC = WorkloadSpec.model_validate({"replicas": 2, "resources": {"cpu": 1}})
 
 
@@ -73,3 +78,51 @@ def test_the_one_that_needs_somebody_to_act_comes_first() -> None:
     assert describe_delay([fine, held], last, 3).startswith(
         "shop/held is not serving after 3 s (1 bound, 1 ready, 1 serving of 2; 1 more is late)."
     )
+
+
+def stop(lease_seconds: float, *, slot: int = 0, after_seconds: float = 5) -> Stop:
+    """Asked to stop at noon, with a lease of so long from then, and read a little later."""
+    return Stop(
+        region=RegionId("north"),
+        slot=slot,
+        node=NodeId("north-1"),
+        requested_at=NOON,
+        lease_expires_at=NOON + timedelta(seconds=lease_seconds),
+        read_at=NOON + timedelta(seconds=after_seconds),
+    )
+
+
+def clock(after: timedelta) -> str:
+    return f"{NOON + after:%H:%M:%S}Z"
+
+
+def test_a_node_that_is_alive_is_waited_for_until_its_lease_would_lapse() -> None:
+    said = describe_stops([stop(10), stop(9, slot=1)])
+    assert (
+        "Waiting for the agent of north-1 to report the end of slot 0 (and of 1 more slot)." in said
+    )
+    assert f"expires at {clock(timedelta(seconds=10))}" in said
+    assert f"given up by {clock(STOP_TIMEOUT)}." in said
+
+
+def test_a_silent_node_is_given_up_when_the_stop_is_overdue() -> None:
+    said = describe_stops([stop(3)])
+    assert f"its lease expired at {clock(timedelta(seconds=3))}" in said
+    assert f"given up by {clock(STOP_TIMEOUT)}" in said
+
+
+def test_a_lease_that_ends_after_the_stop_was_overdue_is_waited_for() -> None:
+    late = STOP_TIMEOUT + timedelta(seconds=10)
+    said = describe_stops([stop(late.total_seconds(), after_seconds=65)])
+    assert f"given up by {clock(late + UNKNOWN_TIMEOUT)}" in said
+
+
+def test_a_moment_that_has_passed_is_not_promised() -> None:
+    late = STOP_TIMEOUT.total_seconds() + 1
+    said = describe_stops([stop(3, after_seconds=late)])
+    assert "given up at a worker's next check, or sooner if an agent comes back" in said
+    assert clock(STOP_TIMEOUT) not in said
+
+
+def test_nothing_is_said_of_what_does_not_stop() -> None:
+    assert describe_stops([]) == ""
