@@ -125,13 +125,13 @@ def test_a_gang_that_stands_in_part_needs_only_the_rest() -> None:
     assert len(places(region(node("n1", cpu=2)).decide(asked))) == 2
     proposal = region(node("n1", cpu=1)).decide(asked)
     assert proposal.assignments == ()
-    assert "1 of 2 slots could be placed beside 2 that stand" in said(proposal)
+    assert "1 of 2 slots could be placed beside 2 that are live" in said(proposal)
 
 
 def test_a_gang_that_asks_for_too_few_slots_is_told_so() -> None:
     proposal = region(node()).decide(request([0], replicas=4, all_or_nothing=True))
     assert proposal.unplaced == (0,)
-    assert "ask for more slots at once" in said(proposal)
+    assert "request more slots at once" in said(proposal)
 
 
 def test_best_effort_work_looks_at_a_sample() -> None:

@@ -25,8 +25,8 @@ def test_a_grant_lets_as_many_slots_through_as_it_covers() -> None:
     assert proposal.pending.code is PendingCode.GRANT
     assert said(proposal) == (
         "Tenant risk has 2 cpu, 9Gi of its grant left in us-east, which is enough for 2 of 4 slots "
-        "of 1 cpu, 1Gi; what it does not use elsewhere is brought by itself, else let it use less "
-        "or raise its quota."
+        "of 1 cpu, 1Gi; grant that it does not use in other regions moves here by itself; if none "
+        "comes, use less or raise its quota."
     )
     assert proposal.evidence.grant_before == used(cpu=2, memory=9)
     assert proposal.evidence.grant_after == used(cpu=0, memory=7)

@@ -66,7 +66,7 @@ class Node(Value):
 
 
 class Quota(Value):
-    """A tenant's quota: `hard` is in force, `target` was asked; they differ while reclaiming."""
+    """A tenant's quota: `hard` is in force, `target` is wanted; they differ while reclaiming."""
 
     tenant: TenantId
     hard: Resources

@@ -11,7 +11,7 @@ from durable.validation.text import quote
 
 
 class Identifier(str):
-    """A name that is safe in paths, metric labels, workflow ids and log lines as it stands."""
+    """A name that is safe in paths, metric labels, workflow ids and log lines without escaping."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What a writer asks of a region, and what it is answered.
+"""What a writer requests of a region, and the outcome.
 
 An intent is idempotent by its key: sent again after a timeout, a crash or a replay, it returns the
 outcome that was recorded; the same key with another payload is a conflict.
@@ -35,7 +35,6 @@ from durable.validation.text import PlainText
 from durable.validation.value import Value
 
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-Evidence = PlainText
 
 
 class IntentKey(NamedTuple):
@@ -67,7 +66,7 @@ class IntentKey(NamedTuple):
 class Intent(Value):
     """One step for one attempt at one slot."""
 
-    # Who asks, under which epoch and why may differ between sends; what is asked may not.
+    # The sender, its epoch and its reason may differ between sends; the request may not.
     circumstances: ClassVar[frozenset[str]] = frozenset({"epoch", "actor", "evidence"})
     step: ClassVar[str]
 
@@ -77,11 +76,11 @@ class Intent(Value):
     generation: Generation
     slot: Slot
     attempt: Ordinal
-    # A step that was refused may be asked again as the next ordinal of the same attempt.
+    # A step that was refused may be sent again as the next ordinal of the same attempt.
     ordinal: Ordinal = 1
     epoch: Annotated[int, Field(strict=True, ge=1)]
     actor: ActorId
-    evidence: Evidence
+    evidence: PlainText
 
     @cached_property
     def key(self) -> IntentKey:
@@ -119,7 +118,7 @@ class Requirements(Value):
     @field_validator("regions", "zones")
     @classmethod
     def _in_one_order(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The same wish is the same value, however it was written."""
+        """Equal requirements are equal values, in whatever order they were written."""
         return tuple(sorted(set(names)))
 
 
@@ -155,7 +154,7 @@ class Start(Intent):
 
 
 class Evict(Intent):
-    """Asks the node to stop; the claim stands until a release shows that it has."""
+    """Tells the node to stop it; the claim is live until a release shows that it has stopped."""
 
     step: ClassVar[str] = "evict"
 

@@ -1,4 +1,4 @@
-"""What nodes are marked with: labels that attract work, and taints that keep it away."""
+"""Labels, which work may require of a node, and taints, which keep work off it."""
 
 import re
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class TaintEffect(StrEnum):
 
 
 class Taint(Value):
-    """A mark that work must tolerate by name before it may (or should) come here."""
+    """Keeps work off a node unless the work tolerates it by name; or asks it to prefer others."""
 
     key: LabelKey
     value: LabelValue

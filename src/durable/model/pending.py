@@ -130,8 +130,8 @@ def _no_node(remedy: str) -> Callable[[Parameters], str]:
 def _nodes_unavailable(parameters: Parameters) -> str:
     details = NoNode.model_validate(parameters)
     if not details.nodes:
-        return f"{details.region} has no nodes; wait for their agents, or add some."
-    return _no_node_words(details, "", "wait for nodes to come back, or add some")
+        return f"{details.region} has no nodes; wait for their agents, or add nodes."
+    return _no_node_words(details, "", "wait for nodes to come back, or add nodes")
 
 
 def _never_fits(parameters: Parameters) -> str:
@@ -173,8 +173,8 @@ def _grant(parameters: Parameters) -> str:
     details = Shortage.model_validate(parameters)
     return (
         f"Tenant {details.tenant} has {details.left} of its grant left in {details.region}, "
-        f"{_enough_for(details)}; what it does not use elsewhere is brought by itself, else let it "
-        "use less or raise its quota."
+        f"{_enough_for(details)}; grant that it does not use in other regions moves here by "
+        "itself; if none comes, use less or raise its quota."
     )
 
 
@@ -182,7 +182,7 @@ def _headroom(parameters: Parameters) -> str:
     details = Shortage.model_validate(parameters)
     return (
         f"{details.region} has {details.left} left beside what is kept for recovery, "
-        f"{_enough_for(details)}; wait until others use less, or add nodes."
+        f"{_enough_for(details)}; wait until other work uses less, or add nodes."
     )
 
 
@@ -204,15 +204,16 @@ def _gang(parameters: Parameters) -> str:
     if details.was_reserved:
         return (
             f"{details.placeable:,} of the {details.size:,} replicas that must start together "
-            "found a place before others did; nothing was kept, and all are tried again."
+            "got a node, and other work took the rest first; none was kept, and all are tried "
+            "again."
         )
-    beside = f" beside {details.live:,} that stand" if details.live else ""
+    beside = f" beside {details.live:,} that are live" if details.live else ""
     begins = (
         f"A gang of {details.size:,} starts together or not at all, and {details.placeable:,} of "
         f"{details.slots:,} slots could be placed{beside}"
     )
     if details.because is None:
-        return f"{begins}; ask for more slots at once."
+        return f"{begins}; request more slots at once."
     return f"{begins}: {Pending.model_validate(details.because).sentence}"
 
 

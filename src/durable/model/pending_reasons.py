@@ -64,7 +64,7 @@ class NoNode(Details):
 
     region: str
     workload: str
-    # How many of how many slots; admission asks for the workload as such.
+    # How many of how many slots; admission looks at the workload as a whole.
     unplaced: int | None = None
     slots: int | None = None
     nodes: int

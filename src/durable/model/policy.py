@@ -1,7 +1,7 @@
 """A scheduler policy: which scores weigh how much, and the limits a decision works within.
 
 Filters are not listed: each enforces an invariant or a requirement of the workload, so no policy
-can switch one off. A revision is data; what runs is the revision that the region's authority says.
+can switch one off. A revision is data; the region's authority says which revision runs.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from durable.validation.value import Value
 
-Share = Annotated[float, Field(ge=0, le=1_000)]
+ScoreWeight = Annotated[float, Field(ge=0, le=1_000)]
 
 
 class Sampling(Value):
@@ -24,12 +24,12 @@ class Sampling(Value):
 class Policy(Value):
     """One revision's content."""
 
-    weights: Annotated[Mapping[str, Share], Field(min_length=1, max_length=64)]
+    weights: Annotated[Mapping[str, ScoreWeight], Field(min_length=1, max_length=64)]
     sampling: Sampling
     # A decision on a stale cache is refused at commit and made again this often in one activity.
     rounds_per_attempt: Annotated[int, Field(ge=1, le=16)]
     reservation_lease_seconds: Annotated[int, Field(ge=1, le=3_600)]
-    # How many of the best candidates a decision keeps for those who ask why.
+    # How many of the best candidates a decision keeps to explain its choice.
     candidates_kept: Annotated[int, Field(ge=1, le=100)]
     # A slot that just failed on a node does not go back there for so long.
     crash_pair_seconds: Annotated[int, Field(ge=0, le=86_400)]

@@ -1,4 +1,4 @@
-"""A wait with a reason and a deadline: the slots of one generation that want a place."""
+"""A request in a region's queue: slots that need nodes, what they wait for, and until when."""
 
 from typing import Annotated, Self
 
@@ -12,7 +12,7 @@ from durable.validation.value import Value
 
 
 class PlacementHold(Value):
-    """Somebody keeps a placement from placing anything new, until somebody resumes it."""
+    """While it is held, a placement places nothing new; somebody has to resume it."""
 
     actor: ActorId
     reason: str
@@ -23,7 +23,7 @@ class PlacementHold(Value):
 
 
 class SchedulingRequest(Value):
-    """One region's share of one workload generation, on its way to a place."""
+    """One region's share of one workload generation, on its way to its nodes."""
 
     region: RegionId
     tenant: TenantId
@@ -41,7 +41,7 @@ class SchedulingRequest(Value):
     next_retry_at: AwareDatetime | None = None
     # What its agents run; it is fixed when the request is first written.
     spec: WorkloadSpec
-    # How many of the slots have no place yet.
+    # How many of the slots have no node yet.
     waiting: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
     # How many slots of a job are done.
     completed: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0

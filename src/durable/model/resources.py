@@ -1,4 +1,4 @@
-"""What work asks for and nodes have: exact whole numbers of cpu, memory and gpus."""
+"""What work requests and nodes have: exact whole numbers of cpu, memory and gpus."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, cast
@@ -33,7 +33,7 @@ _FRIENDLY: Mapping[str, str] = dict(zip(DIMENSION_NAMES, DIMENSIONS, strict=True
 
 
 class Resources(Value):
-    """An amount of resources; as a request it is rounded up, so that work gets what it asked."""
+    """An amount of resources; a request is rounded up, so that work gets at least what it needs."""
 
     rounds_up: ClassVar[bool] = True
 
@@ -131,7 +131,7 @@ class Resources(Value):
 
 
 class Capacity(Resources):
-    """What a node has; rounded down, so that nobody is promised more than is there."""
+    """What a node has; rounded down, so that no more is promised than there is."""
 
     rounds_up: ClassVar[bool] = False
 

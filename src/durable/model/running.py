@@ -1,4 +1,4 @@
-"""What one replica runs: the command, its surroundings, and how one knows that it serves."""
+"""What one replica runs: the command, its environment, and the probe that says it is ready."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -41,7 +41,7 @@ class CommandProbe(Value):
 
 
 class Readiness(Value):
-    """One kind of probe, how often it is asked and how long it may take."""
+    """One kind of probe, how often it runs and how long it may take."""
 
     tcp: TcpProbe | None = None
     http: HttpProbe | None = None
@@ -50,7 +50,7 @@ class Readiness(Value):
     timeout: Duration = timedelta(seconds=2)
 
     @model_validator(mode="after")
-    def _ask_one_way(self) -> Self:
+    def _have_one_probe(self) -> Self:
         if sum(probe is not None for probe in (self.tcp, self.http, self.command)) != 1:
             raise ValueError("allowed: exactly one of tcp, http and command")
         return self

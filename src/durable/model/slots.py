@@ -15,7 +15,7 @@ class SlotOnNode(Value):
 
 
 class Crash(SlotOnNode):
-    """A slot failed on a node; for as long as the policy says it does not go back there."""
+    """A slot failed on a node, and does not go back there for as long as the policy says."""
 
     at: AwareDatetime
 

@@ -1,4 +1,4 @@
-"""The states of every object, told apart by name, with one table each of the legal moves."""
+"""The states of every object, and for each kind of object one table of the legal moves."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -70,7 +70,7 @@ class BindingState(StrEnum):
     RELEASED = "released"
 
 
-# On the way to serving; and what somebody will ask the reason of.
+# On the way to serving; and the states that need an explanation.
 COMING_UP = (
     BindingState.BOUND,
     BindingState.STARTING,

@@ -1,4 +1,4 @@
-"""What somebody wants to run, and how far it has come."""
+"""The desired state of a workload, and how far it has come."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -21,14 +21,14 @@ Weight = Annotated[int, Field(ge=0, le=1_000)]
 
 
 class WorkloadKind(StrEnum):
-    """A service runs until it is told to stop; a job runs until it is done."""
+    """A service runs until somebody stops it; a job runs until it is done."""
 
     SERVICE = "service"
     JOB = "job"
 
 
 class Toleration(Value):
-    """Lets work come to nodes with this taint; without a value or an effect, with any of them."""
+    """Lets work onto nodes with this taint; without a value or an effect it matches any."""
 
     key: LabelKey
     value: LabelValue | None = None
@@ -36,7 +36,7 @@ class Toleration(Value):
 
 
 class Spread(Value):
-    """How unevenly replicas of one region may lie: the fullest place beside the emptiest."""
+    """How many more replicas the fullest zone or node of a region may have than the emptiest."""
 
     zone_max_skew: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     node_max_skew: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
@@ -44,7 +44,7 @@ class Spread(Value):
 
 
 class Deadlines(Value):
-    """How long each wait may last before somebody is told."""
+    """How long each wait may last before it is reported as late."""
 
     placed: Duration = timedelta(hours=1)
     started: Duration = timedelta(minutes=2)
@@ -87,18 +87,18 @@ class WorkloadSpec(Value):
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
         if self.resources.is_zero:
-            raise ValueError("resources: allowed: more than nothing of cpu, memory or gpu")
+            raise ValueError("resources: got nothing; allowed: some cpu, memory or gpu")
         if self.minimum is not None and self.minimum > self.replicas:
             raise ValueError(
                 f"minimum: got {self.minimum}; allowed: up to the {self.replicas} replicas"
             )
         if self.minimum is not None and self.all_or_nothing:
-            raise ValueError("minimum: allowed: together with all_or_nothing: false")
+            raise ValueError("minimum: got it beside all_or_nothing; allowed: one of the two")
         return self
 
 
 class WorkloadManifest(Value):
-    """One document of a manifest: whose workload it is, what it is called and what it shall be."""
+    """One document of a manifest: the workload's tenant, its name and its desired state."""
 
     tenant: TenantId
     name: WorkloadName

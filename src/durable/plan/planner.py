@@ -86,7 +86,7 @@ class Planner:
         regions = sorted(held.union(shares))
         claims = {region: await self._claims(current, region) for region in regions}
         if current is not None and not stays:
-            # The old generation lets go of its places before the new one takes any.
+            # The old generation releases its nodes before the new one takes any.
             for region in regions:
                 region_view = await self._region(region)
                 region_view.free(claims[region], manifest.tenant, current.spec.resources)

@@ -28,7 +28,7 @@ class TtlCache(Generic[K, V]):
             try:
                 value = await self._read(key)
             except BaseException:
-                self._locks.pop(key, None)  # or names that nobody knows would pile up
+                self._locks.pop(key, None)  # or the locks of unknown names would pile up
                 raise
             self._known[key] = (began, value)
             return value

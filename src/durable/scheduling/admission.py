@@ -1,4 +1,4 @@
-"""What admission asks before anything is placed: could any node ever take one replica?"""
+"""Whether any node of a region could ever take one replica, checked before admission."""
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending

@@ -56,7 +56,7 @@ class Candidates:
 
     @cached_property
     def _points(self) -> dict[str, Points]:
-        """What each score that stays the same gives; worked out once, if anybody asks."""
+        """What each score that stays the same gives; worked out once, when first needed."""
         return {
             score.name: score.of_node(self._working, self.rows) for score, _ in self._unchanging
         }

@@ -11,7 +11,7 @@ from durable.model.policy import Policy
 from durable.model.slots import SlotOnNode
 from durable.scheduling.candidates import Candidates, place
 from durable.scheduling.evidence import after_placing, best_candidates, first_evidence
-from durable.scheduling.limits import Limit, tightest_limit
+from durable.scheduling.limits import SlotLimit, tightest_limit
 from durable.scheduling.pending import why_gang_waits, why_unplaced
 from durable.scheduling.proposal import Evidence, Proposal
 from durable.scheduling.rejections import filter_again, filter_nodes
@@ -60,7 +60,9 @@ def _sample_size(request: PlacementRequest, candidates: int, policy: Policy) -> 
     return sampling.candidates if is_best_effort and candidates > sampling.candidates else None
 
 
-def _why_not_all(working: WorkingSet, limit: Limit, placed: Mapping[int, int]) -> Pending | None:
+def _why_not_all(
+    working: WorkingSet, limit: SlotLimit, placed: Mapping[int, int]
+) -> Pending | None:
     unplaced = [slot for slot in working.request.slots if slot not in placed]
     if not unplaced:
         return None

@@ -6,13 +6,15 @@ from durable.model.amounts import at_least_nothing
 from durable.model.pending import Pending
 from durable.model.pending_reasons import MAX_REJECTIONS, Gang, NoNode, PendingCode, Rejection
 from durable.model.resources import Resources
-from durable.scheduling.limits import Limit
+from durable.scheduling.limits import SlotLimit
 from durable.scheduling.rejections import Rejections
 from durable.scheduling.snapshot.columns import AmountColumns
 from durable.scheduling.working_set import WorkingSet
 
 
-def why_unplaced(working: WorkingSet, limit: Limit, placed: int, rejections: Rejections) -> Pending:
+def why_unplaced(
+    working: WorkingSet, limit: SlotLimit, placed: int, rejections: Rejections
+) -> Pending:
     """The reason for the slots that got no node; the rejections are of the first of them."""
     nodes = _why_rejected(working, placed, rejections)
     if limit.pending is None or placed < limit.slots:

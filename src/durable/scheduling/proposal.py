@@ -34,7 +34,7 @@ class Evidence(Value):
     # The grant before this decision and what it would leave.
     grant_before: Amounts | None = None
     grant_after: Amounts | None = None
-    # What ordinary work could take beside recovery headroom; a region's past does not tell it.
+    # What ordinary work could take beside the recovery headroom; it cannot be rebuilt later.
     room_before: Amounts | None = None
     # Leases have no version, so what was not fresh is written down.
     stale_nodes: tuple[NodeId, ...] = Field(default=(), max_length=10_000)

@@ -1,4 +1,4 @@
-"""How much each node is liked, by one preference at a time: an array from 0 (least) to 1 (most).
+"""Soft preferences, one score each: an array with a number from 0 (worst) to 1 (best) per node.
 
 Only whole-array arithmetic without sums, whose rounding could differ from machine to machine.
 """
@@ -89,7 +89,7 @@ def _cost_of(labels: LabelSet) -> float:
 
 
 def _cost(working: WorkingSet, rows: Rows) -> Points:
-    """Most for the cheapest; a node that does not say its cost counts as the dearest that does."""
+    """Most for the cheapest; a node without a cost label counts as the dearest that has one."""
     costs = working.snapshot.label_sets.derived(COST_LABEL, _cost_of, np.float64)
     cost = costs[working.columns.label_set[rows]]
     stated = cost[np.isfinite(cost)]
@@ -99,10 +99,10 @@ def _cost(working: WorkingSet, rows: Rows) -> Points:
 
 
 def image_label(image: str) -> str:
-    """The key of the label with which a node says that it has an image.
+    """The key of the label that tells that a node has an image.
 
     `image/` and the image's name in small letters, with `-` for what no key may hold, cut from the
-    front to a key's length: the end, with the tag, is what tells images apart.
+    front to a key's length: the end, with the tag, is what distinguishes images.
     """
     name = re.sub("[^a-z0-9._/-]", "-", image.lower())
     name = name[len(_IMAGE_PREFIX) - LabelKey.max_length :].strip("._/-")
@@ -110,7 +110,7 @@ def image_label(image: str) -> str:
 
 
 def _warm_image(working: WorkingSet, rows: Rows) -> Points:
-    """1 where the node says that it has the image, whatever the label's value."""
+    """1 where the node has the image's label, whatever its value."""
     image = working.request.spec.run.image
     if image is None:
         return np.ones(len(rows))
@@ -122,7 +122,7 @@ def _warm_image(working: WorkingSet, rows: Rows) -> Points:
 
 
 def _tolerated(working: WorkingSet, rows: Rows) -> Points:
-    """Less with every taint that asks to stay away and is not tolerated."""
+    """Less with every prefer-no-schedule taint that is not tolerated."""
     tolerations, effect = working.request.spec.tolerations, TaintEffect.PREFER_NO_SCHEDULE
     points = working.snapshot.taint_sets.derived(
         (effect, tolerations),

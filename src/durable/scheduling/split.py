@@ -95,7 +95,7 @@ def _assign(
         else:
             homeless.append(slot)
     for slot in homeless:
-        # To the emptiest for its share, so that the first slots of all lie in different regions.
+        # To the region that is emptiest for its share, so that the first slots are far apart.
         open_to = [region for region in sorted(shares) if len(given[region]) < shares[region]]
         emptiest = min(open_to, key=lambda region: len(given[region]) / shares[region])
         given[emptiest].append(slot)

@@ -16,7 +16,7 @@ from durable.scheduling.snapshot.rows import Rows
 
 # Filters and scores look at every row or at some; the same code serves both.
 RowSelection = Rows | slice
-Shares = NDArray[np.float64]
+UsedRatios = NDArray[np.float64]
 ALL_ROWS = slice(None)
 
 
@@ -64,7 +64,7 @@ class WorkingSet:
         return int(counts.min()) if len(counts) else 0
 
     def in_zones(self, rows: RowSelection, zones: Iterable[str]) -> Mask:
-        """Which of the nodes lie in one of these zones."""
+        """Which of the nodes are in one of these zones."""
         ids = [self.snapshot.zones.find(zone) for zone in zones]
         return np.isin(self.columns.zone[rows], ids)
 
@@ -98,8 +98,8 @@ class WorkingSet:
     def take(self, row: int) -> None:
         """Places one replica: what the next one sees is changed by it."""
         self.free[row] -= self.requested
-        for dimension, shares in enumerate(self.would_use):
-            shares[row] = self._would_use(dimension, row)
+        for dimension, ratios in enumerate(self.would_use):
+            ratios[row] = self._would_use(dimension, row)
         self.on_node[row] += 1
         self.in_zone[self.columns.zone[row]] += 1
         if self._nodes_at_floor and self.on_node[row] == self.emptiest_node + 1:
@@ -107,7 +107,7 @@ class WorkingSet:
             if not self._nodes_at_floor:
                 self._find_floor()
 
-    def _would_use(self, dimension: int, rows: slice | int) -> Shares:
+    def _would_use(self, dimension: int, rows: slice | int) -> UsedRatios:
         capacity = np.maximum(self.columns.capacity[rows, dimension], 1)
         left = self.free[rows, dimension] - self.requested[dimension]
         return np.minimum(1 - left / capacity, 1)

@@ -42,7 +42,7 @@ def show_duration(duration: timedelta) -> str:
 
 
 def _of_seconds(seconds: int) -> timedelta:
-    # One past the bound stands for all that is past it, before timedelta itself overflows.
+    # Anything past the bound becomes one second past it, before timedelta itself overflows.
     return min(timedelta(seconds=min(seconds, 10**9)), MAX_DURATION + timedelta(seconds=1))
 
 

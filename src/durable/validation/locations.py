@@ -31,7 +31,7 @@ def _step(part: int | str) -> str:
 
 
 def value_types_at(model: type[Value], location: Location) -> tuple[type[Value], ...]:
-    """The kinds of value that may stand at a location of the model's input."""
+    """The types of value that the model allows at a location of its input."""
     annotations: list[Any] = [model]
     for part in location:
         # A part that leads nowhere is the validator's label of a union's branch.

@@ -38,7 +38,7 @@ def read_cpu_millis(value: object) -> int:
 
 
 def read_memory_mib(value: object, *, round_up: bool) -> int:
-    """Whole MiB from `512Mi`, `1Gi` or `1G`; a part of a MiB is rounded as asked."""
+    """Whole MiB from `512Mi`, `1Gi` or `1G`; a part of a MiB is rounded up or down."""
     if type(value) is int:
         raise _refusal(value, f"{_MEMORY_ALLOWED}; give a unit")
     match = _match(_MEMORY, value, _MEMORY_ALLOWED)

@@ -1,4 +1,4 @@
-"""Replicas of one workload lie evenly over zones and over nodes, within the skew it allows."""
+"""Replicas of one workload are spread evenly over zones and nodes, within the skew it allows."""
 
 from collections import Counter
 
