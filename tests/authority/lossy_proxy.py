@@ -10,8 +10,8 @@ from sqlalchemy import make_url
 class Loses(Enum):
     NOTHING = "nothing"
     THE_COMMIT = "the commit"  # the server never hears of it and rolls back
-    THE_ANSWER = "the answer"  # the server commits, and nobody is told
-    THE_WAY = "the way"  # nothing arrives any more, and nobody is told that either
+    THE_ANSWER = "the answer"  # the server commits, and its answer is lost
+    THE_WAY = "the way"  # nothing arrives any more, in silence
 
 
 class LossyProxy:

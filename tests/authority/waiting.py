@@ -1,4 +1,4 @@
-"""Waits until others wait: a race begins when everybody stands at the lock."""
+"""Waits until others wait: a race begins when everybody waits for the lock."""
 
 import asyncio
 

@@ -96,7 +96,7 @@ async def admit_workload(
 
 @dataclass
 class World:
-    """An authority with one open region, one ready node and one tenant, unless told otherwise."""
+    """An authority with one open region, one ready node and one tenant, unless stated otherwise."""
 
     databases: Databases
     region: RegionId = EAST

@@ -9,27 +9,26 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.audit.chain import ChainHead, ChainReport, verify, verify_all
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
 from durable.authority.db.roles import ROLES
+from durable.authority.db.transaction import global_transaction
 from tests.authority.world import World
 
 CHAIN = "us-east"
 
 
-async def tell(databases: Databases, action: str, *, fails: bool = False) -> None:
-    async def work(connection: AsyncConnection) -> None:
-        await audit.append(
-            connection, CHAIN, actor="alice", action=action, target="node/n1", after={"is": "ü"}
-        )
-        if fails:
-            raise ZeroDivisionError
-
-    await transact(databases.at_global("durable_operator"), work, doing="tell")
+@global_transaction("durable_operator", "append")
+async def append_event(connection: AsyncConnection, action: str, *, fails: bool = False) -> None:
+    await audit.append(
+        connection, CHAIN, actor="alice", action=action, target="node/n1", after={"is": "ü"}
+    )
+    if fails:
+        raise ZeroDivisionError
 
 
-async def told(world: World, count: int = 5) -> Databases:
+async def append_events(world: World, count: int = 5) -> Databases:
     for number in range(1, count + 1):
-        await tell(world.databases, f"act {number}")
+        await append_event(world.databases, f"act {number}")
     return world.databases
 
 
@@ -48,7 +47,7 @@ def tamper(databases: Databases, *statements: str) -> None:
 
 
 async def test_every_event_links_to_the_one_before(world: World) -> None:
-    databases = await told(world)
+    databases = await append_events(world)
     report = await checked(databases)
     assert (report.broken_at, report.sentence) == (None, "every link holds")
     async with databases.at_global("durable_reader").connect() as connection:
@@ -60,19 +59,23 @@ async def test_every_event_links_to_the_one_before(world: World) -> None:
     assert str(report.head) == f"{CHAIN}:5:{bytes(rows[-1].hash).hex()}"
 
 
-async def test_an_event_vanishes_with_the_change_it_tells_of(world: World) -> None:
-    databases = await told(world, 2)
+async def test_an_event_rolls_back_with_the_change_it_describes(world: World) -> None:
+    databases = await append_events(world, 2)
     with pytest.raises(ZeroDivisionError):
-        await tell(databases, "act that failed", fails=True)
-    await tell(databases, "act 3")
+        await append_event(databases, "act that failed", fails=True)
+    await append_event(databases, "act 3")
     report = await checked(databases)
     assert (report.broken_at, report.head.sequence) == (None, 3)
 
 
-async def test_events_told_at_once_keep_the_chain(world: World, database_url: str) -> None:
+async def test_events_appended_at_once_keep_the_chain(world: World, database_url: str) -> None:
     async with Databases(database_url) as others:
         await asyncio.gather(
-            *(tell(side, f"act {n}") for n in range(15) for side in (world.databases, others))
+            *(
+                append_event(side, f"act {n}")
+                for n in range(15)
+                for side in (world.databases, others)
+            )
         )
     report = await checked(world.databases)
     assert (report.broken_at, report.head.sequence) == (None, 30)
@@ -124,7 +127,7 @@ REWRITE = [
 async def test_the_first_broken_row_is_named(
     world: World, statements: list[str], broken_at: int, sentence: str
 ) -> None:
-    databases = await told(world)
+    databases = await append_events(world)
     tamper(databases, *statements)
     report = await checked(databases)
     assert report.broken_at == broken_at
@@ -132,10 +135,10 @@ async def test_the_first_broken_row_is_named(
 
 
 async def test_only_an_anchor_kept_outside_sees_that_all_was_rewritten(world: World) -> None:
-    databases = await told(world)
+    databases = await append_events(world)
     anchor = (await checked(databases)).head
     assert (await checked(databases, anchor)).broken_at is None
-    await tell(databases, "act 6")
+    await append_event(databases, "act 6")
     assert (await checked(databases, anchor)).broken_at is None, "a chain may grow"
 
     tamper(databases, *REWRITE)
@@ -146,7 +149,7 @@ async def test_only_an_anchor_kept_outside_sees_that_all_was_rewritten(world: Wo
 
 
 async def test_an_anchored_chain_that_vanished_altogether_is_missed(world: World) -> None:
-    databases = await told(world)
+    databases = await append_events(world)
     anchor = (await checked(databases)).head
     tamper(databases, "DELETE FROM audit.events", "DELETE FROM audit.heads")
     assert await verify_all(databases) == []
@@ -156,7 +159,7 @@ async def test_an_anchored_chain_that_vanished_altogether_is_missed(world: World
 
 
 async def test_chains_are_verified_each_by_itself(world: World) -> None:
-    databases = await told(world)
+    databases = await append_events(world)
     await world.with_region()  # adds to the chains of the region and of the global side
     tamper(databases, "UPDATE audit.events SET actor = 'bob' WHERE chain = 'global'")
     reports = {report.head.chain: report.broken_at for report in await verify_all(databases)}
@@ -170,8 +173,8 @@ WRITES = [
 ]
 
 
-async def test_no_role_changes_what_was_told_nor_tells_it_past_the_chain(world: World) -> None:
-    databases = await told(world, 1)
+async def test_no_role_changes_an_event_nor_writes_one_past_the_chain(world: World) -> None:
+    databases = await append_events(world, 1)
     forge = "INSERT INTO audit.events SELECT chain, 2, at, actor, database_role, action, object"
     forge += ", before, after, hash FROM audit.events"
     rewind = "UPDATE audit.heads SET sequence = 0"
@@ -185,8 +188,8 @@ async def test_no_role_changes_what_was_told_nor_tells_it_past_the_chain(world: 
 
 
 @pytest.mark.parametrize("statement", WRITES)
-async def test_not_even_the_owner_changes_what_was_told(world: World, statement: str) -> None:
-    databases = await told(world, 1)
+async def test_not_even_the_owner_changes_an_event(world: World, statement: str) -> None:
+    databases = await append_events(world, 1)
     with (
         psycopg.connect(databases.urls[0]) as owner,
         pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="append-only"),
@@ -194,7 +197,7 @@ async def test_not_even_the_owner_changes_what_was_told(world: World, statement:
         owner.execute(statement.encode())
 
 
-async def test_a_reader_cannot_tell_anything(world: World) -> None:
+async def test_a_reader_cannot_append_anything(world: World) -> None:
     with psycopg.connect(world.databases.urls[0]) as connection:
         connection.execute("SET ROLE durable_reader")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

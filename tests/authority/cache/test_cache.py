@@ -46,7 +46,7 @@ async def caching(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """The cache tells of what became better alone, so a test that took something away asks."""
+    """The cache wakes for improvements alone, so a test that took something away refreshes it."""
     async with asyncio.timeout(PATIENCE):
         while not holds():  # noqa: ASYNC110 - what is awaited has no event
             await asyncio.sleep(0.005)
@@ -77,7 +77,7 @@ async def test_the_whole_region_is_there_from_the_start(ready_world: World) -> N
         assert cache.policy() == (1, first_policy())
 
 
-async def test_what_is_committed_is_heard_of(ready_world: World) -> None:
+async def test_a_commit_reaches_the_cache(ready_world: World) -> None:
     async with caching(ready_world) as cache:
         token = (await ready_world.granted(ready_world.reserve(0))).token
         held = await caught_up(ready_world, cache)
@@ -162,7 +162,7 @@ async def activate(world: World) -> None:
         (None, new_tenant), (fence, reopen), (None, activate),
     ],
 )  # fmt: skip
-async def test_whoever_waits_is_woken_by_what_may_help(
+async def test_a_waiting_placement_is_woken_by_what_may_help(
     ready_world: World, before: Any, then: Any
 ) -> None:
     ready_world.now = datetime.now(UTC)
@@ -302,7 +302,7 @@ async def test_a_lost_notification_is_made_up_for_by_the_lease_poll(ready_world:
         assert free(await caught_up(ready_world, cache)) == [7000, 31_744, 0]
 
 
-async def test_a_full_read_mends_what_no_version_told_of(ready_world: World) -> None:
+async def test_a_full_read_repairs_what_no_version_reported(ready_world: World) -> None:
     await ready_world.with_nodes(node("n2"))
     async with caching(ready_world, resync_seconds=0.01) as cache:
         with psycopg.connect(ready_world.databases.urls[0]) as owner:
@@ -315,7 +315,7 @@ async def test_a_full_read_mends_what_no_version_told_of(ready_world: World) -> 
         )
 
 
-async def test_a_region_that_went_back_in_time_is_read_anew(ready_world: World) -> None:
+async def test_a_region_that_went_back_in_time_is_read_again(ready_world: World) -> None:
     async with caching(ready_world) as cache:
         before = cache.version
         await ready_world.granted(ready_world.reserve(0))

@@ -38,29 +38,31 @@ async def version_of(world: World, region: RegionId = EAST) -> int:
     return (await read_region(world.databases, region)).version
 
 
-async def test_the_first_word_is_a_resync_of_every_region(neighbours: World) -> None:
+async def test_a_watch_begins_with_a_resync_of_every_region(neighbours: World) -> None:
     async with watching(neighbours, EAST, WEST, RegionId("nowhere")) as changes:
-        heard = {await anext(changes), await anext(changes)}
-    assert heard == {
+        changes_seen = {await anext(changes), await anext(changes)}
+    assert changes_seen == {
         Change(EAST, 1, await version_of(neighbours, EAST), is_resync=True),
         Change(WEST, 1, await version_of(neighbours, WEST), is_resync=True),
     }
 
 
-async def test_every_commit_is_heard_in_order(ready_world: World) -> None:
+async def test_every_commit_is_notified_in_order(ready_world: World) -> None:
     async with watching(ready_world) as changes:
         first = await anext(changes)
         made = [(await ready_world.granted(ready_world.reserve(slot))).version for slot in range(5)]
         await cordon_node(ready_world.databases, EAST, NodeId("n1"), actor=TEST, reason="a fan")
-        heard = [await anext(changes) for _ in range(6)]
-    assert [change.version for change in heard] == [*made, made[-1] + 1]
-    assert [change.version for change in heard] == list(range(first.version + 1, first.version + 7))
-    assert {(change.region, change.epoch, change.is_resync) for change in heard} == {
+        changes_seen = [await anext(changes) for _ in range(6)]
+    assert [change.version for change in changes_seen] == [*made, made[-1] + 1]
+    assert [change.version for change in changes_seen] == list(
+        range(first.version + 1, first.version + 7)
+    )
+    assert {(change.region, change.epoch, change.is_resync) for change in changes_seen} == {
         (EAST, 1, False)
     }
 
 
-async def test_a_fence_is_heard_with_its_epoch(ready_world: World) -> None:
+async def test_a_fence_is_notified_with_its_epoch(ready_world: World) -> None:
     async with watching(ready_world) as changes:
         await anext(changes)
         status = await fence_region(
@@ -69,7 +71,7 @@ async def test_a_fence_is_heard_with_its_epoch(ready_world: World) -> None:
         assert await anext(changes) == Change(EAST, 2, status.version)
 
 
-async def test_what_was_refused_or_rolled_back_is_not_heard(ready_world: World) -> None:
+async def test_what_was_refused_or_rolled_back_is_not_notified(ready_world: World) -> None:
     async with watching(ready_world) as changes:
         await anext(changes)
         await ready_world.refused(ready_world.reserve(node="nowhere"))
@@ -80,7 +82,7 @@ async def test_what_was_refused_or_rolled_back_is_not_heard(ready_world: World) 
         assert (await anext(changes)).version == granted.version
 
 
-async def test_other_regions_are_not_heard(neighbours: World) -> None:
+async def test_other_regions_are_not_notified(neighbours: World) -> None:
     async with watching(neighbours, WEST) as changes:
         await anext(changes)
         for region, name in ((EAST, "e1"), (WEST, "w1")):
@@ -92,8 +94,8 @@ async def test_other_regions_are_not_heard(neighbours: World) -> None:
 
 async def test_a_period_without_news_ends_in_a_resync(ready_world: World) -> None:
     async with watching(ready_world, resync_seconds=0.01) as changes:
-        heard = [await anext(changes) for _ in range(3)]
-    assert heard == [Change(EAST, 1, await version_of(ready_world), is_resync=True)] * 3
+        changes_seen = [await anext(changes) for _ in range(3)]
+    assert changes_seen == [Change(EAST, 1, await version_of(ready_world), is_resync=True)] * 3
 
 
 async def test_a_follower_may_stop_in_the_middle_of_the_news(ready_world: World) -> None:
@@ -119,7 +121,7 @@ async def test_a_lost_connection_ends_in_one_sentence(ready_world: World) -> Non
             await anext(changes)
 
 
-async def test_no_transaction_stays_open_while_nothing_is_heard(ready_world: World) -> None:
+async def test_no_transaction_stays_open_while_nothing_is_notified(ready_world: World) -> None:
     async with watching(ready_world) as changes:
         await anext(changes)
         with psycopg.connect(ready_world.databases.urls[0]) as owner:

@@ -184,7 +184,7 @@ async def test_a_lost_connection_is_survived_in_silence(world: World) -> None:
 
 
 @pytest.mark.parametrize("started", [False, True])
-async def test_whoever_waits_hears_when_the_queue_itself_is_cancelled(
+async def test_every_waiting_caller_fails_when_the_queue_itself_is_cancelled(
     ready_world: World, started: bool
 ) -> None:
     commits = queue_of(ready_world)

@@ -87,7 +87,7 @@ async def test_one_intent_sent_by_two_happens_once(world: World, other: World) -
 
 async def test_expiry_against_bind_ends_in_one_of_them(world: World, other: World) -> None:
     token = (await world.granted(world.reserve())).token
-    # The clocks of the two differ by the lease: one thinks it stands, the other that it is over.
+    # The clocks of the two differ by the lease: for one it is valid, for the other it is over.
     world.now, other.now = seconds(29), seconds(31)
     granted, refused = await raced((world, world.bind(token)), (other, other.expire(token)))
     assert len(granted) == 1

@@ -326,7 +326,7 @@ async def test_an_evicted_binding_is_never_started(world: World) -> None:
 
 
 @pytest.mark.parametrize("cause", list(ReleaseCause))
-async def test_started_work_is_not_released_on_a_bare_word(
+async def test_started_work_is_not_released_without_evidence(
     world: World, cause: ReleaseCause
 ) -> None:
     token = await world.running()
@@ -428,7 +428,7 @@ async def test_a_batch_that_is_taken_apart_keeps_its_order(
 # ── what is given back is really free ───────────────────────────────────────────────────────────
 
 
-async def test_a_lapsed_lease_is_not_renewed_so_a_lost_node_comes_back_anew(world: World) -> None:
+async def test_a_lapsed_lease_is_not_renewed_so_a_lost_node_registers_again(world: World) -> None:
     token = await world.running()
     world.now = seconds(600)
     await world.granted(world.release(token, cause=ReleaseCause.NODE_LOST))

@@ -51,7 +51,7 @@ def mostly(usual: Any, *unusual: Any) -> st.SearchStrategy[Any]:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ReserveDraft:
     """A reservation that somebody may ask for, wrong in one way or another now and then."""
 
     slot: int
@@ -62,7 +62,7 @@ class Wish:
 
 
 WISHES = st.builds(
-    Wish,
+    ReserveDraft,
     slot=SLOTS,
     on=st.sampled_from([*NODES] * 5 + ["ghost"]),
     amount=AMOUNTS,
@@ -160,12 +160,12 @@ class Authority(RuleBasedStateMachine):
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 
-    @rule(target=held, wishes=st.lists(WISHES, min_size=1, max_size=4))
-    def reserve(self, wishes: list[Wish]) -> Any:
+    @rule(target=held, drafts=st.lists(WISHES, min_size=1, max_size=4))
+    def reserve(self, drafts: list[ReserveDraft]) -> Any:
         """Asks for several slots; those of one region share a transaction."""
         granted: list[Held] = []
         epochs = {region: self.status(region).epoch for region in (EAST, WEST)}
-        wanted = [self.intent(wish, epochs) for wish in wishes]
+        wanted = [self.intent(draft, epochs) for draft in drafts]
         for region in (EAST, WEST):
             intents = [intent for intent in wanted if intent.region == region]
             for intent, outcome in zip(intents, self.send(region, *intents), strict=True):
@@ -174,17 +174,17 @@ class Authority(RuleBasedStateMachine):
                     granted.append(Held(region, intent, outcome.token))
         return multiple(*granted)
 
-    def intent(self, wish: Wish, epochs: Mapping[RegionId, int]) -> Reserve:
+    def intent(self, draft: ReserveDraft, epochs: Mapping[RegionId, int]) -> Reserve:
         self.attempts += 1
-        owner = self.owners[wish.slot]
-        region = {EAST: WEST, WEST: EAST}[owner] if wish.elsewhere else owner
+        owner = self.owners[draft.slot]
+        region = {EAST: WEST, WEST: EAST}[owner] if draft.elsewhere else owner
         return self.world.reserve(
-            wish.slot,
-            wish.on,
+            draft.slot,
+            draft.on,
             region=region,
-            resources=wish.amount,
+            resources=draft.amount,
             attempt=self.attempts,
-            epoch=max(1, epochs[region] + wish.epoch_error),
+            epoch=max(1, epochs[region] + draft.epoch_error),
         )
 
     def step(self, name: str, held: Held, **more: Any) -> tuple[AnyIntent, Granted | Refused]:

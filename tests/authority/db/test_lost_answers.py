@@ -149,7 +149,7 @@ async def test_a_deadlock_ends_with_both_done(database_url: str) -> None:
     def crossing(first: str, second: str) -> Callable[[AsyncConnection], Awaitable[None]]:
         waits = True
 
-        async def work(connection: AsyncConnection) -> None:
+        async def body(connection: AsyncConnection) -> None:
             nonlocal waits, tries
             tries += 1
             await connection.execute(bump, {"tenant": first})
@@ -158,7 +158,7 @@ async def test_a_deadlock_ends_with_both_done(database_url: str) -> None:
                 await met.wait()
             await connection.execute(bump, {"tenant": second})
 
-        return work
+        return body
 
     await asyncio.gather(
         transact(engine, crossing("a", "b"), doing="cross"),
@@ -182,7 +182,7 @@ async def test_a_serialization_failure_is_tried_again(database_url: str) -> None
     def increment() -> Callable[[AsyncConnection], Awaitable[None]]:
         waits = True
 
-        async def work(connection: AsyncConnection) -> None:
+        async def body(connection: AsyncConnection) -> None:
             nonlocal waits, tries
             tries += 1
             await connection.execute(text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
@@ -194,7 +194,7 @@ async def test_a_serialization_failure_is_tried_again(database_url: str) -> None
             write = text("UPDATE global.quotas SET hard_gpus = :next WHERE tenant = 'a'")
             await connection.execute(write, {"next": seen + 1})
 
-        return work
+        return body
 
     await asyncio.gather(
         transact(engine, increment(), doing="count"), transact(engine, increment(), doing="count")

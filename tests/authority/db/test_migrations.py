@@ -238,7 +238,7 @@ REFUSED = (
     "wrong", [{"password": SECRET}, {"username": "nobody"}, {"database": "nowhere"}],
     ids=["password", "user", "database"],
 )  # fmt: skip
-def test_a_refused_login_is_told_from_a_silent_server(
+def test_a_refused_login_is_distinguished_from_a_silent_server(
     postgres: EmbeddedPostgres, wrong: dict[str, str]
 ) -> None:
     assert sentence_of(but(postgres, **wrong)) == REFUSED
@@ -255,7 +255,7 @@ def test_a_server_that_is_not_there_is_said_not_to_answer(postgres: EmbeddedPost
     )
 
 
-async def test_a_refused_login_is_told_by_every_other_command_too(
+async def test_a_refused_login_is_reported_by_every_other_command_too(
     postgres: EmbeddedPostgres,
 ) -> None:
     url = but(postgres, password=SECRET)

@@ -11,7 +11,7 @@ from durable.authority.schema import metadata
 from tests.conftest import Copies
 
 # Who writes what, written down again from the state model so that two hands must agree.
-# role -> "schema.table" -> verb -> columns; "*" stands for every column. Reading is everyone's.
+# role -> "schema.table" -> verb -> columns; "*" means every column. Every role may read.
 RESOURCES = ("cpu_millis", "memory_mib", "gpus")
 
 

@@ -1,4 +1,4 @@
-"""What nodes are told to run and to stop, whole and since a version."""
+"""What nodes must run and stop, read whole and since a version."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ async def tokens_of(world: World, since: int = 0, nodes: Any = None) -> set[int]
     return {assignment.token for assignment in found}
 
 
-async def test_only_what_was_started_or_asked_to_stop_is_assigned(ready_world: World) -> None:
+async def test_only_what_was_started_or_requested_to_stop_is_assigned(ready_world: World) -> None:
     world = ready_world
     held = (await world.granted(world.reserve(0))).token
     bound = (await world.granted(world.reserve(1))).token
@@ -36,7 +36,7 @@ async def test_only_what_was_started_or_asked_to_stop_is_assigned(ready_world: W
     assert held not in await tokens_of(world)
 
 
-async def test_nodes_are_told_apart(ready_world: World) -> None:
+async def test_each_node_has_its_own_assignments(ready_world: World) -> None:
     await ready_world.with_nodes(node("n2"))
     here = await ready_world.running(0)
     there = await ready_world.running(1, node="n2")
@@ -66,7 +66,7 @@ async def test_an_assignment_says_what_is_wanted_and_what_was_seen(ready_world: 
     assert after.observed is ObservedState.SERVING
 
 
-async def test_since_a_version_only_changes_and_releases_are_told(ready_world: World) -> None:
+async def test_since_a_version_only_changes_and_releases_are_read(ready_world: World) -> None:
     world = ready_world
     first = await world.running(0)
     version, _ = await read_assignments(world.databases, EAST, None)
@@ -86,7 +86,7 @@ async def test_since_a_version_only_changes_and_releases_are_told(ready_world: W
     assert await tokens_of(world) == {second}
 
 
-async def test_declared_nodes_are_told_whole_and_since_a_version(ready_world: World) -> None:
+async def test_declared_nodes_are_read_whole_and_since_a_version(ready_world: World) -> None:
     version, nodes, removed = await read_declared_nodes(ready_world.databases, EAST)
     assert (nodes, removed) == ([node("n1")], [])
 

@@ -80,7 +80,7 @@ async def test_a_registered_node_is_as_its_agent_said(world: World) -> None:
     ]
 
 
-async def test_registering_again_begins_a_new_session_and_says_anew_what_the_node_is(
+async def test_registering_again_begins_a_new_session_and_updates_the_node(
     ready_world: World,
 ) -> None:
     grown = node(gpus=1, capacity=Capacity(cpu_millis=16_000, memory_mib=65_536, gpus=1))

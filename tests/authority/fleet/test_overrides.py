@@ -67,7 +67,9 @@ def test_an_override_is_never_extended_past_its_latest_expiry(
         )
 
 
-def test_who_asked_and_why_is_never_rewritten(override_controller: psycopg.Connection) -> None:
+def test_who_proposed_it_and_why_is_never_rewritten(
+    override_controller: psycopg.Connection,
+) -> None:
     override_controller.execute(PROPOSE, SOUND)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         override_controller.execute("UPDATE global.overrides SET actor = 'mallory', reason = 'x'")

@@ -89,7 +89,7 @@ async def test_a_revision_begins_as_published_in_every_region(ready_world: World
     assert await state_of(ready_world, 3) == "canary"
 
 
-async def test_a_move_is_told_once_and_to_its_region_alone(neighbours: World) -> None:
+async def test_a_move_is_audited_once_and_in_its_region_alone(neighbours: World) -> None:
     await publish_policy(neighbours.databases, 2, {}, TEST)
     versions = [await version_of(neighbours, region) for region in (EAST, WEST)]
     await move(neighbours, 2, PolicyState.SHADOW)
