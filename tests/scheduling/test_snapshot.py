@@ -105,4 +105,4 @@ def test_an_empty_region_waits_for_nodes() -> None:
     proposal = region().decide(request())
     assert rejected(proposal) == {}
     assert proposal.pending is not None
-    assert proposal.pending.sentence == "us-east has no nodes; wait for their agents, or add some."
+    assert proposal.pending.sentence == "us-east has no nodes; wait for their agents, or add nodes."

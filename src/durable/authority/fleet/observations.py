@@ -15,7 +15,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import ActorId, NodeId, RegionId, Token
-from durable.model.intents import Evidence
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.states import ObservedState
 from durable.validation.text import PlainText
@@ -34,7 +33,7 @@ class Observation(Value):
     session: Counter
     sequence: Counter
     state: ObservedState
-    evidence: Evidence
+    evidence: PlainText
     # Where the replica's output is kept on its node; None if it has none.
     log_directory: PlainText | None = None
 
