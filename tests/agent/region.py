@@ -10,7 +10,7 @@ import psycopg
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.nodes import declare_nodes
-from durable.authority.reads.inspection import read_bindings
+from durable.authority.reads.claims import read_bindings
 from durable.model.claims import Binding
 from durable.model.intents import ReleaseCause
 from durable.model.regions import NodeSpec

@@ -15,7 +15,7 @@ from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.agent.simulated.faults import Faults
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.manifest import apply_fleet
-from durable.authority.reads.inspection import read_bindings
+from durable.authority.reads.claims import read_bindings
 from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
 from durable.model.claims import Binding

@@ -7,7 +7,7 @@ import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 
-from durable.authority.reads.inspection import read_events
+from durable.authority.audit.events import read_events
 from durable.model.refusal import RefusedError
 from durable.model.states import BindingState
 from durable.signals.messages import Evict, Hold, Release, Resume, RetryNow

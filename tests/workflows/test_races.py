@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable.authority.reads.inspection import read_reservations
+from durable.authority.reads.claims import read_reservations
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
@@ -20,7 +20,7 @@ async def test_the_same_request_fifty_times_at_once_is_one_workload(plane: Plane
 
     assert {answer.generation for answer in answers} == {1}
     assert (await plane.durable.wait("risk", "api")).serving == 2
-    assert len(await read_reservations(plane.databases, EAST, standing=False)) == 2
+    assert len(await read_reservations(plane.databases, EAST, live=False)) == 2
     await plane.no_promise_is_broken()
 
 
@@ -96,4 +96,4 @@ async def test_what_waiting_would_never_mend_is_refused_and_leaves_nothing(
     assert (no.value.refusal.code, sentence in no.value.refusal.sentence) == (code, True), no.value
     with pytest.raises(RefusedError, match=r"Nothing was admitted|no such workload"):
         await plane.durable.status("risk", "api")
-    assert await read_reservations(plane.databases, EAST, standing=False) == []
+    assert await read_reservations(plane.databases, EAST, live=False) == []

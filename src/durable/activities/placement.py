@@ -131,7 +131,7 @@ class PlacementActivities:
         share, taken = step.share, set(started.taken)
         if not taken:
             return None
-        found = await self._regional.watch.come_through(
+        found = await self._regional.watch.wait_past(
             (str(share.tenant), str(share.workload), share.generation),
             (claim.token for claim in step.claims if claim.slot in taken),
             step.passing,

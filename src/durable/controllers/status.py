@@ -154,7 +154,7 @@ class StatusController:
         keys = self._watch.keys
         for key in keys:
             share = self._feed.last(key)
-            if share is not None and self._watch.tell(share):
+            if share is not None and self._watch.publish(share):
                 self._placements.has_heard(key, share.seen().slots)
         return bool(keys)
 

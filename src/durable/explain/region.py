@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_request
-from durable.authority.reads.explanation import read_intents, read_last_tries
+from durable.authority.reads.intents import read_intents, read_last_tries
 from durable.authority.reads.shares import ShareStatus, read_those_shares
 from durable.explain.attempts import AttemptExplanation, explain_attempt
 from durable.explain.decisions import DecisionSearch, FoundDecisions

@@ -1,7 +1,5 @@
 """What is never changed once written: decisions, outcomes, moves, audit events, policies."""
 
-from typing import Literal
-
 from pydantic import AwareDatetime, JsonValue
 
 from durable.model.ids import (
@@ -12,7 +10,6 @@ from durable.model.ids import (
     RegionId,
     Slot,
     TenantId,
-    Token,
     WorkloadName,
 )
 from durable.model.intents import Outcome
@@ -87,19 +84,4 @@ class LastTry(Value):
     evidence: str
     log_directory: str | None = None
     stop_reason: str | None
-    at: AwareDatetime
-
-
-class Transition(Value):
-    """One move of a reservation or a binding, with who made it and why."""
-
-    region: RegionId
-    version: int
-    kind: Literal["reservation", "binding"]
-    token: Token
-    from_state: str | None
-    to_state: str
-    actor: str
-    evidence: str
-    database_role: str
     at: AwareDatetime

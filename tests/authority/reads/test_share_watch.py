@@ -43,19 +43,19 @@ def share(*states: BindingState) -> ShareStatus:
 
 
 async def waiting(watch: ShareWatch, *tokens: int) -> "asyncio.Task[ShareStatus | None]":
-    task = asyncio.create_task(watch.come_through(KEY, tokens, COMING_UP, seconds=LONG))
+    task = asyncio.create_task(watch.wait_past(KEY, tokens, COMING_UP, seconds=LONG))
     await asyncio.sleep(0)
     assert watch.keys == (KEY,)
     return task
 
 
-async def test_whoever_waits_is_told_when_all_have_come_through() -> None:
+async def test_whoever_waits_gets_the_share_when_no_binding_is_passing() -> None:
     watch = ShareWatch()
     task = await waiting(watch, 1, 2)
 
-    assert not watch.tell(share(BindingState.SERVING, BindingState.STARTING))
+    assert not watch.publish(share(BindingState.SERVING, BindingState.STARTING))
     up = share(BindingState.SERVING, BindingState.FAILED)
-    assert watch.tell(up)
+    assert watch.publish(up)
 
     assert await task == up
     assert watch.keys == ()
@@ -65,8 +65,8 @@ async def test_a_share_that_was_read_before_the_start_is_not_the_answer() -> Non
     watch = ShareWatch()
     task = await waiting(watch, 1, 2)
 
-    assert not watch.tell(share(BindingState.SERVING)), "token 2 is not in it yet"
-    assert watch.tell(share(BindingState.SERVING, BindingState.SERVING))
+    assert not watch.publish(share(BindingState.SERVING)), "token 2 is not in it yet"
+    assert watch.publish(share(BindingState.SERVING, BindingState.SERVING))
     assert await task is not None
 
 
@@ -74,14 +74,14 @@ async def test_bindings_of_other_steps_are_nobodys_business() -> None:
     watch = ShareWatch()
     task = await waiting(watch, 2)
 
-    assert watch.tell(share(BindingState.STARTING, BindingState.SERVING))
+    assert watch.publish(share(BindingState.STARTING, BindingState.SERVING))
     assert await task is not None
 
 
-async def test_who_does_not_come_through_soon_is_not_waited_for() -> None:
+async def test_a_share_that_takes_too_long_is_not_waited_for() -> None:
     watch = ShareWatch()
-    assert await watch.come_through(KEY, [1], COMING_UP, seconds=0) is None
-    assert not watch.tell(share(BindingState.SERVING)), "nobody waits any more"
+    assert await watch.wait_past(KEY, [1], COMING_UP, seconds=0) is None
+    assert not watch.publish(share(BindingState.SERVING)), "nobody waits any more"
 
 
 async def test_a_step_that_is_run_again_waits_instead_of_the_first() -> None:
@@ -92,5 +92,5 @@ async def test_a_step_that_is_run_again_waits_instead_of_the_first() -> None:
     await asyncio.gather(first, return_exceptions=True)
 
     assert watch.keys == (KEY,), "the end of the first is not the end of the second"
-    assert watch.tell(share(BindingState.SERVING))
+    assert watch.publish(share(BindingState.SERVING))
     assert await second is not None

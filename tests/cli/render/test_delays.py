@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from durable.authority.reads.stops import Stop
+from durable.authority.reads.claims import Stop
 from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.progress import WaitTarget
 from durable.client import Until

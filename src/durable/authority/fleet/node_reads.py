@@ -1,4 +1,4 @@
-"""Reads of a region's nodes: for the agent that hosts them, and for checks of what could fit."""
+"""Reads of a region's nodes: for their agent, for checks of what could fit, and for people."""
 
 from typing import Any
 
@@ -7,8 +7,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
+from durable.authority.quota.quotas import amount_of
+from durable.model.capacity import Device, Node
 from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, TenantId, ZoneId
 from durable.model.labels import Taint
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity
 from durable.model.states import NodeState
@@ -32,6 +35,18 @@ _SHAPES = text("""
      GROUP BY zone, capacity_cpu_millis, capacity_memory_mib, capacity_gpus, labels, taints,
               dedicated_to
      ORDER BY 1
+""")
+
+_NODE = text("""
+    SELECT n.*, l.epoch AS lease_epoch, l.expires_at AS lease_expires_at,
+           (SELECT coalesce(jsonb_agg(jsonb_build_object(
+                       'device', d.device, 'healthy', d.healthy, 'holder', h.token)
+                       ORDER BY d.device), '[]')
+              FROM regional.devices AS d
+              LEFT JOIN regional.device_holds AS h USING (region, node, device)
+             WHERE d.region = n.region AND d.node = n.node) AS devices
+      FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
+     WHERE n.region = :region AND n.node = :node
 """)
 
 
@@ -86,4 +101,25 @@ def _empty_node(row: Any) -> NodeFacts:
         cordon_reason=None,
         lease_epoch=None,
         lease_expires_at=None,
+    )
+
+
+@regional_transaction("durable_reader", "read node {node}")
+async def read_node(connection: AsyncConnection, region: RegionId, node: NodeId) -> Node:
+    found = await connection.execute(_NODE, {"region": region, "node": node})
+    row = found.mappings().one_or_none()
+    if row is None:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_NODE, f"{region} has no node {node}; see `durable fleet show`."
+        )
+    plain = (
+        "region", "node", "zone", "pool", "labels", "dedicated_to", "state", "cordon_reason",
+        "cordoned_by", "lease_epoch", "lease_expires_at",
+    )  # fmt: skip
+    return Node(
+        **{name: row[name] for name in plain},
+        capacity=amount_of(row, "capacity_"),
+        used=amount_of(row, "used_"),
+        taints=tuple(Taint(**taint) for taint in row["taints"]),
+        devices=tuple(Device(**device) for device in row["devices"]),
     )

@@ -47,7 +47,7 @@ INVARIANTS: dict[str, str] = {
           FROM regional.reservations WHERE freed_version IS NULL
          GROUP BY tenant, workload, slot HAVING count(*) > 1
     """,
-    "S1: a claim stands only where its slot is owned": """
+    "S1: a claim is live only where its slot is owned": """
         SELECT r.region, r.token FROM regional.reservations AS r
           LEFT JOIN regional.slots AS s
             ON (s.region, s.tenant, s.workload, s.slot) = (r.region, r.tenant, r.workload, r.slot)

@@ -1,4 +1,4 @@
-"""Who waits in this process for a share to come through, so that it needs no message."""
+"""Lets a placement wait in this process for its share, so that it needs no message."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.model.states import BindingState
 
-# Whoever waits keeps a worker's slot for workflow tasks from others, who may have something to do.
-MOST_WAITERS = 30
+# A waiter occupies one of the worker's slots for workflow tasks, which others may need.
+MAX_WAITERS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class _Waiter:
 
 
 class ShareWatch:
-    """Shares whose placement is waiting right now; whoever follows the region tells them."""
+    """Shares whose placements wait right now; whoever follows the region publishes to them."""
 
     def __init__(self) -> None:
         self._waiters: dict[ShareKey, _Waiter] = {}
@@ -28,7 +28,7 @@ class ShareWatch:
     def keys(self) -> Iterable[ShareKey]:
         return tuple(self._waiters)
 
-    async def come_through(
+    async def wait_past(
         self,
         key: ShareKey,
         tokens: Iterable[int],
@@ -36,26 +36,26 @@ class ShareWatch:
         *,
         seconds: float,
     ) -> ShareStatus | None:
-        """The share once none of these bindings is in a passing state, if it comes so far soon."""
-        if len(self._waiters) >= MOST_WAITERS:
+        """The share once none of these bindings is in a passing state; None if that is late."""
+        if len(self._waiters) >= MAX_WAITERS:
             return None
         answer: asyncio.Future[ShareStatus] = asyncio.get_running_loop().create_future()
         waiter = self._waiters[key] = _Waiter(frozenset(tokens), frozenset(passing), answer)
         try:
-            # Not `wait_for`: what was told in the moment of the timeout counts as told.
+            # Not `wait_for`: what is published at the moment of the timeout still counts.
             await asyncio.wait({answer}, timeout=seconds)
             return answer.result() if answer.done() else None
         finally:
             if self._waiters.get(key) is waiter:
                 del self._waiters[key]
 
-    def tell(self, share: ShareStatus) -> bool:
-        """Whether somebody waited for just this."""
+    def publish(self, share: ShareStatus) -> bool:
+        """Answers whether somebody waited for just this."""
         waiter = self._waiters.get(share.key)
         if waiter is None or waiter.answer.done():
             return False
         there = {slot.token: slot.state for slot in share.slots}
-        # One that is not there yet was started after this was read.
+        # A binding that is missing was started after the share was read.
         states = [there.get(token, BindingState.BOUND) for token in waiter.tokens]
         if any(state in waiter.passing for state in states):
             return False

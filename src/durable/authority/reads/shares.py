@@ -9,7 +9,8 @@ from pydantic import AwareDatetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import Databases, transact
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.authority.queue.requests import hold_of, pending_of
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
@@ -22,7 +23,7 @@ from durable.validation.value import Value
 
 SHARES_PER_READ = 200
 
-# Words are told only where somebody will ask for them: thousands of slots share one message.
+# Evidence travels only where somebody will ask for it: thousands of slots share one message.
 EVIDENCE_KEPT = 200
 ShareKey = tuple[str, str, int]
 
@@ -34,7 +35,7 @@ class RequestStatus(Value):
     pending: Pending | None
     hold: PlacementHold | None
     waiting: int
-    # Replicas of a job that are done; their bindings are released.
+    # How many replicas of a job are done; their bindings are released.
     completed: int
 
 
@@ -56,7 +57,7 @@ class ShareStatus(Value):
         return (str(self.tenant), str(self.workload), self.generation)
 
     def seen(self) -> Seen:
-        """What stands of it, for its placement."""
+        """Its live slots, for its placement."""
         slots = tuple(
             slot.model_copy(
                 update={
@@ -96,7 +97,7 @@ _REGION = text("""
       FROM regional.regions WHERE region = :region
 """)
 
-# Shares that somebody may still care for: what is asked for, and what stands whoever asked.
+# Shares that somebody may still care for: those requested, and those with a live binding.
 _KEYS = text("""
     SELECT tenant, workload, generation
       FROM (SELECT tenant, workload, generation FROM regional.requests
@@ -146,13 +147,7 @@ async def read_shares(
 
     What is over, with nothing left of it, is read only if it is named.
     """
-    of = {"region": region, "tenant": tenant, "workload": workload}
-
-    async def work(connection: AsyncConnection) -> list[ShareKey]:
-        return [(r.tenant, r.workload, r.generation) for r in await connection.execute(_KEYS, of)]
-
-    engine = databases.at_region(region, "durable_reader")
-    keys = await transact(engine, work, doing=f"read the shares of {region}")
+    keys = await _read_keys(databases, region, tenant, workload)
     return await read_those_shares(databases, region, sorted({*keys, *also}), now=now)
 
 
@@ -164,20 +159,25 @@ async def read_those_shares(
     now: datetime | None = None,
 ) -> list[ShareStatus]:
     """These shares as they are now, also when nothing is left of them; many are read in parts."""
-    engine = databases.at_region(region, "durable_reader")
     shares: list[ShareStatus] = []
     for first in range(0, max(1, len(keys)), SHARES_PER_READ):
-        part = keys[first : first + SHARES_PER_READ]
-
-        async def work(
-            connection: AsyncConnection, part: Sequence[ShareKey] = part
-        ) -> list[ShareStatus]:
-            return await _read(connection, region, part, now)
-
-        shares += await transact(engine, work, doing=f"read the shares of {region}")
+        shares += await _read(databases, region, keys[first : first + SHARES_PER_READ], now)
     return shares
 
 
+@regional_transaction("durable_reader", "read the shares of {region}")
+async def _read_keys(
+    connection: AsyncConnection,
+    region: RegionId,
+    tenant: TenantId | None,
+    workload: WorkloadName | None,
+) -> list[ShareKey]:
+    of = {"region": region, "tenant": tenant, "workload": workload}
+    rows = await connection.execute(_KEYS, of)
+    return [(row.tenant, row.workload, row.generation) for row in rows]
+
+
+@regional_transaction("durable_reader", "read the shares of {region}")
 async def _read(
     connection: AsyncConnection, region: RegionId, keys: Sequence[ShareKey], now: datetime | None
 ) -> list[ShareStatus]:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from durable.authority.audit.chain import ChainHead, ChainReport, verify_all
-from durable.authority.reads.inspection import read_events
+from durable.authority.audit.events import read_events
 from durable.cli.connections import with_authority
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.output import error_object, print_json, progress, results

@@ -11,7 +11,7 @@ from durable.agent.nodes import DRIVER, PROCESS
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import Assignment
-from durable.authority.reads.inspection import read_node
+from durable.authority.fleet.node_reads import read_node
 from durable.authority.reads.shares import read_shares
 from durable.cli.connections import select_regions, with_authority
 from durable.cli.input.names import WorkloadArgument, parse_workload

@@ -9,7 +9,7 @@ from rich.markup import escape
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
-from durable.authority.reads.stops import Stop, read_stops
+from durable.authority.reads.claims import Stop, read_stops
 from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.output import progress
 from durable.cli.render.progress import ProgressDisplay, WaitTarget

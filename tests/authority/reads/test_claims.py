@@ -2,9 +2,10 @@
 
 import pytest
 
+from durable.authority.fleet.node_reads import read_node
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import read_region
-from durable.authority.reads.inspection import read_bindings, read_node, read_reservations
+from durable.authority.reads.claims import read_bindings, read_reservations
 from durable.model.ids import ActorId, NodeId
 from durable.model.intents import ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
@@ -30,7 +31,7 @@ async def test_a_claim_is_read_back_as_it_was_made(world: World) -> None:
 
     await world.granted(world.release(granted.token))
     assert await read_reservations(world.databases, EAST) == []
-    (ended,) = await read_reservations(world.databases, EAST, standing=False)
+    (ended,) = await read_reservations(world.databases, EAST, live=False)
     assert ended.state is ReservationState.RELEASED
     assert not ended.claims
 

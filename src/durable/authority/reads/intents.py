@@ -4,10 +4,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
-from durable.model.ids import Generation, RegionId, TenantId, Token, WorkloadName
-from durable.model.records import LastTry, RecordedIntent, Transition
+from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.records import LastTry, RecordedIntent
 
-MOST = 1_000
+MAX_READ = 1_000
 
 _INTENTS = text("""
     SELECT region, tenant, workload, generation, slot, attempt, step, cause, ordinal, outcome,
@@ -45,13 +45,6 @@ _LAST_TRIES = text("""
      ORDER BY s.slot
 """)
 
-_TRANSITIONS = text("""
-    SELECT region, version, kind, token, from_state, to_state, actor, evidence, database_role, at
-      FROM regional.transitions
-     WHERE region = :region AND token = :token
-     ORDER BY version, ordinal
-""")
-
 
 @regional_transaction("durable_reader", "read the intents of {tenant}/{workload}")
 async def read_intents(
@@ -62,7 +55,7 @@ async def read_intents(
     generation: Generation,
     attempt: int | None = None,
     *,
-    last: int = MOST,
+    last: int = MAX_READ,
 ) -> list[RecordedIntent]:
     """The newest intents of a generation, or of one attempt of it, in the order of commits."""
     rows = await connection.execute(
@@ -73,7 +66,7 @@ async def read_intents(
             "workload": workload,
             "generation": generation,
             "attempt": attempt,
-            "last": min(last, MOST),
+            "last": min(last, MAX_READ),
         },
     )
     return [RecordedIntent(**dict(row)) for row in rows.mappings()][::-1]
@@ -87,16 +80,7 @@ async def read_last_tries(
     workload: WorkloadName,
     generation: Generation,
 ) -> list[LastTry]:
-    """How each slot ended that was started and is no longer there, in the order of slots."""
+    """How each slot ended that was started and has no claim any more, in the order of slots."""
     key = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
     rows = await connection.execute(_LAST_TRIES, key)
     return [LastTry(**dict(row)) for row in rows.mappings()]
-
-
-@regional_transaction("durable_reader", "read the moves of token {token}")
-async def read_transitions(
-    connection: AsyncConnection, region: RegionId, token: Token
-) -> list[Transition]:
-    """Every move of one claim, from its reservation to its release."""
-    rows = await connection.execute(_TRANSITIONS, {"region": region, "token": token})
-    return [Transition(**dict(row)) for row in rows.mappings()]
