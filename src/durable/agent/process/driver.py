@@ -47,7 +47,7 @@ class ProcessDriver:
             if assignment is None or assignment.spec is None:
                 self._log("cannot adopt", directory=directory.path)
                 continue
-            self._log("adopted", token=token, alive=directory.lives())
+            self._log("adopted", token=token, alive=directory.is_alive())
             run = assignment.spec.run
             self._monitor(ReplicaMonitor(assignment, run, directory, report))
             adopted.append(assignment)
@@ -90,7 +90,7 @@ class ProcessDriver:
             child = launch(assignment, run, directory)
         except OSError as error:
             # If it is alive, the error came after the spawn, and it has not failed.
-            if not directory.lives():
+            if not directory.is_alive():
                 return f"it could not be started: {error}"
         self._monitor(ReplicaMonitor(assignment, run, directory, self._reporting, child))
         return None

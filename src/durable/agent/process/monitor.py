@@ -78,25 +78,27 @@ class ReplicaMonitor:
     async def _until_its_end_begins(self) -> None:
         """Until its stop is requested, its command has ended, or all of it is gone."""
         while (
-            self._lives() and self.directory.exit_code is None and not self._stop_requested.is_set()
+            self._is_alive()
+            and self.directory.exit_code is None
+            and not self._stop_requested.is_set()
         ):
             await self._bound_logs()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._stop_requested.wait()
 
-    def _lives(self) -> bool:
+    def _is_alive(self) -> bool:
         if self._child is not None:
             self._child.poll()  # reaps it, or it stays a zombie as long as this agent runs
-        return self.directory.lives()
+        return self.directory.is_alive()
 
     async def _stop(self) -> None:
         """Terminates it, and after the grace period kills whatever still holds its lock."""
         clock = asyncio.get_running_loop().time
         began = clock() - self._order_age_seconds
-        if self._lives() and not self._grace_is_over(clock() - began):
+        if self._is_alive() and not self._grace_is_over(clock() - began):
             await asyncio.to_thread(terminate, self.directory, self._leader)
-        while self._lives():
+        while self._is_alive():
             if self._grace_is_over(clock() - began):
                 await asyncio.to_thread(kill, self.directory, self._leader)
             await asyncio.sleep(POLL_SECONDS)

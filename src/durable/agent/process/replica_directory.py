@@ -80,7 +80,7 @@ class ReplicaDirectory:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether any process still holds the lock; a pid alone could not prove it."""
         try:
             descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)

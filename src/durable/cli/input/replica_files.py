@@ -25,7 +25,7 @@ class ReplicaFiles:
 
     @property
     def state(self) -> str:
-        if self.directory.lives():
+        if self.directory.is_alive():
             return "running"
         code = self.directory.exit_code
         return "exited" if code is None else f"exited with code {code}"
