@@ -125,7 +125,7 @@ class RegionCache:
             )
         return self._held
 
-    # ── how it comes to know ────────────────────────────────────────────────────────────────────
+    # ── how it stays up to date ─────────────────────────────────────────────────────────────────
 
     async def _read_next(self) -> None:
         async with self._reading:

@@ -1,4 +1,4 @@
-"""Writing what a batch decided: its outcomes and version, then each kind of step as one set."""
+"""What a batch writes: outcomes, recalled when an intent is sent again, and its steps as sets."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.commit.ledger import Ledger
 from durable.model.intents import OUTCOME, AnyIntent, Granted, IntentKey, Refused
 
-# An intent's key and payload hash decide whether it is the one that was recorded.
+# By key: the hash of the payload that was recorded, and its outcome.
 Recorded = dict[IntentKey, tuple[bytes, Granted | Refused]]
 
 # ── outcomes ────────────────────────────────────────────────────────────────────────────────────
@@ -64,6 +64,7 @@ async def recall_outcomes(
 
 
 def outcome_row(intent: AnyIntent, outcome: Granted | Refused) -> dict[str, Any]:
+    """An outcome as `write_ledger` records it."""
     return {
         **intent.key._asdict(),
         "payload_sha256": intent.payload_sha256.hex(),
