@@ -66,7 +66,7 @@ def print_census(census: Census) -> None:
 
 
 def _print_regions(census: Census) -> None:
-    heads = ("Region", "State", "Nodes", "Agents", "Capacity", "Used", "Recovery budget")
+    heads = ("Region", "State", "Nodes", "Live", "Capacity", "Used", "Recovery budget")
     rows = [
         (
             region.region.region,
