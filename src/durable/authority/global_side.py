@@ -1,4 +1,4 @@
-"""Everything the global worker writes through: admissions and slots, each through its queue."""
+"""What the global worker writes through: the queues of admissions and of slots."""
 
 from contextlib import AsyncExitStack
 from typing import Self

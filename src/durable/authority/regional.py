@@ -1,4 +1,4 @@
-"""Everything a region's worker works with: its cache, its commit queue and its logs, as one."""
+"""What a region's worker works with: its cache, commit queue, request queue and decision log."""
 
 import asyncio
 from collections.abc import Sequence

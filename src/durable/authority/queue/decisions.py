@@ -52,7 +52,7 @@ _READ = text("""
      ORDER BY generation DESC, attempt DESC LIMIT :last
 """)
 
-_Key = tuple[str, str, int, int]
+_AttemptKey = tuple[str, str, int, int]
 
 
 async def record_decisions(
@@ -61,7 +61,7 @@ async def record_decisions(
     """Appends decisions; answers the recorded decision of each attempt, in the same order."""
     assert len(decisions) <= MAX_DECISIONS_PER_CALL, f"at most {MAX_DECISIONS_PER_CALL} per call"
     assert all(decision.region == region for decision in decisions), "a log belongs to one region"
-    first: dict[_Key, Decision] = {}
+    first: dict[_AttemptKey, Decision] = {}
     for decision in decisions:
         first.setdefault(_key(decision), decision)
     recorded = await _record(databases, region, first)
@@ -70,8 +70,8 @@ async def record_decisions(
 
 @regional_transaction(ROLE, "record decisions of {region}")
 async def _record(
-    connection: AsyncConnection, region: RegionId, decisions: Mapping[_Key, Decision]
-) -> Mapping[_Key, Decision]:
+    connection: AsyncConnection, region: RegionId, decisions: Mapping[_AttemptKey, Decision]
+) -> Mapping[_AttemptKey, Decision]:
     rows = [decision.model_dump(mode="json", exclude={"region"}) for decision in decisions.values()]
     parameters = {"region": region, "rows": json.dumps(rows)}
     appended = (await connection.execute(_APPEND, parameters)).all()
@@ -116,5 +116,5 @@ def _decision(row: Any) -> Decision:
     return Decision(**dict(row))
 
 
-def _key(of: Any) -> _Key:
+def _key(of: Any) -> _AttemptKey:
     return (str(of.tenant), str(of.workload), of.generation, of.attempt)

@@ -87,7 +87,7 @@ _PLAIN = (
     "region", "tenant", "workload", "generation", "slots", "priority", "state", "attempts",
     "enqueued_at", "deadline", "next_retry_at", "spec", "waiting", "completed",
 )  # fmt: skip
-_Key = tuple[str, str, int]
+_RowKey = tuple[str, str, int]
 
 
 async def write_requests(
@@ -113,7 +113,7 @@ async def write_requests(
 @regional_transaction(ROLE, "write requests of {region}")
 async def _write(
     connection: AsyncConnection, region: RegionId, requests: Sequence[SchedulingRequest]
-) -> set[_Key]:
+) -> set[_RowKey]:
     """Answers which of these requests are withdrawn."""
     rows = {"region": region, "rows": json.dumps([_columns(request) for request in requests])}
     await connection.execute(_WRITE, rows)
@@ -192,7 +192,7 @@ def _columns(request: SchedulingRequest) -> dict[str, Any]:
     }
 
 
-def _key(request: SchedulingRequest) -> _Key:
+def _key(request: SchedulingRequest) -> _RowKey:
     return (str(request.tenant), str(request.workload), request.generation)
 
 

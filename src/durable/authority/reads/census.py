@@ -1,4 +1,4 @@
-"""What there is, for people: regions with their nodes, tenants with their quotas and grants."""
+"""What the authority manages: regions with their nodes, tenants with their quotas and grants."""
 
 from collections.abc import Iterable
 from typing import Any

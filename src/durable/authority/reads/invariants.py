@@ -1,7 +1,7 @@
 """What must be true of an authority at every moment: one query per invariant, empty when it holds.
 
-Property tests, simulation and chaos all ask here, and so may an operator. Each query recomputes
-from the claims themselves, so it does not believe the counters that it checks.
+Property tests, simulation, chaos tests and `durable doctor` all use these queries. Each recomputes
+from the claims themselves, so it does not rely on the counters that it checks.
 """
 
 from dataclasses import dataclass
@@ -163,10 +163,10 @@ INVARIANTS: dict[str, str] = {
 }
 
 # Reads everything there is, so it may take longer than a controller's statement.
-LONGEST_SECONDS = 600.0
-_TAKE_YOUR_TIME = text("SET LOCAL statement_timeout = '10min'")
+MAX_SECONDS = 600.0
+_RAISE_TIMEOUT = text("SET LOCAL statement_timeout = '10min'")
 
-# One statement, so that all of it is asked of one moment and in one round trip.
+# One statement, so that all of it is read at one moment and in one round trip.
 _ALL = text(
     " UNION ALL ".join(
         f"(SELECT {number} AS invariant, CAST(found AS text) AS shown FROM ({query}) AS found"
@@ -178,7 +178,7 @@ _ALL = text(
 
 async def violations(connection: AsyncConnection) -> list[Violation]:
     """Every invariant that does not hold, with up to MAX_SHOWN rows each."""
-    await connection.execute(_TAKE_YOUR_TIME)
+    await connection.execute(_RAISE_TIMEOUT)
     names = list(INVARIANTS)
     broken: list[tuple[int, str]] = [(row[0], row[1]) for row in await connection.execute(_ALL)]
     return [
@@ -200,6 +200,6 @@ async def violations_everywhere(databases: Databases) -> list[Violation]:
             databases.at(url, "durable_reader"),
             violations,
             doing="check the invariants",
-            timeout_seconds=LONGEST_SECONDS,
+            timeout_seconds=MAX_SECONDS,
         )
     ]

@@ -156,7 +156,7 @@ async def _copy_new(
 ) -> None:
     copied = await connection.execute(_COPY_NEW, {"region": region, "rows": json.dumps(rows)})
     if len(copied.all()) < len(rows):
-        raise _HeldBeforeError  # rolled back: whoever waits for the region holds no row of these
+        raise _HeldBeforeError  # rolled back: no row is held while it waits for the region
 
 
 @regional_transaction(ROLE, "hand slots to {region}")

@@ -65,7 +65,7 @@ async def _give_up(
 
 
 def _why(refused: RefusedError, slot: int, region: RegionId) -> str:
-    """What a slot waits for, told to the workload, whose placement is already stopping it."""
+    """What a slot waits for, in words for its workload, whose placement is already stopping it."""
     if refused.refusal.code is RefusalCode.SLOT_TAKEN:
         return f"Slot {slot} is still claimed in {region}; it is being stopped."
     return refused.refusal.sentence

@@ -67,7 +67,7 @@ class SlotQueue:
     async def _copy(self, region: RegionId, copies: SlotCopies) -> None:
         queue = self._copies.get(region)
         if queue is None:
-            # Registered before it runs: whoever comes meanwhile waits in the same queue.
+            # Registered before it runs: callers that come meanwhile use the same queue.
             queue = self._copies[region] = _CopyWriter(self.databases, region)
             await self._stack.enter_async_context(queue)
         await queue.submit(copies)

@@ -8,7 +8,7 @@ from typing import Any
 
 from durable.authority.audit.chain import Event
 from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
-from durable.authority.workloads.rows import WorkloadKey
+from durable.authority.workloads.rows import RowKey
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.workload import (
@@ -41,7 +41,7 @@ class AdmissionRequest:
     divide: Divide
 
     @property
-    def key(self) -> WorkloadKey:
+    def key(self) -> RowKey:
         return (str(self.manifest.tenant), str(self.manifest.name))
 
     @property
@@ -76,11 +76,9 @@ class AdmissionRequest:
 class AdmissionBatch:
     """The locked workloads of one batch, and what its requests make of them in their order."""
 
-    def __init__(
-        self, workloads: Mapping[WorkloadKey, AdmittedWorkload], ledger: RequestLedger
-    ) -> None:
+    def __init__(self, workloads: Mapping[RowKey, AdmittedWorkload], ledger: RequestLedger) -> None:
         self.workloads = dict(workloads)
-        self.changed: dict[WorkloadKey, AdmittedWorkload] = {}
+        self.changed: dict[RowKey, AdmittedWorkload] = {}
         self.events: list[Event] = []
         self._ledger = ledger
 

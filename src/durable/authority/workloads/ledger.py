@@ -27,7 +27,7 @@ _RECORD = text("""
            tenant text, workload text, request text, payload_sha256 text, answer jsonb, actor text)
 """)
 
-_Key = tuple[str, str, str]
+_RequestKey = tuple[str, str, str]
 
 
 class RequestIdentity:
@@ -37,7 +37,7 @@ class RequestIdentity:
         self, tenant: str, workload: str, request: str, payload: dict[str, Any], actor: ActorId
     ) -> None:
         canonical = json.dumps(payload, sort_keys=True).encode()
-        self.key: _Key = (str(tenant), str(workload), request)
+        self.key: _RequestKey = (str(tenant), str(workload), request)
         self.digest = hashlib.sha256(canonical).hexdigest()
         self.actor = actor
 
@@ -53,7 +53,7 @@ class RequestLedger:
     """
 
     def __init__(self) -> None:
-        self._answers: dict[_Key, tuple[str, AdmittedWorkload]] = {}
+        self._answers: dict[_RequestKey, tuple[str, AdmittedWorkload]] = {}
         self._new: list[RequestIdentity] = []
 
     @classmethod

@@ -18,7 +18,7 @@ from durable.model.workload import AdmittedWorkload
 ROLE = "durable_workload"
 MAX_LISTED = 10_000
 
-WorkloadKey = tuple[str, str]
+RowKey = tuple[str, str]
 
 _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload")
 
@@ -98,16 +98,16 @@ async def lock_workload(
 
 
 async def find_workloads(
-    connection: AsyncConnection, keys: Iterable[WorkloadKey]
-) -> tuple[set[WorkloadKey], set[WorkloadKey]]:
+    connection: AsyncConnection, keys: Iterable[RowKey]
+) -> tuple[set[RowKey], set[RowKey]]:
     """Those that have a row, which they keep for ever, and those of known tenants without one."""
-    found: dict[bool, set[WorkloadKey]] = {True: set(), False: set()}
+    found: dict[bool, set[RowKey]] = {True: set(), False: set()}
     for row in await connection.execute(_FIND_MANY, {"keys": _json(keys)}):
         found[row.has_row].add((row.tenant, row.workload))
     return found[True], found[False]
 
 
-async def create_workloads(connection: AsyncConnection, keys: set[WorkloadKey]) -> set[WorkloadKey]:
+async def create_workloads(connection: AsyncConnection, keys: set[RowKey]) -> set[RowKey]:
     """Creates empty rows, to be written before the commit; answers those that were missing."""
     if not keys:
         return set()
@@ -116,8 +116,8 @@ async def create_workloads(connection: AsyncConnection, keys: set[WorkloadKey]) 
 
 
 async def lock_workloads(
-    connection: AsyncConnection, keys: set[WorkloadKey]
-) -> dict[WorkloadKey, AdmittedWorkload]:
+    connection: AsyncConnection, keys: set[RowKey]
+) -> dict[RowKey, AdmittedWorkload]:
     """The workloads, locked; a row that was just created is locked by its creation."""
     if not keys:
         return {}
@@ -142,5 +142,5 @@ def workload_of(row: Any) -> AdmittedWorkload:
     )
 
 
-def _json(keys: Iterable[WorkloadKey]) -> str:
+def _json(keys: Iterable[RowKey]) -> str:
     return json.dumps([{"tenant": tenant, "workload": name} for tenant, name in set(keys)])
