@@ -63,12 +63,10 @@ def step(
     )
 
 
-def described(
-    attempts: Sequence[AttemptExplanation], waits_for: Pending | None = None
-) -> list[str]:
+def described(attempts: Sequence[AttemptExplanation], pending: Pending | None = None) -> list[str]:
     return [
         line
-        for some in AttemptDescriber(waits_for).describe(attempts)
+        for some in AttemptDescriber(pending).describe(attempts)
         for line in (f"{some.title}, {some.decided}", *some.lines)
     ]
 
@@ -86,7 +84,7 @@ def test_a_step_is_described_with_its_cause(name: str, cause: str | None, words:
     assert f"Committed for 1 slot: {words} at version 1" in lines
 
 
-def test_attempts_that_found_the_same_are_told_once() -> None:
+def test_attempts_that_found_the_same_are_described_once() -> None:
     lines = described([attempt(4), attempt(5), attempt(6), attempt(7, feasible=1, pending=None)])
     assert lines[0] == "Attempts 4 to 6, decided from 2026-05-01 12:00:04Z to 2026-05-01 12:00:06Z"
     assert lines[1].startswith("Inputs of attempt 6: policy revision 1, cache version 6")
@@ -96,8 +94,8 @@ def test_attempts_that_found_the_same_are_told_once() -> None:
     assert "Rejected: 2 of 2 nodes: 2 full" in lines, "of the last, whose wait does not say it"
 
 
-def test_what_the_queue_waits_for_is_not_told_again() -> None:
-    lines = described([attempt(1)], waits_for=FULL)
+def test_the_reason_of_the_wait_is_not_repeated() -> None:
+    lines = described([attempt(1)], pending=FULL)
     assert "Not placed, 2 slots: as above" in lines
     assert not [line for line in lines if "2 full" in line]
 
@@ -109,7 +107,7 @@ def test_a_sentence_of_an_earlier_attempt_is_referred_to() -> None:
     assert not [line for line in lines if line.startswith("Candidate")], "there are none"
 
 
-def test_candidates_with_the_same_scores_and_slots_refused_alike_are_told_together() -> None:
+def test_candidates_with_the_same_scores_and_slots_refused_alike_are_described_together() -> None:
     liked = [Candidate(node=NodeId(f"n{n}"), total=1.5, scores={"cost": 1.5}) for n in (1, 2)]
     better = Candidate(node=NodeId("n3"), total=2.0, scores={"cost": 2.0})
     steps = (step(0, EXPIRED), step(1, EXPIRED), step(4, GONE))

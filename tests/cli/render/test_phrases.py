@@ -23,5 +23,5 @@ def test_one_of_something_is_not_several() -> None:
         ([0, 1, 2, 5, 7, 8, 9], "Slots 0 to 2, 5 and 7 to 9"),
     ],
 )
-def test_slots_in_a_row_are_told_by_the_first_and_the_last(numbers: list[int], words: str) -> None:
+def test_slots_in_a_row_are_named_by_the_first_and_the_last(numbers: list[int], words: str) -> None:
     assert numbered("Slot", numbers) == words

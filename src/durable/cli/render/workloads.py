@@ -10,6 +10,7 @@ from durable.activities.steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.cli.render.tables import Row, print_table
 from durable.model.ids import RegionId
+from durable.model.pending import Pending
 from durable.model.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.records import Decision
 from durable.model.request import PlacementHold
@@ -47,7 +48,7 @@ class PlacementRow(Row):
     placed: int
     serving: int
     waiting: int
-    waits_for: str | None
+    pending: Pending | None
     hold: PlacementHold | None
     slots: tuple[ObservedSlot, ...]
 
@@ -63,7 +64,7 @@ class DecisionRow(Row):
     cache_version: int
     placed: int
     unplaced: int
-    waits_for: str | None
+    pending: Pending | None
 
     @classmethod
     def of(cls, decision: Decision) -> Self:
@@ -77,15 +78,14 @@ class DecisionRow(Row):
             cache_version=decision.cache_version,
             placed=len(proposal.assignments),
             unplaced=len(proposal.unplaced),
-            waits_for=None if proposal.pending is None else str(proposal.pending),
+            pending=proposal.pending,
         )
 
 
 def workload_row(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> WorkloadSummary:
     """Counts the current generation alone, as the authority knows it."""
     mine = [share for share in shares if share.key == key_of(one)]
-    states = Counter(slot.state for share in mine for slot in share.slots if slot.state)
-    counts = Counts.of(states)
+    counts = Counts.of(_states(mine))
     waiting = sum(share.request.waiting for share in mine if share.request is not None)
     completed = _completed(one, mine)
     return WorkloadSummary(
@@ -102,6 +102,10 @@ def workload_row(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> Worklo
         phase=_phase(one, counts, waiting, completed or 0),
         ended_at=one.deleted_at,
     )
+
+
+def _states(shares: Sequence[ShareStatus]) -> Counter[BindingState]:
+    return Counter(slot.state for share in shares for slot in share.slots if slot.state)
 
 
 def _completed(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> int | None:
@@ -136,9 +140,9 @@ def placement_row(share: ShareStatus) -> PlacementRow:
         region=share.region,
         state="ending" if request is None else request.state.value,
         placed=len(share.slots),
-        serving=sum(slot.state is BindingState.SERVING for slot in share.slots),
+        serving=Counts.of(_states([share])).serving,
         waiting=0 if request is None else request.waiting,
-        waits_for=None if request is None or request.pending is None else str(request.pending),
+        pending=None if request is None else request.pending,
         hold=None if request is None else request.hold,
         slots=share.slots,
     )
