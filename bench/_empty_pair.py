@@ -1,8 +1,8 @@
 """What two workflows cost when nothing is in them: the least that a workload can cost.
 
 A workload is an update that starts a workflow, which starts a second one on another queue. Here are
-the same messages, the same number of steps and the same processes, and every step does nothing: no
-database, no decision, no agent. What is left is Temporal's part and the SDK's.
+the same messages, the same steps and the same processes, and every step does nothing: no database,
+no decision, no agent. What is left is Temporal's part and the SDK's.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from durable.temporal.sandbox import sandbox
-from durable.temporal.worker import TASKS_AT_ONCE, collect_rarely
+from durable.temporal.worker import MAX_WORKFLOW_TASKS, collect_garbage_rarely
 
 STEP = timedelta(seconds=10)
 OUTER, INNER = "empty-outer", "empty-inner"
 
 
-class Opening:
+class EmptyActivities:
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn
-    async def open_inner(self, name: str) -> None:
+    async def divide(self, name: str) -> None:
         await self._client.start_workflow(
             Inner.run, name, id=f"{INNER}-{name}", task_queue=INNER, task_timeout=STEP
         )
@@ -36,31 +36,53 @@ class Opening:
 
 @workflow.defn
 class Outer:
-    """Stands for a workload: the update's one step opens the placement; then it stays."""
+    """Stands for a workload: the update admits, the loop divides; then it stays."""
+
+    def __init__(self) -> None:
+        self._is_admitted = False
 
     @workflow.run
     async def run(self, name: str) -> None:
+        await workflow.wait_condition(lambda: self._is_admitted)
+        await workflow.execute_local_activity_method(
+            EmptyActivities.divide, name, start_to_close_timeout=STEP
+        )
         await workflow.wait_condition(lambda: False)
 
     @workflow.update
     async def apply(self, name: str) -> None:
-        await workflow.execute_local_activity_method(
-            Opening.open_inner, name, start_to_close_timeout=STEP
-        )
+        await workflow.execute_local_activity(admit, name, start_to_close_timeout=STEP)
+        self._is_admitted = True
 
 
 @workflow.defn
 class Inner:
-    """Stands for a placement: one step places it; then it stays."""
+    """Stands for a placement: it reserves, binds and starts; then it stays."""
 
     @workflow.run
     async def run(self, name: str) -> None:
-        await workflow.execute_local_activity(arrive, name, start_to_close_timeout=STEP)
+        for step in (reserve, bind, start):
+            await workflow.execute_local_activity(step, name, start_to_close_timeout=STEP)
         await workflow.wait_condition(lambda: False)
 
 
 @activity.defn
-async def arrive(name: str) -> None:
+async def admit(name: str) -> None:
+    del name
+
+
+@activity.defn
+async def reserve(name: str) -> None:
+    del name
+
+
+@activity.defn
+async def bind(name: str) -> None:
+    del name
+
+
+@activity.defn
+async def start(name: str) -> None:
     print(name, flush=True)
 
 
@@ -104,16 +126,16 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 async def serve(address: str, namespace: str, queue: str) -> None:
-    collect_rarely()
+    collect_garbage_rarely()
     client = await Client.connect(address, namespace=namespace)
     async with Worker(
         client,
         task_queue=queue,
         workflows=[Outer, Inner],
-        activities=[arrive, Opening(client).open_inner],
+        activities=[admit, reserve, bind, start, EmptyActivities(client).divide],
         workflow_runner=sandbox(),
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
-        max_concurrent_workflow_tasks=TASKS_AT_ONCE,
+        max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
     ):
         print("up", flush=True)
         await asyncio.Event().wait()

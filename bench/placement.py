@@ -27,7 +27,7 @@ from bench._yardstick import Yardstick, nothing
 from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
 from durable.temporal.connection import connect
-from durable.temporal.worker import collect_rarely
+from durable.temporal.worker import collect_garbage_rarely
 
 TENANTS, NODES = 50, 1_000
 SINGLES, AT_ONCE = 300, 50
@@ -174,7 +174,7 @@ def _figures(cpu: Mapping[str, float]) -> str:
 
 
 async def main() -> None:
-    collect_rarely()  # as workers do, or the yardstick would be shorter than it is
+    collect_garbage_rarely()  # as workers do, or the yardstick would be shorter than it is
     with tempfile.TemporaryDirectory(prefix="durable-bench-") as folder:
         os.chmod(folder, 0o755)  # noqa: S103 - PostgreSQL may run as another user
         async with control_plane(Path(folder), fleet(NODES, TENANTS)) as plane:

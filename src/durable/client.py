@@ -1,11 +1,11 @@
-"""The SDK for services: apply, place, scale, delete, wait, and ask why.
+"""The SDK for services: apply, place, scale, delete, wait, explain.
 
     async with await Durable.connect() as durable:
         await durable.apply(manifest, request_id="deploy-42")
         status = await durable.wait("risk", "risk-api", until="serving")
 
-Every change is idempotent by its request id: the same id with the same payload is answered what it
-was answered first, with another payload it is refused. A refusal is a `RefusedError`, whose
+Every change is idempotent by its request id: the same id with the same payload is answered as it
+was the first time, with another payload it is refused. A refusal is a `RefusedError`, whose
 `refusal` has a code for programs and a sentence for people.
 """
 
@@ -31,21 +31,22 @@ from temporalio.common import (
 )
 from temporalio.service import RPCError
 
-from durable.activities.steps import Admitted
+from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
 from durable.explain.explain import explain
 from durable.explain.explanation import Explanation
 from durable.model.ids import ActorId, TenantId, WorkloadName
+from durable.model.phases import WorkloadPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.plan.planner import Plan, Planner
 from durable.settings import Settings
 from durable.signals import search_attributes
-from durable.signals.messages import Apply, Asked, Delete, Scale
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
+from durable.signals.payloads import ApplyWorkload, DeleteWorkload, OperatorRequest, ScaleWorkload
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
-from durable.temporal.updates import ONE_TRY, ask
+from durable.temporal.updates import TRY_TIMEOUT, send_until_answered
 from durable.validation.problems import in_one_line, problems_in
 from durable.validation.value import Value
 from durable.workflows.timeouts import WORKFLOW_TASK
@@ -54,21 +55,21 @@ from durable.workflows.workload.state import WorkloadStart
 T = TypeVar("T")
 Until = Literal["bound", "ready", "serving", "complete", "deleted"]
 
-# Every look costs the workflow's worker a task: who waits for long looks less often.
+# Every poll costs the workflow's worker a task: a long wait polls less often.
 POLL_SECONDS, POLL_LONGEST_SECONDS = 0.25, 2.0
-REASON = "asked through the SDK"
+REASON = "requested through the SDK"
 
 
 class WaitTimeoutError(TimeoutError):
-    """The workload did not come so far in time; `status` says how far it came."""
+    """The workload did not get there in time; `status` says how far it came."""
 
     def __init__(self, sentence: str, status: WorkloadStatus | None) -> None:
         super().__init__(sentence)
         self.status = status
 
 
-class Told(Value):
-    """What a placement said to a message."""
+class PlacementAnswer(Value):
+    """What a placement answered to a message."""
 
     placement: str
     answer: str
@@ -107,9 +108,9 @@ class Durable:
         request_id: str | None = None,
         reason: str = REASON,
     ) -> Admitted:
-        """Sets the desired state of a workload; answers its generation and the regions' shares."""
+        """Sets the desired state of a workload; returns its generation and the regions' shares."""
         wanted = read_manifest(manifest)
-        message = Apply(
+        message = ApplyWorkload(
             manifest=wanted, actor=self.actor, reason=reason, request_id=request_id or _new_id()
         )
 
@@ -124,9 +125,9 @@ class Durable:
                 task_timeout=WORKFLOW_TASK,
                 search_attributes=_attributes(wanted),
                 static_summary=f"{wanted.tenant}/{wanted.name}",
-                static_details="What is wanted of a workload, divided over regions. Each share is "
-                f"a workflow of its own: `placement/{wanted.tenant}/{wanted.name}/...`. Where it "
-                "is now stands under current details; why, `durable explain` tells.",
+                static_details="A workload's desired state, divided over regions. Each share is a "
+                f"workflow: `placement/{wanted.tenant}/{wanted.name}/...`. Its state is "
+                "under current details; `durable explain` says why.",
             )
             try:
                 return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
@@ -135,14 +136,14 @@ class Durable:
                     start_workflow_operation=start,
                     id=_update_id(message),
                     result_type=Admitted,
-                    rpc_timeout=ONE_TRY,
+                    rpc_timeout=TRY_TIMEOUT,
                 )
             except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
                 with suppress(Exception):
-                    await start.workflow_handle()  # it keeps the same error, which nobody reads
+                    await start.workflow_handle()  # it holds the same error
                 raise
 
-        return await ask(f"apply {wanted.tenant}/{wanted.name}", send)
+        return await send_until_answered(f"apply {wanted.tenant}/{wanted.name}", send)
 
     async def scale(
         self,
@@ -153,8 +154,8 @@ class Durable:
         request_id: str | None = None,
         reason: str = REASON,
     ) -> Admitted:
-        """Another number of replicas; everything else stays."""
-        message = Scale(
+        """Changes the replica count."""
+        message = ScaleWorkload(
             replicas=replicas, actor=self.actor, reason=reason, request_id=request_id or _new_id()
         )
         return await self._update(tenant, name, "scale", message, Admitted)
@@ -162,29 +163,31 @@ class Durable:
     async def delete(
         self, tenant: str, name: str, *, request_id: str | None = None, reason: str = REASON
     ) -> None:
-        """Stops and releases everything; `wait(..., until="deleted")` tells when it is gone."""
-        message = Delete(actor=self.actor, reason=reason, request_id=request_id or _new_id())
+        """Stops and releases everything; `wait(..., until="deleted")` returns when it is gone."""
+        message = DeleteWorkload(
+            actor=self.actor, reason=reason, request_id=request_id or _new_id()
+        )
         await self._update(tenant, name, "delete", message, str)
 
-    async def tell(self, placement: str, name: str, message: Asked) -> Told:
-        """Sends hold, resume, retry_now or evict to a placement, and hears its answer.
+    async def send(self, placement: str, name: str, payload: OperatorRequest) -> PlacementAnswer:
+        """Sends hold, resume, retry_now or evict to a placement, and returns its answer.
 
-        It counts once for its request id and kind: a hold and its resume may share one.
+        It counts once per request id and kind: a hold and its resume may share one.
         """
         handle = self.client.get_workflow_handle(placement)
 
-        async def send() -> str:
+        async def execute() -> str:
             return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
-                name, message, id=_update_id(message), result_type=str, rpc_timeout=ONE_TRY
+                name, payload, id=_update_id(payload), result_type=str, rpc_timeout=TRY_TIMEOUT
             )
 
-        answer = await ask(
+        answer = await send_until_answered(
             f"send {name} to {placement}",
-            send,
+            execute,
             unknown=RefusalCode.UNKNOWN_PLACEMENT,
             see="durable get placements",
         )
-        return Told(placement=placement, answer=answer)
+        return PlacementAnswer(placement=placement, answer=answer)
 
     async def place(
         self,
@@ -193,7 +196,7 @@ class Durable:
         request_id: str,
         within_seconds: float | None = 300.0,
     ) -> WorkloadStatus:
-        """One shot: applies and waits until a service serves or a job is complete."""
+        """Applies, and waits until a service serves or a job is complete."""
         wanted = read_manifest(manifest)
         await self.apply(wanted, request_id=request_id)
         until: Until = "complete" if wanted.spec.kind is WorkloadKind.JOB else "serving"
@@ -201,10 +204,10 @@ class Durable:
             wanted.tenant, wanted.name, until=until, within_seconds=within_seconds
         )
 
-    # ── asking why ──────────────────────────────────────────────────────────────────────────────
+    # ── why ─────────────────────────────────────────────────────────────────────────────────────
 
     async def plan(self, manifest: WorkloadManifest | Mapping[str, Any]) -> Plan:
-        """What an apply would do now and why; refused as an apply would be, and changes nothing."""
+        """What an apply would do now and why, or its refusal; changes nothing."""
         return await Planner(self.databases).plan(read_manifest(manifest))
 
     async def explain(
@@ -216,7 +219,7 @@ class Durable:
         slot: int | None = None,
         attempt: int | None = None,
     ) -> Explanation:
-        """Why a workload is where it is: decisions, what became of them, and who moves it next."""
+        """Why a workload is where it is: decisions, what came of them, and who acts next."""
         return await explain(
             self.databases,
             *_names(tenant, name),
@@ -225,13 +228,13 @@ class Durable:
             attempt=attempt,
         )
 
-    # ── looking ─────────────────────────────────────────────────────────────────────────────────
+    # ── status ──────────────────────────────────────────────────────────────────────────────────
 
     async def status(self, tenant: str, name: str) -> WorkloadStatus:
-        """The workload as its workflow knows it; also after it has ended."""
+        """The workload as its workflow knows it, also after it has ended."""
         handle = self._handle(tenant, name)
-        found = await ask(
-            f"read {tenant}/{name}", lambda: handle.query("status", rpc_timeout=ONE_TRY)
+        found = await send_until_answered(
+            f"read {tenant}/{name}", lambda: handle.query("status", rpc_timeout=TRY_TIMEOUT)
         )
         if found is None:
             raise _unknown(tenant, name)
@@ -240,21 +243,21 @@ class Durable:
     async def progress(
         self, tenant: str, name: str, *, until: Until = "serving"
     ) -> AsyncIterator[WorkloadStatus]:
-        """Every status that differs from the one before it, until it has come so far."""
+        """Yields every status that differs from the one before, until all replicas got there."""
         if until not in get_args(Until):
             raise RefusedError(
                 RefusalCode.INVALID,
                 f"until: {until!r} is none of {', '.join(get_args(Until))}.",
             )
-        told: WorkloadStatus | None = None
+        last: WorkloadStatus | None = None
         pause = POLL_SECONDS
         while True:
             status = await self.status(tenant, name)
             pause = min(POLL_LONGEST_SECONDS, pause * 1.2)
-            if status != told:
-                told, pause = status, POLL_SECONDS
+            if status != last:
+                last, pause = status, POLL_SECONDS
                 yield status
-            if await self._has_come(status, until):
+            if await self._has_arrived(status, until):
                 return
             await asyncio.sleep(pause)
 
@@ -266,7 +269,7 @@ class Durable:
         until: Until = "serving",
         within_seconds: float | None = 300.0,
     ) -> WorkloadStatus:
-        """Waits until every replica has come so far; WaitTimeoutError says how far it came."""
+        """Waits until every replica got there; a WaitTimeoutError says how far they came."""
         last: WorkloadStatus | None = None
         try:
             async with asyncio.timeout(within_seconds):
@@ -279,12 +282,12 @@ class Durable:
         assert last is not None
         return last
 
-    async def _has_come(self, status: WorkloadStatus, until: Until) -> bool:
+    async def _has_arrived(self, status: WorkloadStatus, until: Until) -> bool:
         if until == "deleted":
             described = await self._handle(status.tenant, status.workload).describe()
             return status.deleting and described.close_time is not None
         if until == "complete":
-            return status.phase in ("complete", "failed")
+            return status.phase in (WorkloadPhase.COMPLETE, WorkloadPhase.FAILED)
         if status.deleting:
             raise RefusedError(
                 RefusalCode.BEING_DELETED,
@@ -294,23 +297,23 @@ class Durable:
         return current and status.has_reached(until)
 
     async def _update(
-        self, tenant: str, name: str, update: str, message: Asked, answer: type[T]
+        self, tenant: str, name: str, update: str, message: OperatorRequest, answer: type[T]
     ) -> T:
         handle = self._handle(tenant, name)
 
         async def send() -> T:
             return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
-                update, message, id=_update_id(message), result_type=answer, rpc_timeout=ONE_TRY
+                update, message, id=_update_id(message), result_type=answer, rpc_timeout=TRY_TIMEOUT
             )
 
-        return await ask(f"{update} {tenant}/{name}", send)
+        return await send_until_answered(f"{update} {tenant}/{name}", send)
 
     def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(workload_id(*_names(tenant, name)))
 
 
 def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadManifest:
-    """The manifest as a value, or one refusal that names every field that is wrong."""
+    """The manifest as a value, or one refusal that names every wrong field."""
     if isinstance(manifest, WorkloadManifest):
         return manifest
     if not isinstance(manifest, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -322,8 +325,10 @@ def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadMan
     try:
         return WorkloadManifest.model_validate(dict(manifest))
     except ValidationError as error:
-        said = in_one_line(problems_in(error, WorkloadManifest))
-        raise RefusedError(RefusalCode.INVALID, f"The manifest is wrong: {said}"[:500]) from None
+        problems = in_one_line(problems_in(error, WorkloadManifest))
+        raise RefusedError(
+            RefusalCode.INVALID, f"The manifest is wrong: {problems}"[:500]
+        ) from None
 
 
 def _names(tenant: str, name: str) -> tuple[TenantId, WorkloadName]:
@@ -356,10 +361,10 @@ def _new_id() -> str:
     return f"request-{uuid.uuid4()}"
 
 
-def _update_id(message: Asked) -> str:
-    """Another one for each send: Temporal would answer a failure of the past again.
+def _update_id(message: OperatorRequest) -> str:
+    """A new one for each send: under a known id Temporal would return an old failure again.
 
-    What was taken is known by the request's own id, to whoever takes it.
+    What was accepted before is known to the receiver by the request's own id.
     """
     return f"{message.request_id}/{uuid.uuid4()}"
 

@@ -24,6 +24,7 @@ class Failpoint(StrEnum):
     AFTER_ENQUEUE = "after_enqueue"
     AFTER_DECISION = "after_decision"
     AFTER_RESERVE = "after_reserve"
+    AFTER_BIND = "after_bind"
     BEFORE_START = "before_start"
     AFTER_START = "after_start"
     AFTER_EVICT = "after_evict"

@@ -23,6 +23,7 @@ ADMISSION = (
 CLAIMING = (
     Failpoint.AFTER_DECISION,
     Failpoint.AFTER_RESERVE,
+    Failpoint.AFTER_BIND,
     Failpoint.AFTER_RELEASE,
 )
 STARTING = (

@@ -10,7 +10,13 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from durable.authority.audit.events import read_events
 from durable.model.refusal import RefusedError
 from durable.model.states import BindingState
-from durable.signals.messages import Evict, Hold, Release, Resume, RetryNow
+from durable.signals.payloads import (
+    EvictSlots,
+    HoldPlacement,
+    ReleasePlacement,
+    ResumePlacement,
+    RetryPlacement,
+)
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 
 WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42", "request_id": "INC-42-1"}
@@ -25,16 +31,16 @@ async def serving(plane: Plane, replicas: int = 2) -> None:
 @pytest.mark.parametrize(
     ("name", "payload", "why"),
     [
-        ("hold", None, "actor"),
+        ("hold", None, "no payload"),
         ("hold", "not an object", "It cannot be read"),
         ("hold", {**WHO, "reason": ""}, "reason"),
         ("hold", {**WHO, "surprise": 1}, "surprise"),
         ("evict", {**WHO, "slots": ["first"]}, "slots"),
-        ("seen", {"version": -1}, "version"),
+        ("observed", {"version": -1}, "version"),
         ("hodl", WHO, "There is no message hodl"),
     ],
 )
-async def test_a_signal_that_cannot_be_taken_changes_nothing_and_is_kept(
+async def test_a_signal_that_cannot_be_read_changes_nothing_and_is_recorded(
     plane: Plane, name: str, payload: object, why: str
 ) -> None:
     await serving(plane)
@@ -47,11 +53,11 @@ async def test_a_signal_that_cannot_be_taken_changes_nothing_and_is_kept(
 
     (rejected,) = await until(told, "the message is in the status")
     assert rejected.name == name
-    assert why in rejected.why
+    assert why in rejected.answer
     after = await plane.placement()
-    assert (after.slots, after.held_by, after.phase) == (
+    assert (after.slots, after.hold, after.phase) == (
         before.slots,
-        before.held_by,
+        before.hold,
         before.phase,
     )
 
@@ -67,7 +73,7 @@ async def test_a_held_placement_places_nothing_until_it_is_resumed(plane: Plane)
     await serving(plane)
     handle = plane.handle()
 
-    assert "Held" in await handle.execute_update("hold", Hold(**WHO))
+    assert "Held" in await handle.execute_update("hold", HoldPlacement(**WHO))
     await plane.durable.scale("risk", "api", 3)
 
     async def waits() -> bool:
@@ -76,7 +82,7 @@ async def test_a_held_placement_places_nothing_until_it_is_resumed(plane: Plane)
 
     await until(waits, "the third slot waits, held")
     assert len(await plane.bindings()) == 2
-    await handle.execute_update("resume", Resume(**WHO))
+    await handle.execute_update("resume", ResumePlacement(**WHO))
     assert (await plane.durable.wait("risk", "api")).serving == 3
 
 
@@ -84,7 +90,7 @@ async def test_evicted_slots_are_stopped_and_placed_again(plane: Plane) -> None:
     await serving(plane)
     before = await plane.bindings()
 
-    await plane.handle().execute_update("evict", Evict(**WHO, slots=(0,)))
+    await plane.handle().execute_update("evict", EvictSlots(**WHO, slots=(0,)))
 
     async def moved() -> bool:
         now = await plane.bindings()
@@ -102,7 +108,9 @@ async def test_evicted_slots_are_stopped_and_placed_again(plane: Plane) -> None:
 async def test_a_slot_that_is_not_there_cannot_be_evicted(plane: Plane) -> None:
     await serving(plane)
     with pytest.raises(RefusedError, match="There is no slot 7 here; slots: 0, 1"):
-        await plane.durable.tell("placement/risk/api/g1/east", "evict", Evict(**WHO, slots=(7,)))
+        await plane.durable.send(
+            "placement/risk/api/g1/east", "evict", EvictSlots(**WHO, slots=(7,))
+        )
     assert (await plane.placement()).messages < 20
 
 
@@ -121,23 +129,23 @@ async def test_a_message_that_is_sent_twice_counts_once(plane: Plane) -> None:
         )
 
     await until(moved, "slot 0 was moved")
-    answer = await plane.handle().execute_update("evict", Evict(**WHO, slots=(0,)))
-    assert answer.startswith("Request INC-42-1 was taken before, so nothing changed")
+    answer = await plane.handle().execute_update("evict", EvictSlots(**WHO, slots=(0,)))
+    assert answer.startswith("Request INC-42-1 was accepted before, so nothing changed")
 
 
 async def test_only_its_workload_releases_a_placement(plane: Plane) -> None:
     await serving(plane)
-    await plane.handle().signal("release", Release(**WHO))
+    await plane.handle().signal("release", ReleasePlacement(**WHO))
 
     async def told() -> Any:
         return (await plane.placement()).rejected
 
     (rejected,) = await until(told, "the message is in the status")
-    assert "delete or scale the workload" in rejected.why
+    assert "delete or scale the workload" in rejected.answer
     assert (await plane.durable.status("risk", "api")).serving == 2
 
 
-async def test_signals_that_no_handler_could_take_are_kept_too(plane: Plane) -> None:
+async def test_signals_that_no_handler_could_decode_are_recorded_too(plane: Plane) -> None:
     await serving(plane)
     client = plane.durable.client
     not_json = Payload(metadata={"encoding": b"json/plain"}, data=b"{not json")
@@ -153,12 +161,12 @@ async def test_signals_that_no_handler_could_take_are_kept_too(plane: Plane) -> 
     await plane.handle().signal("hodl\x00", WHO)
 
     async def told() -> bool:
-        return (await plane.placement()).rejected_in_all == 3
+        return (await plane.placement()).rejected_count == 3
 
     await until(told, "all three are in the status")
     first, second, third = (await plane.placement()).rejected
-    assert "cannot be decoded" in first.why
-    assert "several arguments" in second.why
+    assert "It cannot be read" in first.answer
+    assert "several arguments" in second.answer
     assert third.name == "hodl?"
 
     async def audited() -> bool:
@@ -179,8 +187,8 @@ async def test_five_thousand_messages_are_all_counted(plane: Plane) -> None:
 
     async def send(number: int) -> None:
         async with room:
-            asked = RetryNow(actor=WHO["actor"], reason="again", request_id=f"n-{number}")
-            await handle.signal("retry_now", asked)
+            request = RetryPlacement(actor=WHO["actor"], reason="again", request_id=f"n-{number}")
+            await handle.signal("retry_now", request)
 
     before = (await plane.placement()).messages
     first_run = (await handle.describe()).run_id
@@ -190,7 +198,7 @@ async def test_five_thousand_messages_are_all_counted(plane: Plane) -> None:
         return (await plane.placement()).messages >= before + 5_000
 
     await until(counted, "every message was counted", seconds=240)
-    assert (await plane.placement()).rejected_in_all == 0
+    assert (await plane.placement()).rejected_count == 0
     assert (await handle.describe()).run_id != first_run, "it continued as new on the way"
     assert (await plane.durable.status("risk", "api")).serving == 1
 

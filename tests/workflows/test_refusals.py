@@ -11,55 +11,56 @@ from temporalio import workflow
 from durable.activities.steps import (
     Claim,
     ClaimsStep,
-    Placed,
-    Share,
+    PlacementKey,
+    Reserved,
     Started,
-    Stepped,
     StepRefusal,
+    StepResult,
 )
-from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
+from durable.model.phases import SlotPhase
 from durable.model.refusal import Refusal, RefusalCode
+from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadSpec
-from durable.signals.messages import Resize, Seen
-from durable.signals.status import Phase
-from durable.workflows.placement import workflow as placement
+from durable.signals.payloads import SetShare, SlotsObserved
 from durable.workflows.placement.slots import Leave, SlotState
 from durable.workflows.placement.state import PlacementStart
 from durable.workflows.placement.workflow import Placement
+from durable.workflows.steps import UNREACHABLE
 from tests.model.pending import pending
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
 SPEC = WorkloadSpec.model_validate({"replicas": 1, "resources": {"cpu": 1}})
 CLAIM = Claim(slot=0, attempt=1, token=5, node=NodeId("n1"), expires_at=START + LEASE)
-FULL = Placed(
+FULL = Reserved(
     claims=(),
     next_attempt=2,
     pending=pending(PendingCode.CAPACITY, "There is no room."),
     retry_after_seconds=60.0,
 )
-GONE: Any = placement._UNREACHABLE  # pyright: ignore[reportPrivateUsage]
+GONE = UNREACHABLE
 
 Authority = Callable[[str], Any]
 
 
-def no(code: RefusalCode) -> Stepped:
-    return Stepped(taken=(), refused=(StepRefusal(slot=0, refusal=_said(code)),))
+def no(code: RefusalCode) -> StepResult:
+    return StepResult(refused=(StepRefusal(slot=0, refusal=_said(code)),))
 
 
-def never_started(code: RefusalCode) -> Started:
-    return Started(taken=(), refused=(StepRefusal(slot=0, refusal=_said(code)),))
+def not_bound(code: RefusalCode) -> StepResult:
+    return StepResult(refused=(StepRefusal(slot=0, refusal=_said(code)),))
 
 
 def _said(code: RefusalCode) -> Refusal:
     return Refusal(code=code, sentence="No; ask again.")
 
 
-def standing(state: BindingState) -> list[ObservedSlot]:
-    claim = CLAIM.model_dump(exclude={"ordinal", "expires_at"})
+def live(state: BindingState) -> list[ObservedSlot]:
+    claim = CLAIM.model_dump(include={"slot", "attempt", "token", "node"})
     return [ObservedSlot(**claim, state=state)]
 
 
@@ -69,30 +70,31 @@ class Case:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = START
         monkeypatch.setattr(workflow, "now", lambda: self.now)
-        share = Share(
+        key = PlacementKey(
             region=RegionId("east"),
             tenant=TenantId("risk"),
             workload=WorkloadName("api"),
             generation=1,
         )
-        wanted = Resize(slots=(0,), spec=SPEC, revision=1)
-        self.it: Any = Placement(PlacementStart(share, wanted))
-        self.it._board.reserved(CLAIM, self.now)
+        share = SetShare(slots=(0,), spec=SPEC, revision=1)
+        self.it: Any = Placement(PlacementStart(key, share))
+        self.it._slots.reserved(CLAIM, self.now)
 
     @property
     def slot(self) -> SlotState:
-        return self.it._board.slots[0]
+        return self.it._slots.by_number[0]
 
     def hold(self) -> None:
-        self.it._state.held_by = "ann: INC-42"
+        self.it._state.hold = PlacementHold(actor=ActorId("ann"), reason="INC-42", since=self.now)
 
     def serves(self) -> None:
-        seen = ObservedSlot(
+        slot = ObservedSlot(
             slot=0, token=5, attempt=1, node=NodeId("n1"), state=BindingState.SERVING
         )
-        self.it._board.see(Seen(version=9, at=self.now, slots=(seen,)), self.now, SPEC)
+        observed = SlotsObserved(version=9, at=self.now, slots=(slot,))
+        self.it._slots.observe(observed, self.now, SPEC)
 
-    async def live(self, seconds: int, authority: Authority) -> Counter[str]:
+    async def run_for(self, seconds: int, authority: Authority) -> Counter[str]:
         """How often each step was asked for in so many seconds."""
         asked: Counter[str] = Counter()
 
@@ -103,10 +105,12 @@ class Case:
         self.it._step = step
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
-            await self.it._look_again()
+            await self.it._read_claims()
             await self.it._stop()
             await self.it._release()
-            await self.it._place()
+            await self.it._reserve()
+            await self.it._bind()
+            await self.it._start()
             rest = (self.it._wake_at() or end) - self.now
             self.now += max(rest, timedelta(milliseconds=100))
         return asked
@@ -118,15 +122,15 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 async def test_each_slot_is_released_with_its_own_reason(case: Case) -> None:
-    case.it._board.resize((0, 1), case.now)
-    case.it._board.reserved(CLAIM.model_copy(update={"slot": 1, "token": 6}), case.now)
+    case.it._slots.resize((0, 1), case.now)
+    case.it._slots.reserved(CLAIM.model_copy(update={"slot": 1, "token": 6}), case.now)
     for number, evidence in ((0, "exit 1, see /logs/0"), (1, "exit 2, see /logs/1")):
-        case.it._board.slots[number].enter(Phase.FAILED, case.now, evidence)
+        case.it._slots.by_number[number].enter(SlotPhase.FAILED, case.now, evidence)
     sent: list[ClaimsStep] = []
 
     async def step(activity: Any, argument: ClaimsStep, summary: str) -> Any:
         sent.append(argument)
-        return Stepped(taken=(0, 1))
+        return StepResult(done=argument.claims)
 
     case.it._step = step
     await case.it._release()
@@ -141,7 +145,7 @@ async def test_what_nobody_wants_any_more_is_not_started_when_the_authority_is_b
     case: Case,
 ) -> None:
     case.slot.leave = Leave.FOR_GOOD
-    asked = await case.live(1, {"release": GONE, "start": Started(taken=(0,), bound=(0,))}.get)
+    asked = await case.run_for(1, {"release": GONE, "start": Started(done=(CLAIM,))}.get)
     assert "start" not in asked
 
 
@@ -149,29 +153,29 @@ async def test_a_start_whose_answer_was_lost_is_found_out_under_a_hold(case: Cas
     case.hold()
     answers = {
         "expire": no(RefusalCode.WRONG_STATE),
-        "survey": standing(BindingState.SERVING),
+        "read_claims": live(BindingState.SERVING),
     }
-    asked = await case.live(90, answers.get)
-    assert asked == {"expire": 1, "survey": 1}, "asked once, and then what stands is read"
-    assert case.slot.phase is Phase.SERVING
+    asked = await case.run_for(90, answers.get)
+    assert asked == {"expire": 1, "read_claims": 1}, "asked once, and then what stands is read"
+    assert case.slot.phase is SlotPhase.SERVING
 
 
 async def test_a_replica_that_serves_under_a_hold_is_not_stopped_over_a_refused_expiry(
     case: Case,
 ) -> None:
     case.hold()
-    await case.live(31, {"expire": no(RefusalCode.WRONG_STATE)}.get)
+    await case.run_for(31, {"expire": no(RefusalCode.WRONG_STATE)}.get)
     case.serves()
-    asked = await case.live(10, {"survey": standing(BindingState.SERVING)}.get)
-    assert "evict" not in asked
-    assert case.slot.phase is Phase.SERVING
+    asked = await case.run_for(10, {"read_claims": live(BindingState.SERVING)}.get)
+    assert "stop" not in asked
+    assert case.slot.phase is SlotPhase.SERVING
 
 
 async def test_a_lease_that_still_stands_by_the_databases_clock_is_asked_about_later(
     case: Case,
 ) -> None:
     case.hold()
-    asked = await case.live(41, {"expire": no(RefusalCode.LEASE_STANDS)}.get)
+    asked = await case.run_for(41, {"expire": no(RefusalCode.LEASE_STANDS)}.get)
     assert asked["expire"] in (2, 3)
     assert set(asked) == {"expire"}, "nothing is given up that may still be bound"
 
@@ -180,27 +184,27 @@ async def test_a_reservation_that_came_too_late_waits_for_room_without_looking_a
     case: Case,
 ) -> None:
     answers = {
-        "start": never_started(RefusalCode.LEASE_EXPIRED),
-        "expire": Stepped(taken=(0,), version=3),
-        "place": FULL,
+        "bind": not_bound(RefusalCode.LEASE_EXPIRED),
+        "expire": StepResult(done=(CLAIM,)),
+        "reserve": FULL,
     }
-    asked = await case.live(59, answers.get)
-    assert asked == {"start": 1, "expire": 1, "place": 1}
-    assert case.slot.phase is Phase.WAITING
+    asked = await case.run_for(59, answers.get)
+    assert asked == {"bind": 1, "expire": 1, "reserve": 1}
+    assert case.slot.phase is SlotPhase.WAITING
 
 
 async def test_a_claim_that_is_gone_is_given_up_after_one_look(case: Case) -> None:
     answers = {
-        "start": never_started(RefusalCode.UNKNOWN_TOKEN),
+        "bind": not_bound(RefusalCode.UNKNOWN_TOKEN),
         "release": no(RefusalCode.UNKNOWN_TOKEN),
-        "survey": list[ObservedSlot](),
-        "place": FULL,
+        "read_claims": list[ObservedSlot](),
+        "reserve": FULL,
     }
-    asked = await case.live(59, answers.get)
-    assert asked == {"start": 1, "release": 1, "survey": 1, "place": 1}
+    asked = await case.run_for(59, answers.get)
+    assert asked == {"bind": 1, "release": 1, "read_claims": 1, "reserve": 1}
 
 
 async def test_what_leaves_for_good_is_not_placed_again_over_a_refusal(case: Case) -> None:
     case.slot.leave = Leave.FOR_GOOD
-    await case.live(2, {"release": no(RefusalCode.REGION_FENCED)}.get)
+    await case.run_for(2, {"release": no(RefusalCode.REGION_FENCED)}.get)
     assert case.slot.leave is Leave.FOR_GOOD

@@ -13,7 +13,7 @@ from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from durable.signals.messages import Evict, Hold, Resume
+from durable.signals.payloads import EvictSlots, HoldPlacement, ResumePlacement
 from durable.temporal.payloads import data_converter
 from durable.temporal.sandbox import sandbox
 from durable.workflows.placement.workflow import Placement
@@ -51,7 +51,7 @@ async def test_a_changed_workflow_would_be_noticed(monkeypatch: pytest.MonkeyPat
     async def forget(_: Placement) -> None:
         return
 
-    monkeypatch.setattr(Placement, "_place", forget)
+    monkeypatch.setattr(Placement, "_reserve", forget)
     with pytest.raises((workflow.NondeterminismError, RuntimeError)):
         await replayer().replay_workflow(read(min(FOLDER.glob("placement--*.json"))))
 
@@ -64,10 +64,10 @@ async def test_histories_are_saved(plane: Plane) -> None:
     await durable.apply(manifest("served", replicas=3), request_id="apply")
     await durable.wait("risk", "served")
     handle = plane.handle("served")
-    await handle.execute_update("hold", Hold(**WHO, request_id="1"))
-    await handle.execute_update("resume", Resume(**WHO, request_id="2"))
+    await handle.execute_update("hold", HoldPlacement(**WHO, request_id="1"))
+    await handle.execute_update("resume", ResumePlacement(**WHO, request_id="2"))
     await handle.signal("nonsense", {"a": 1})
-    await handle.execute_update("evict", Evict(**WHO, request_id="3", slots=(0,)))
+    await handle.execute_update("evict", EvictSlots(**WHO, request_id="3", slots=(0,)))
     await durable.wait("risk", "served")
     await durable.scale("risk", "served", 2, request_id="scale")
     await durable.apply(manifest("served", replicas=1, priority=200), request_id="again")

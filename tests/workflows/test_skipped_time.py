@@ -20,13 +20,14 @@ from durable.authority.fleet.regions import read_region
 from durable.authority.queue.requests import read_request
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
+from durable.model.phases import Owner, SlotPhase
 from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
 from durable.scheduling.policies import first_policy
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
-from durable.signals.status import Owner, Phase, SlotView
+from durable.signals.status import SlotView
 from durable.stack.temporal_server import DYNAMIC_CONFIG, temporal_binary
 from durable.workflows import timeouts
 from durable.workflows.workload.state import WorkloadStart
@@ -150,18 +151,18 @@ async def test_a_slot_that_nobody_starts_is_given_up_there_at_its_deadline_and_p
     await lease_nodes_without_an_agent(plane)
     await plane.work()
     await plane.durable.apply(manifest(replicas=1, deadlines={"started": "2m"}))
-    await until(lambda: is_in(plane, Phase.STARTING), "its node is asked to start it")
+    await until(lambda: is_in(plane, SlotPhase.STARTING), "its node is asked to start it")
     first = await only_slot(plane)
 
     await clocks.fast_forward(plane.handle(), 2 * MINUTE - A_MOMENT)
-    assert await is_in(plane, Phase.STARTING)
+    assert await is_in(plane, SlotPhase.STARTING)
     await clocks.fast_forward(plane.handle(), 2 * A_MOMENT)
-    await until(lambda: is_in(plane, Phase.STOPPING), "its deadline is noticed")
+    await until(lambda: is_in(plane, SlotPhase.STOPPING), "its deadline is noticed")
     assert (await only_slot(plane)).evidence == f"did not start on {first.node} in time"
 
     # Its node has a lease and may have started it unseen: until it answers, it is placed nowhere.
     await clocks.fast_forward(plane.handle(), 5 * MINUTE)
-    assert await is_in(plane, Phase.STOPPING)
+    assert await is_in(plane, SlotPhase.STOPPING)
     assert [binding.token for binding in (await plane.bindings()).values()] == [first.token]
 
     await plane.host()
@@ -176,7 +177,7 @@ async def waits_for_room(plane: Plane) -> bool:
     return pending is not None and pending.code is PendingCode.CAPACITY
 
 
-async def is_in(plane: Plane, phase: Phase) -> bool:
+async def is_in(plane: Plane, phase: SlotPhase) -> bool:
     return (await only_slot(plane)).phase is phase
 
 

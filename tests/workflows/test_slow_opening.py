@@ -1,28 +1,28 @@
-"""What placements say while their workload is still being admitted is not lost."""
+"""What placements report while their workload still opens others is not lost."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from durable.activities.steps import Share
-from durable.activities.workload import WorkloadActivities
+from durable.activities.placement_workflows import PlacementWorkflows
+from durable.activities.steps import PlacementKey
 from durable.workflows import timeouts
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet
 
 
-async def test_reports_and_ends_that_come_before_the_admission_is_over_are_heard(
+async def test_reports_and_ends_that_come_before_all_placements_are_open_count(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = WorkloadActivities._start  # pyright: ignore[reportPrivateUsage]
+    start = PlacementWorkflows.start
 
-    async def slow_in_west(self: Any, share: Share, *of: Any, **more: Any) -> bool:
-        if share.region == WEST:
+    async def slow_in_west(self: Any, key: PlacementKey, *of: Any, **more: Any) -> bool:
+        if key.region == WEST:
             # Longer than a task lasts: messages are handed over while the step goes on.
             await asyncio.sleep(timeouts.WORKFLOW_TASK.total_seconds() * 1.5)
-        return await start(self, share, *of, **more)
+        return await start(self, key, *of, **more)
 
-    monkeypatch.setattr(WorkloadActivities, "_start", slow_in_west)
+    monkeypatch.setattr(PlacementWorkflows, "start", slow_in_west)
     await plane.load(small_fleet("east", "west", nodes=2))
     await (await plane.host(EAST, WEST)).work(EAST, WEST)
 

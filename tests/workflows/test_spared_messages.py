@@ -1,16 +1,13 @@
-"""What comes up at once needs no message; what takes longer is told by one."""
+"""What comes up at once needs no message; what takes longer is reported by one."""
 
 import contextlib
 from collections import Counter
 from typing import Any
 
 import pytest
-from temporalio import activity
 from temporalio.service import RPCError
 
 from durable.activities import placement as steps
-from durable.activities.steps import Started, StartStep
-from durable.authority.db.errors import AuthorityUnreachableError
 from durable.model.ids import TenantId, WorkloadName
 from durable.signals.names import workload_id
 from tests.workflows.plane import Plane, manifest, until
@@ -43,7 +40,7 @@ async def history_of(plane: Plane, handle: Any = None) -> Counter[str]:
 async def test_a_start_that_comes_up_at_once_is_one_task_and_no_message(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "SOON_SECONDS", 30.0)
+    monkeypatch.setattr(steps, "COME_UP_SECONDS", 30.0)
     await with_nodes_that_answer(plane)
 
     await plane.durable.apply(manifest(replicas=3), request_id="one")
@@ -51,39 +48,21 @@ async def test_a_start_that_comes_up_at_once_is_one_task_and_no_message(
 
     happened = await history_of(plane)
     assert happened["workflow_task_completed"] == 1
-    assert happened["seen"] == happened["resize"] == happened["timer_started"] == 0
-    assert happened["marker_recorded"] == 1, "reserved, bound and started in one step"
+    assert happened["observed"] == happened["set_share"] == happened["timer_started"] == 0
+    assert happened["marker_recorded"] == 3, "reserve, bind, start"
     workload = plane.durable.client.get_workflow_handle(workload_id(RISK, API))
-    assert (await history_of(plane, workload))["marker_recorded"] == 1, "admitted and given out"
+    assert (await history_of(plane, workload))["marker_recorded"] == 2, "admit, divide"
     await plane.no_promise_is_broken()
 
 
-async def test_what_could_not_go_on_is_bound_and_started_by_a_step_of_its_own(
+async def test_a_start_that_takes_longer_is_reported_by_a_signal(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "SOON_SECONDS", 30.0)
-    await with_nodes_that_answer(plane)
-
-    @activity.defn(name="start")
-    async def fails(self: Any, step: StartStep) -> Started:
-        raise AuthorityUnreachableError("The region does not answer.")
-
-    # Only within the step that placed: the worker knows the one by itself already.
-    monkeypatch.setattr(steps.PlacementActivities, "start", fails)
-    await plane.durable.apply(manifest(replicas=3), request_id="one")
-    await until(lambda: serves(plane), "its placement knows that it serves")
-    assert (await history_of(plane))["marker_recorded"] == 2, "reserve; bind and start"
-    await plane.no_promise_is_broken()
-
-
-async def test_a_start_that_takes_longer_is_told_by_a_signal(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(steps, "SOON_SECONDS", 0.0)
+    monkeypatch.setattr(steps, "COME_UP_SECONDS", 0.0)
     await with_nodes_that_answer(plane)
 
     await plane.durable.apply(manifest(replicas=3), request_id="one")
     await until(lambda: serves(plane), "its placement knows that it serves")
 
-    assert (await history_of(plane))["seen"] >= 1
+    assert (await history_of(plane))["observed"] >= 1
     await plane.no_promise_is_broken()

@@ -1,34 +1,29 @@
-"""The steps of a placement: decide and reserve, bind and start, evict, release, expire.
+"""The steps of a placement: enqueue, reserve, bind, start, stop, release, expire.
 
-Each is idempotent by its business key, so any of them may be sent again after a crash, a timeout
-or a replay. The decision is recorded before its intents are sent: whoever runs the step again finds
+Each is idempotent by its business key, so any of them may be sent again after a crash, a timeout or
+a replay. The decision is recorded before its intents are sent: whoever runs the step again finds
 the decision and sends the same intents, whatever the cache says by then.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from durable.activities.asked import of_claim
-from durable.activities.rejected import audit_messages
-from durable.activities.reserving import Reserving
+from durable.activities.audit import AuditMessages, write_messages
+from durable.activities.reserve import Reserver
 from durable.activities.steps import (
     Claim,
     ClaimsStep,
-    Placed,
-    PlaceStep,
-    Progress,
-    Rejected,
-    Share,
+    PlacementKey,
+    Reserved,
+    ReserveStep,
     Started,
     StartStep,
-    Stepped,
     StepRefusal,
+    StepResult,
 )
-from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.live_claims import read_live_claims
 from durable.authority.regional import Regional
 from durable.failpoints import Failpoint, reach
@@ -36,11 +31,11 @@ from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Relea
 from durable.model.refusal import RefusalCode
 from durable.model.request import SchedulingRequest
 from durable.model.slots import ObservedSlot
-from durable.signals.messages import Seen
+from durable.signals.payloads import SlotsObserved
 
 UNREACHABLE = "unreachable"
-# Messages to the placement wait as long; a process that takes longer is told by a signal.
-SOON_SECONDS = 1.0
+# Messages to the placement wait as long; a process that takes longer is reported by a signal.
+COME_UP_SECONDS = 1.0
 
 
 class PlacementActivities:
@@ -48,154 +43,110 @@ class PlacementActivities:
 
     def __init__(self, regional: Regional) -> None:
         self._regional = regional
-        self._reserving = Reserving(regional)
+        self._reserver = Reserver(regional)
 
     @activity.defn
-    async def enqueue(self, progress: Progress) -> None:
-        """Writes the placement into the region's queue, where operators and agents read it."""
-        reach(Failpoint.BEFORE_ENQUEUE)
-        share = progress.share
-        await self._regional.requests.submit(
-            SchedulingRequest(
-                region=share.region,
-                tenant=share.tenant,
-                workload=share.workload,
-                generation=share.generation,
-                slots=progress.slots,
-                priority=progress.spec.priority,
-                state=progress.state,
-                pending=progress.pending,
-                hold=progress.hold,
-                attempts=progress.attempts,
-                enqueued_at=progress.enqueued_at,
-                deadline=progress.placed_by,
-                next_retry_at=progress.next_retry_at,
-                spec=progress.spec,
-                waiting=progress.waiting,
-                completed=progress.completed,
-            )
-        )
-        reach(Failpoint.AFTER_ENQUEUE)
+    async def enqueue(self, request: SchedulingRequest) -> None:
+        """Writes the placement's row in the region's queue, for operators and agents."""
+        await self._write_request(request)
 
     @activity.defn
-    async def place(self, step: PlaceStep) -> Placed:
-        """Decides on the cache and reserves; on refusals decides again, a few times.
+    async def reserve(self, step: ReserveStep) -> Reserved:
+        """Decides on the cache and reserves; when refused, decides again, a few times."""
+        return await self._reserver.run(step)
 
-        Where all slots found their place they are bound and started as well, which spares the
-        server a step. Otherwise, and after an error, the placement goes on from what is reserved.
-        """
-        placed = await self._reserving.run(step)
-        if step.go_on is None or not placed.is_whole:
-            return placed
-        start = StartStep(
-            share=step.share,
-            claims=placed.claims,
-            why="start the slot",
-            to_bind=tuple(claim.slot for claim in placed.claims),
-            progress=step.go_on.row_after(placed),
-            passing=step.go_on.passing,
-        )
-        try:
-            started = await self.start(start)
-        except (AuthorityError, ApplicationError):
-            return placed
-        return placed.model_copy(update={"started": started})
+    @activity.defn
+    async def bind(self, step: ClaimsStep) -> StepResult:
+        """Makes reservations permanent."""
+        bound = await self._commit(step, lambda fields: Bind(**fields))
+        reach(Failpoint.AFTER_BIND)
+        return bound
 
     @activity.defn
     async def start(self, step: StartStep) -> Started:
-        """Binds and starts in one commit; what comes up within a moment is told at once."""
-        if step.progress is not None:
-            await self.enqueue(step.progress)
+        """Publishes what to run and asks the nodes to start it.
+
+        What comes up within a moment is in the answer, so that a quick start needs no message.
+        """
+        if step.request is not None:
+            await self._write_request(step.request)
         reach(Failpoint.BEFORE_START)
-        unbound = frozenset(step.to_bind)
-        to_bind = [claim for claim in step.claims if claim.slot in unbound]
-        bound, started = await asyncio.gather(
-            self._step(step, to_bind, lambda of: Bind(**of)),
-            self._step(step, step.claims, lambda of: Start(**of)),
-        )
+        started = await self._commit(step, lambda fields: Start(**fields))
         reach(Failpoint.AFTER_START)
-        # What was not bound could not be started either, and that is no news.
-        still_unbound = {refused.slot for refused in bound.refused}
-        return Started(
-            taken=started.taken,
-            bound=bound.taken,
-            refused=(
-                *bound.refused,
-                *(no for no in started.refused if no.slot not in still_unbound),
-            ),
-            version=max(bound.version, started.version),
-            seen=await self._come_up(step, started),
-        )
-
-    async def _come_up(self, step: StartStep, started: Stepped) -> Seen | None:
-        share, taken = step.share, set(started.taken)
-        if not taken:
-            return None
-        found = await self._regional.watch.wait_past(
-            (str(share.tenant), str(share.workload), share.generation),
-            (claim.token for claim in step.claims if claim.slot in taken),
-            step.passing,
-            seconds=SOON_SECONDS,
-        )
-        return None if found is None else found.seen()
+        observed = await self._come_up(step, started.done)
+        return Started(done=started.done, refused=started.refused, observed=observed)
 
     @activity.defn
-    async def evict(self, step: ClaimsStep) -> Stepped:
-        """Asks the nodes to stop; the claims stand until a release shows that they have."""
-        stepped = await self._step(step, step.claims, lambda of: Evict(**of))
+    async def stop(self, step: ClaimsStep) -> StepResult:
+        """Asks the nodes to stop; the claims live until a release shows that they have."""
+        stopped = await self._commit(step, lambda fields: Evict(**fields))
         reach(Failpoint.AFTER_EVICT)
-        return stepped
+        return stopped
 
     @activity.defn
-    async def release(self, step: ClaimsStep) -> Stepped:
-        stepped = await self._step(step, step.claims, lambda of: Release(**of, cause=step.cause))
+    async def release(self, step: ClaimsStep) -> StepResult:
+        """Frees claims whose cause shows that it is safe."""
+        released = await self._commit(step, lambda fields: Release(**fields, cause=step.cause))
         reach(Failpoint.AFTER_RELEASE)
-        return stepped
+        return released
 
     @activity.defn
-    async def expire(self, step: ClaimsStep) -> Stepped:
-        return await self._step(step, step.claims, lambda of: Expire(**of))
+    async def expire(self, step: ClaimsStep) -> StepResult:
+        """Frees reservations whose lease has run out."""
+        return await self._commit(step, lambda fields: Expire(**fields))
 
     @activity.defn
-    async def survey(self, share: Share) -> list[ObservedSlot]:
-        """What the authority holds of this placement."""
+    async def read_claims(self, key: PlacementKey) -> list[ObservedSlot]:
+        """The live claims of this placement."""
         return await read_live_claims(
-            self._regional.databases, share.region, share.tenant, share.workload, share.generation
+            self._regional.databases, key.region, key.tenant, key.workload, key.generation
         )
 
     @activity.defn
-    async def audit(self, rejected: Rejected) -> None:
-        """Puts what people sent into the region's audit, whether it was taken or not."""
-        await audit_messages(self._regional.databases, self._regional.region, rejected)
+    async def audit(self, step: AuditMessages) -> None:
+        """Writes messages into the region's audit, accepted or not."""
+        await write_messages(self._regional.databases, self._regional.region, step)
 
-    async def _step(
-        self,
-        step: ClaimsStep,
-        claims: Sequence[Claim],
-        intent: Callable[[dict[str, Any]], AnyIntent],
-    ) -> Stepped:
+    async def _write_request(self, request: SchedulingRequest) -> None:
+        reach(Failpoint.BEFORE_ENQUEUE)
+        await self._regional.requests.submit(request)
+        reach(Failpoint.AFTER_ENQUEUE)
+
+    async def _come_up(self, step: StartStep, started: Sequence[Claim]) -> SlotsObserved | None:
+        if not started:
+            return None
+        key = step.key
+        share = await self._regional.watch.wait_past(
+            (str(key.tenant), str(key.workload), key.generation),
+            (claim.token for claim in started),
+            step.coming_up,
+            seconds=COME_UP_SECONDS,
+        )
+        return None if share is None else share.observed()
+
+    async def _commit(
+        self, step: ClaimsStep, intent: Callable[[dict[str, Any]], AnyIntent]
+    ) -> StepResult:
         epoch = self._regional.cache.epoch
         outcomes = await self._regional.commit(
-            [intent(of_claim(step.share, claim, epoch, step.why_of(claim))) for claim in claims]
+            [intent(claim.intent(step.key, epoch, step.why_of(claim))) for claim in step.claims]
         )
-        taken: list[int] = []
-        version = 0
+        done: list[Claim] = []
         refused: list[StepRefusal] = []
-        for claim, outcome in zip(claims, outcomes, strict=True):
+        for claim, outcome in zip(step.claims, outcomes, strict=True):
             if isinstance(outcome, Granted):
-                taken.append(claim.slot)
-                version = max(version, outcome.version)
+                done.append(claim.model_copy(update={"version": outcome.version}))
             elif outcome.refusal.code is RefusalCode.FENCED_WRITER:
                 # Nothing was recorded: the same step is sent again under the region's new epoch.
                 await self._regional.cache.refresh()
                 raise ApplicationError(outcome.refusal.sentence, type=UNREACHABLE)
             else:
                 refused.append(StepRefusal(slot=claim.slot, refusal=outcome.refusal))
-        return Stepped(taken=tuple(taken), refused=tuple(refused), version=version)
+        return StepResult(done=tuple(done), refused=tuple(refused))
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
-            self.enqueue, self.place, self.start, self.evict, self.release,
-            self.expire, self.survey, self.audit,
+            self.enqueue, self.reserve, self.bind, self.start, self.stop, self.release,
+            self.expire, self.read_claims, self.audit,
         )  # fmt: skip

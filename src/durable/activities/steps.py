@@ -1,8 +1,7 @@
-"""What workflows and activities tell each other: plain values with defaults for new fields."""
+"""What a placement and its activities exchange: plain values with defaults for new fields."""
 
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AwareDatetime, Field
 
@@ -19,16 +18,17 @@ from durable.model.ids import (
 from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
 from durable.model.refusal import Refusal
-from durable.model.request import PlacementHold
+from durable.model.request import SchedulingRequest
 from durable.model.slots import Crash, ObservedSlot, SlotOnNode
-from durable.model.states import BindingState, RequestState
-from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
-from durable.signals.messages import Resize, Seen, ShareReport
-from durable.signals.status import RejectedMessage
+from durable.model.states import BindingState
+from durable.model.workload import WorkloadSpec
+from durable.signals.payloads import SlotsObserved
 from durable.validation.value import Value
 
+ACTOR = ActorId("controller:placement")
 
-class Share(Value):
+
+class PlacementKey(Value):
     """Which placement: one region's share of one workload generation."""
 
     region: RegionId
@@ -39,16 +39,28 @@ class Share(Value):
     def __str__(self) -> str:
         return f"{self.tenant}/{self.workload} g{self.generation} in {self.region}"
 
+    def intent(self, slot: Slot, attempt: int, epoch: int) -> dict[str, Any]:
+        """What every intent of this placement says: which slot, which attempt, who asks."""
+        return {
+            **self.model_dump(),
+            "slot": slot,
+            "attempt": attempt,
+            "epoch": epoch,
+            "actor": ACTOR,
+        }
+
 
 class Claim(Value):
-    """A token that one attempt at one slot was given, and where."""
+    """A claim as a workflow refers to it; its amounts and its state are the authority's to know."""
 
     slot: Slot
     attempt: Annotated[int, Field(ge=1)]
     token: Token
     node: NodeId
+    # The region's version at which the last step was taken.
+    version: Annotated[int, Field(ge=0)] = 0
     expires_at: AwareDatetime | None = None
-    # A step that was refused is asked again under the next ordinal.
+    # A step that was refused is sent again under the next ordinal.
     ordinal: Annotated[int, Field(ge=1)] = 1
 
     @classmethod
@@ -61,73 +73,42 @@ class Claim(Value):
             expires_at=slot.expires_at,
         )
 
-
-class Progress(Value):
-    """The placement's row in the region's queue."""
-
-    share: Share
-    spec: WorkloadSpec
-    slots: tuple[Slot, ...]
-    waiting: int
-    state: RequestState
-    pending: Pending | None
-    hold: PlacementHold | None = None
-    attempts: int
-    enqueued_at: AwareDatetime
-    placed_by: AwareDatetime
-    next_retry_at: AwareDatetime | None = None
-    completed: int = 0
+    def intent(self, key: PlacementKey, epoch: int, evidence: str) -> dict[str, Any]:
+        """The same for a step of this claim."""
+        common = key.intent(self.slot, self.attempt, epoch)
+        return {**common, "token": self.token, "ordinal": self.ordinal, "evidence": evidence}
 
 
-class GoOn(Value):
-    """How to bind and start what was reserved in the same step, if all of it found a place."""
+class ReserveStep(Value):
+    """Slots to decide on and reserve."""
 
-    # The queue's row, as it is then; agents read there what to run.
-    progress: Progress
-    # Bindings in these states are still coming up.
-    passing: tuple[BindingState, ...]
-
-    def row_after(self, placed: "Placed") -> Progress:
-        """The row as it is written, and remembered as written, once it is known what came of it."""
-        return self.progress.model_copy(update={"attempts": placed.next_attempt - 1})
-
-
-class PlaceStep(Value):
-    share: Share
+    key: PlacementKey
     spec: WorkloadSpec
     slots: tuple[Slot, ...]
     first_attempt: Annotated[int, Field(ge=1)]
-    # How many decisions in a row left something waiting; the longer the wait, the longer the next.
+    # How many decisions in a row left something waiting; each one lengthens the backoff.
     tries: Annotated[int, Field(ge=0)] = 0
-    standing: tuple[SlotOnNode, ...] = ()
+    live: tuple[SlotOnNode, ...] = ()
     crashes: tuple[Crash, ...] = ()
-    go_on: GoOn | None = None
 
 
-class Placed(Value):
-    """What a decision came to: claims that are leased, and the one reason for the rest."""
+class Reserved(Value):
+    """The claims that a decision led to, and the one reason why the other slots wait."""
 
     claims: tuple[Claim, ...]
     next_attempt: Annotated[int, Field(ge=1)]
     pending: Pending | None
     retry_after_seconds: float
-    # Slots that somebody of this workload holds already: read the authority before trying again.
+    # Slots that already have a claim of this workload: read the authority before trying again.
     taken: tuple[Slot, ...] = ()
-    # An attempt of an earlier run was met: what came of it is the authority's to tell.
+    # An attempt of an earlier run was found: read the authority for what came of it.
     replayed: bool = False
-    # What came of going on, if the step went on.
-    started: "Started | None" = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every slot found its place now, and nothing is left to find out."""
-        return bool(self.claims) and self.pending is None and not (self.taken or self.replayed)
 
 
 class ClaimsStep(Value):
-    """One step for claims of a placement."""
+    """One step for claims of a placement: bind, stop, release or expire."""
 
-    share: Share
+    key: PlacementKey
     claims: tuple[Claim, ...]
     why: str
     # For those slots that have a reason of their own.
@@ -139,16 +120,11 @@ class ClaimsStep(Value):
 
 
 class StartStep(ClaimsStep):
-    """What to bind and start, and the queue's row if it has to be written first.
+    """What to start, and the placement's request if agents cannot read there yet what to run."""
 
-    Agents read there what to run.
-    """
-
-    # Those that are reserved and not bound yet.
-    to_bind: tuple[Slot, ...] = ()
-    progress: Progress | None = None
-    # Bindings in these states are still coming up.
-    passing: tuple[BindingState, ...] = ()
+    request: SchedulingRequest | None = None
+    # Bindings in these states are still on their way.
+    coming_up: tuple[BindingState, ...] = ()
 
 
 class StepRefusal(Value):
@@ -156,137 +132,14 @@ class StepRefusal(Value):
     refusal: Refusal
 
 
-class Stepped(Value):
-    """The slots for which the step was taken, and those for which it was refused."""
+class StepResult(Value):
+    """The claims for which the step was taken, with node, token and version, and the refusals."""
 
-    taken: tuple[Slot, ...]
-    # The region's version at which all of it had happened.
-    version: int = 0
+    done: tuple[Claim, ...] = ()
     refused: tuple[StepRefusal, ...] = ()
 
 
-class Started(Stepped):
-    """Also what was bound, and what was seen of it when it came up at once."""
+class Started(StepResult):
+    """Also what was observed of it, if it came up at once."""
 
-    bound: tuple[Slot, ...] = ()
-    seen: Seen | None = None
-
-
-class Rejected(Value):
-    """Messages that changed nothing, for the audit."""
-
-    target: str
-    messages: tuple[RejectedMessage, ...]
-    # Names this report, so that it is written once however often it is sent.
-    key: str
-
-
-# ── the workload's side ─────────────────────────────────────────────────────────────────────────
-
-
-class Divided(Value):
-    """What has to wait for an old claim to end, or why the slots could not be settled at all."""
-
-    waits: tuple[str, ...] = ()
-    unreachable: str | None = None
-    # Whose placement has come to its end, and is not started again.
-    ended: tuple[RegionId, ...] = ()
-
-
-class FirstDivision(Value):
-    """How to give a workload that is new to its regions in the step that admits it."""
-
-    revision: int
-    transfer: str
-    task_timeout: timedelta
-
-
-class AdmitStep(Value):
-    """A manifest to take in, or the present one with another number of replicas."""
-
-    manifest: WorkloadManifest
-    request: str
-    actor: ActorId
-    replicas: int | None = None
-    first: FirstDivision | None = None
-
-
-class Admitted(Value):
-    """The workload as it now stands; not what this request asked, if that was long ago."""
-
-    # Whether there was such a workload before this came.
-    existed: bool = False
-
-    generation: Generation
-    spec: WorkloadSpec
-    share: Mapping[RegionId, tuple[Slot, ...]]
-    answered_generation: Generation
-    deleting: bool = False
-    deleted: bool = False
-    # What came of giving it to its regions, if the step went on to that.
-    divided: Divided | None = None
-
-
-class Opening(Value):
-    """What a region's placement is told; one that does not run yet is started."""
-
-    share: Share
-    wanted: Resize
-    # Nobody has started it yet, so that it need not be told beside being started.
-    is_first: bool = False
-
-
-class DivideStep(Value):
-    tenant: TenantId
-    workload: WorkloadName
-    # None when every region has its slots already.
-    share: Mapping[RegionId, tuple[Slot, ...]] | None
-    transfer: str
-    openings: tuple[Opening, ...]
-    task_timeout: timedelta
-
-
-class ReleasePlacement(Value):
-    """A placement to end; one that was terminated is started again, to release what it left."""
-
-    share: Share
-    wanted: Resize
-    reason: str
-    request: str
-    task_timeout: timedelta
-
-
-class WorkloadKey(Value):
-    tenant: TenantId
-    workload: WorkloadName
-
-
-class Recalled(Value):
-    """What the authority knows of a workload, for a workflow that has no memory of it."""
-
-    generation: Generation
-    spec: WorkloadSpec
-    share: Mapping[RegionId, tuple[Slot, ...]]
-    deleting: bool
-    deleted: bool
-    # One for each generation and region that asks for something or holds something.
-    reports: tuple[ShareReport, ...] = ()
-
-
-class DeleteStep(Value):
-    tenant: TenantId
-    workload: WorkloadName
-    request: str
-    actor: ActorId
-    reason: str
-
-
-class Finish(Value):
-    """The end of a workload: deleted, or a job that is done."""
-
-    tenant: TenantId
-    workload: WorkloadName
-    generation: Generation
-    deleted: bool
-    conditions: tuple[Condition, ...] = ()
-    replicas_by_state: Mapping[str, int] = Field(default={})
+    observed: SlotsObserved | None = None

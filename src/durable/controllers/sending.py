@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from durable.signals.messages import Message
+from durable.signals.payloads import Payload
 
 log = logging.getLogger(__name__)
 
@@ -15,26 +15,26 @@ AT_ONCE = 16
 RPC_SECONDS = 10
 
 
-class Sender:
-    """Sends signals; says of each whether it is settled or worth another try."""
+class SignalSender:
+    """Sends signals; answers of each whether it is settled or worth another try."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def send_all(self, letters: Iterable[tuple[str, str, Message]]) -> list[bool]:
-        """Whether each (workflow id, name, message) was delivered, or never can be."""
-        return await asyncio.gather(*(self._send(*letter) for letter in letters))
+    async def send_all(self, signals: Iterable[tuple[str, str, Payload]]) -> list[bool]:
+        """Whether each (workflow id, name, payload) was delivered, or never can be."""
+        return await asyncio.gather(*(self._send(*signal) for signal in signals))
 
-    async def _send(self, workflow_id: str, name: str, message: Message) -> bool:
+    async def _send(self, workflow_id: str, name: str, payload: Payload) -> bool:
         async with self._room:
             try:
                 async with asyncio.timeout(RPC_SECONDS):
                     handle = self._client.get_workflow_handle(workflow_id)
-                    await handle.signal(name, message)
+                    await handle.signal(name, payload)
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    return True  # it has ended: nobody is there to be told
+                    return True  # it has ended: nobody is left to hear it
                 log.warning("could not signal %s: %s", workflow_id, error.message)
                 return False
             except TimeoutError:

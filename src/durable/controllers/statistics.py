@@ -1,4 +1,4 @@
-"""The statistics duty: whenever a region has doubled, the database looks at it again."""
+"""The statistics controller: has the database analyze a region whenever it has doubled."""
 
 import asyncio
 import logging
@@ -9,13 +9,13 @@ from durable.authority.regional import Regional
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_SECONDS = 0.5
-# Below this a plan does not matter.
-SMALLEST = 64
+POLL_SECONDS = 0.5
+# Below this the plan does not matter.
+MIN_ROWS = 64
 
 
-class StatisticsKeeper:
-    """One region's; autovacuum does the same, but minutes later."""
+class StatisticsController:
+    """One region's statistics; autovacuum would follow too, but minutes later."""
 
     def __init__(self, regional: Regional) -> None:
         self._regional = regional
@@ -27,15 +27,15 @@ class StatisticsKeeper:
                 await self.once()
             except AuthorityError as error:
                 log.warning("statistics of %s: %s", self._regional.region, error)
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def once(self) -> bool:
-        """Whether the nodes or what was placed on them have doubled, and were looked at."""
+        """Whether the nodes or the claims have doubled, and were analyzed."""
         databases, region = self._regional.databases, self._regional.region
-        # Each by itself: many nodes say nothing of the tables that begin empty.
+        # Each by itself: many nodes say nothing about tables that begin empty.
         sizes = (len(self._regional.cache.snapshot()), await tokens_issued(databases, region))
         pairs = zip(sizes, self._known, strict=True)
-        if all(size < max(SMALLEST, 2 * known) for size, known in pairs):
+        if all(size < max(MIN_ROWS, 2 * known) for size, known in pairs):
             return False
         await refresh_statistics(databases, region)
         self._known = sizes

@@ -1,7 +1,7 @@
-"""The wakeup controller: when room appears, those who wait for it are told, the first ones first.
+"""The wakeup controller: when capacity is freed, the head of the queue is woken.
 
-A wakeup is a hint. It may be lost or be in vain: every placement also looks by itself at the end of
-its backoff.
+A wakeup is a hint. It may be lost or come in vain: every placement also tries again by itself at
+the end of its backoff.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from temporalio.client import Client
 from durable.authority.db.errors import AuthorityError
 from durable.authority.queue.requests import read_queue
 from durable.authority.regional import Regional
-from durable.controllers.sending import Sender
+from durable.controllers.sending import SignalSender
 from durable.model.refusal import RefusedError
-from durable.signals.messages import Wake
 from durable.signals.names import placement_id
+from durable.signals.payloads import Wake
 
 log = logging.getLogger(__name__)
 
-# Bounds the load of a region with a long queue: at most so many looks for a place per pause.
+# Bounds the load of a region with a long queue: at most so many decisions per pause.
 WOKEN_AT_ONCE = 100
 PAUSE_SECONDS = 0.5
 
@@ -29,7 +29,7 @@ class WakeupController:
 
     def __init__(self, regional: Regional, client: Client) -> None:
         self._regional = regional
-        self._sender = Sender(client)
+        self._sender = SignalSender(client)
 
     async def run(self) -> None:
         cache = self._regional.cache
@@ -43,14 +43,14 @@ class WakeupController:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def wake(self) -> int:
-        """Tells the head of the queue to look again; answers how many were told."""
+        """Wakes the head of the queue; answers how many were woken."""
         queue = await read_queue(self._regional.databases, self._regional.region)
         first = queue[:WOKEN_AT_ONCE]
         await self._sender.send_all(
             (
                 placement_id(one.tenant, one.workload, one.generation, one.region),
                 "wake",
-                Wake(why=f"room appeared; position {one.position} of {len(queue)}"),
+                Wake(why=f"capacity was freed; position {one.position} of {len(queue)}"),
             )
             for one in first
         )

@@ -8,8 +8,5 @@ REGION = SearchAttributeKey.for_keyword("DurableRegion")
 PHASE = SearchAttributeKey.for_keyword("DurablePhase")
 PENDING_REASON = SearchAttributeKey.for_keyword("DurablePendingReason")
 
-# The phase that a workload and a placement begin with.
-PROGRESSING = "progressing"
-
 # SQL visibility has room for ten keywords in a namespace.
 SEARCH_ATTRIBUTES = (TENANT, WORKLOAD, REGION, PHASE, PENDING_REASON)

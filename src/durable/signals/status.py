@@ -1,48 +1,23 @@
-"""What the query `status` answers: where something is, why, and who moves it next."""
+"""What the query `status` answers: where something is, why, and who acts next."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
 from durable.model.pending import Pending
+from durable.model.phases import Counts, Owner, PlacementPhase, SlotPhase, WorkloadPhase
+from durable.model.request import PlacementHold
 from durable.model.workload import Condition, WorkloadSpec
 from durable.validation.value import Value
 
 
-class Phase(StrEnum):
-    """Where one slot of a placement is; from `bound` on it is what was last observed."""
-
-    WAITING = "waiting"
-    RESERVED = "reserved"
-    BOUND = "bound"
-    STARTING = "starting"
-    RUNNING = "running"
-    READY = "ready"
-    SERVING = "serving"
-    UNKNOWN = "unknown"
-    FAILED = "failed"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    COMPLETED = "completed"
-    GIVEN_UP = "given_up"
-
-
-class Owner(StrEnum):
-    """Who moves it next."""
-
-    SCHEDULER = "the regional worker's next decision"
-    AGENT = "the node's agent"
-    AUTHORITY = "the regional commit"
-    OPERATOR = "an operator"
-    NOBODY = "nobody: it is where it shall be"
-
-
 class SlotView(Value):
+    """One slot as its placement remembers it; unlike an observed slot it may have no claim."""
+
     slot: Slot
-    phase: Phase
+    phase: SlotPhase
     attempt: int
     token: Token | None
     node: NodeId | None
@@ -51,15 +26,15 @@ class SlotView(Value):
     evidence: str = ""
 
 
-class RejectedMessage(Value):
-    """A message that changed nothing, kept so that its sender can find out why."""
+class MessageRecord(Value):
+    """A message that was received, and what came of it: kept for its sender, and for the audit."""
 
     at: AwareDatetime
     name: str
-    why: str
+    answer: str
     payload: str
-    # It was taken after all: kept for the audit alone, like every wish of a person.
-    taken: bool = False
+    # Whether it was accepted; a message that was rejected changed nothing.
+    accepted: bool = False
 
 
 class PlacementStatus(Value):
@@ -67,57 +42,51 @@ class PlacementStatus(Value):
     tenant: TenantId
     workload: WorkloadName
     generation: Generation
-    phase: str
+    phase: PlacementPhase
     pending: Pending | None
     owner: Owner
     next_retry_at: AwareDatetime | None
     placed_by: AwareDatetime
-    held_by: str | None
+    hold: PlacementHold | None
     attempts: int
     slots: tuple[SlotView, ...]
-    rejected: tuple[RejectedMessage, ...]
-    rejected_in_all: int
+    rejected: tuple[MessageRecord, ...]
+    rejected_count: int
     messages: int
 
 
-class RegionProgress(Value):
-    """One region's share: how many slots it has and how many of them came how far."""
+class RegionProgress(Counts):
+    """One region's share: how many slots it has and how many of them have come how far."""
 
     region: RegionId
     wanted: int
-    bound: int = 0
-    ready: int = 0
-    serving: int = 0
     completed: int = 0
     waiting: int = 0
     by_state: Mapping[str, int] = Field(default={})
     pending: Pending | None = None
 
     @property
-    def waits(self) -> str | None:
+    def waits_for(self) -> str | None:
         """What it waits for, in the words of the whole workload."""
         return self.pending and f"{self.region}: {self.pending}"
 
 
-class WorkloadStatus(Value):
+class WorkloadStatus(Counts):
     tenant: TenantId
     workload: WorkloadName
     generation: Generation
     observed_generation: Annotated[int, Field(ge=0)]
     spec: WorkloadSpec
-    phase: str
+    phase: WorkloadPhase
     wanted: int
-    bound: int
-    ready: int
-    serving: int
     completed: int
     deleting: bool
     conditions: tuple[Condition, ...]
     regions: tuple[RegionProgress, ...]
     waits_for: tuple[str, ...] = ()
-    rejected: tuple[RejectedMessage, ...] = ()
-    rejected_in_all: int = 0
+    rejected: tuple[MessageRecord, ...] = ()
+    rejected_count: int = 0
 
     def has_reached(self, stage: str) -> bool:
-        """Whether all came so far, and those that are too many have gone."""
+        """Whether every replica has come so far, and those that are too many have gone."""
         return getattr(self, stage) >= self.wanted >= self.bound

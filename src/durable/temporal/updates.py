@@ -1,4 +1,4 @@
-"""Asking a workflow something that is answered, however often its worker dies meanwhile."""
+"""Sends to a workflow until it is answered, however often its worker dies meanwhile."""
 
 import asyncio
 import time
@@ -20,13 +20,13 @@ from durable.state_dir.errors import StackError
 
 T = TypeVar("T")
 
-ANSWER_WITHIN = timedelta(seconds=60)
-ONE_TRY = timedelta(seconds=20)
+ANSWER_TIMEOUT = timedelta(seconds=60)
+TRY_TIMEOUT = timedelta(seconds=20)
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 
-# What passes by itself: a server or a worker that is being started again.
-_PASSES = frozenset(
+# What passes by itself: a server or a worker that is being restarted.
+_TRANSIENT = frozenset(
     {
         RPCStatusCode.UNAVAILABLE,
         RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -36,11 +36,11 @@ _PASSES = frozenset(
         RPCStatusCode.FAILED_PRECONDITION,
     }
 )
-# The workflow ended between taking the update and answering it; the next one takes it anew.
+# The workflow ended between accepting the update and answering it; the next run accepts it anew.
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
 
 
-async def ask(
+async def send_until_answered(
     doing: str,
     send: Callable[[], Awaitable[T]],
     *,
@@ -48,13 +48,13 @@ async def ask(
     see: str = "durable get workloads",
 ) -> T:
     """Sends until there is an answer; what is sent must be idempotent by its own id."""
-    give_up = time.monotonic() + ANSWER_WITHIN.total_seconds()
+    give_up = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             return await send()
         except _FAILURES as error:
-            if not _passes(error) or time.monotonic() + pause > give_up:
+            if not _is_transient(error) or time.monotonic() + pause > give_up:
                 raise _explained(doing, error, unknown, see) from error
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -69,9 +69,9 @@ _FAILURES = (
 )
 
 
-def _passes(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     if isinstance(error, RPCError):
-        return error.status in _PASSES
+        return error.status in _TRANSIENT
     if isinstance(error, WorkflowUpdateFailedError):
         cause = error.cause
         return isinstance(cause, ApplicationError) and cause.type == _ENDED_MEANWHILE
@@ -89,9 +89,9 @@ def _explained(
             unknown,
             f"Could not {doing}: there is no such {what}, or it has ended; see `{see}`.",
         )
-    if _passes(error):
+    if _is_transient(error):
         return StackError(
-            f"Could not {doing}: no worker answered in {ANSWER_WITHIN.total_seconds():.0f} s; "
+            f"Could not {doing}: no worker answered in {ANSWER_TIMEOUT.total_seconds():.0f} s; "
             "check with `durable status` that workers run, then send the same request again."
         )
     return StackError(f"Could not {doing}: {error}")

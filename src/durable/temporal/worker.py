@@ -1,4 +1,4 @@
-"""Workers: the global one keeps workloads, a regional one keeps the placements of its region."""
+"""Workers: the global one runs workloads, a regional one the placements of its region."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from durable.authority.fleet.regions import list_regions
 from durable.authority.global_side import GlobalSide
 from durable.authority.regional import Regional
 from durable.controllers.quota import QuotaController
-from durable.controllers.statistics import StatisticsKeeper
+from durable.controllers.statistics import StatisticsController
 from durable.controllers.status import StatusController
 from durable.controllers.wakeups import WakeupController
 from durable.model.ids import RegionId
@@ -35,18 +35,17 @@ GRACEFUL_STOP = timedelta(seconds=30)
 # After a crash another worker takes over within seconds; the SDK's own default is ten.
 STICKY_TIMEOUT = timedelta(seconds=3)
 CACHED_WORKFLOWS = 2_000
-# More at once share the same time, until all of them run into their timeout and are done again.
-TASKS_AT_ONCE = 60
-REGIONS_EVERY_SECONDS = 1.0
+# With more at once each gets less time, until all of them time out and are done again.
+MAX_WORKFLOW_TASKS = 60
+REGIONS_POLL_SECONDS = 1.0
 READY_SECONDS = 60.0
-DUTY_AGAIN_SECONDS = 1.0
+CONTROLLER_RETRY_SECONDS = 1.0
 
 
-def collect_rarely() -> None:
-    """What is loaded stays, so it is not looked through again; the rest is, in larger portions.
+def collect_garbage_rarely() -> None:
+    """Leaves what is loaded out of collections, and makes them rarer.
 
-    At the interpreter's own pace a regional worker spends a fifth of its time looking for garbage
-    among its caches.
+    At the interpreter's own pace a regional worker spends a fifth of its time collecting.
     """
     gc.collect()
     gc.freeze()
@@ -68,7 +67,7 @@ def _worker(
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
         graceful_shutdown_timeout=GRACEFUL_STOP,
-        max_concurrent_workflow_tasks=TASKS_AT_ONCE,
+        max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
         max_cached_workflows=CACHED_WORKFLOWS,
     )
 
@@ -80,7 +79,7 @@ async def global_worker(client: Client, databases: Databases) -> AsyncGenerator[
         activities = WorkloadActivities(side, client)
         async with (
             _worker(client, GLOBAL_QUEUE, [Workload], activities.all),
-            _running([_kept_up(QuotaController(databases).run)]),
+            _running([_keep_running(QuotaController(databases).run)]),
         ):
             log.info("serving workloads")
             yield
@@ -94,32 +93,32 @@ async def regional_worker(
     async with Regional(databases, region) as regional:
         await regional.cache.wait_ready(READY_SECONDS)
         activities = PlacementActivities(regional)
-        duties = (
+        controllers = (
             StatusController(regional, client),
             WakeupController(regional, client),
-            StatisticsKeeper(regional),
+            StatisticsController(regional),
         )
         async with (
             _worker(client, regional_queue(region), [Placement], activities.all),
-            _running([_kept_up(duty.run) for duty in duties]),
+            _running([_keep_running(controller.run) for controller in controllers]),
         ):
             log.info("serving placements of %s", region)
             yield
 
 
-async def _kept_up(duty: Callable[[], Awaitable[None]]) -> None:
-    """A duty that fails in a way nobody foresaw is begun again, and its log says why."""
+async def _keep_running(controller: Callable[[], Awaitable[None]]) -> None:
+    """Restarts a controller that failed in a way nobody foresaw, and logs why."""
     while True:
         try:
-            await duty()
+            await controller()
         except Exception:
-            log.exception("a duty failed; it is begun again")
-        await asyncio.sleep(DUTY_AGAIN_SECONDS)
+            log.exception("a controller failed and is restarted")
+        await asyncio.sleep(CONTROLLER_RETRY_SECONDS)
 
 
 @asynccontextmanager
-async def _running(duties: Sequence[Awaitable[None]]) -> AsyncGenerator[None]:
-    tasks = [asyncio.ensure_future(duty) for duty in duties]
+async def _running(controllers: Sequence[Awaitable[None]]) -> AsyncGenerator[None]:
+    tasks = [asyncio.ensure_future(controller) for controller in controllers]
     try:
         yield
     finally:
@@ -143,7 +142,7 @@ async def serve_every_region(
                         )
                         announce(f"serving placements of {region}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), REGIONS_EVERY_SECONDS)
+                await asyncio.wait_for(stop.wait(), REGIONS_POLL_SECONDS)
     finally:
         await asyncio.gather(*serving.values(), return_exceptions=True)
 
@@ -153,4 +152,4 @@ async def _serve_until(worker: Any, stop: asyncio.Event) -> None:
         async with worker:
             await stop.wait()
     except Exception:
-        log.exception("a regional worker ended; it is started again")
+        log.exception("a regional worker ended and is restarted")

@@ -1,4 +1,4 @@
-"""How a step that could not be taken arrives in a workflow, and how a message is refused there."""
+"""How a step that failed arrives in a workflow, and how a message is refused there."""
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError
@@ -15,13 +15,13 @@ def cause_of(error: FailureError) -> BaseException:
     return error.cause if isinstance(error, ActivityError) and error.cause is not None else error
 
 
-def said_by(error: FailureError) -> str:
-    """Its own words, to be shown to people."""
+def sentence_of(error: FailureError) -> str:
+    """The failure in its own words."""
     cause = cause_of(error)
     words = cause.message if isinstance(cause, FailureError) else str(cause)
     return words or "no answer"
 
 
 def refusal(code: RefusalCode, sentence: str) -> ApplicationError:
-    """A no to whoever sent a message: its code goes along for programs."""
+    """A no to the sender of a message, with its code for programs."""
     return ApplicationError(sentence[:500], code.value)

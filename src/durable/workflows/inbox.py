@@ -1,12 +1,14 @@
 """Messages in the order they came, read at one place of the workflow's loop and nowhere else.
 
-A handler only puts its message here, so no message changes anything in the middle of a step. What
-cannot be read, is not known or was sent before is kept with the reason and changes nothing.
+A handler only puts its message here, so no message changes anything in the middle of a step. A
+message that cannot be read, is unknown or was sent before is recorded with the reason and changes
+nothing.
 """
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,165 +16,191 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.signals.messages import Asked, Message
-    from durable.signals.status import RejectedMessage
+    from durable.model.refusal import RefusalCode
+    from durable.signals.payloads import OperatorRequest, Payload
+    from durable.signals.registry import Message, Sender
+    from durable.signals.status import MessageRecord
     from durable.validation.problems import in_one_line, problems_in
+    from durable.workflows.failures import refusal
 
 REJECTED_KEPT = 20
 REQUESTS_KEPT = 500
-PAYLOAD_KEPT = 500
+PAYLOAD_CHARACTERS_KEPT = 500
 
 
 @dataclass
-class Letter:
-    """One message on its way; an update waits until it was read."""
+class Envelope:
+    """One message on its way; an update waits until it was answered or refused."""
 
-    name: str
     message: Message
+    payload: Payload
     answer: str | None = None
+    refused: ApplicationError | None = None
 
     @property
     def request(self) -> str | None:
         """What makes it the same message when it is sent twice."""
-        asked = self.message
-        return f"{self.name}:{asked.request_id}" if isinstance(asked, Asked) else None
+        payload = self.payload
+        if not isinstance(payload, OperatorRequest):
+            return None
+        return f"{self.message.name}:{payload.request_id}"
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answer is not None or self.refused is not None
 
 
 @dataclass
-class MessageRecord:
-    """What a workflow remembers of its messages over continue-as-new."""
+class MessageLog:
+    """What a workflow remembers of its messages across continue-as-new."""
 
-    rejected: list[RejectedMessage] = field(default_factory=list[RejectedMessage])
-    rejected_in_all: int = 0
-    unaudited: list[RejectedMessage] = field(default_factory=list[RejectedMessage])
-    audited: int = 0
+    rejected: list[MessageRecord] = field(default_factory=list[MessageRecord])
+    rejected_count: int = 0
+    unaudited: list[MessageRecord] = field(default_factory=list[MessageRecord])
+    audited_count: int = 0
     audit_at: datetime | None = None
     requests: list[str] = field(default_factory=list[str])
-    in_all: int = 0
+    count: int = 0
 
 
 class Inbox:
-    """A queue of messages of known kinds, and the record of those that were refused."""
+    """A queue of messages of known kinds, and the log of those that were rejected."""
 
-    def __init__(self, kinds: Mapping[str, type[Message]], record: MessageRecord) -> None:
-        self._kinds = kinds
-        self.record = record
-        self._letters: deque[Letter] = deque()
-        self._is_stirred = False
-        self.in_this_run = 0
+    def __init__(self, messages: Sequence[Message], log: MessageLog) -> None:
+        self._messages = {message.name: message for message in messages}
+        self.log = log
+        self._envelopes: deque[Envelope] = deque()
+        self._has_news = False
+        self.count_in_this_run = 0
 
     def __bool__(self) -> bool:
         """Whether something came that the loop has not looked at."""
-        return bool(self._letters) or self._is_stirred
+        return bool(self._envelopes) or self._has_news
 
-    def signal(self, name: str, args: Sequence[RawValue]) -> None:
-        """Takes a signal as it came; its sender cannot be answered, so refusals are kept.
+    def receive_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        """Queues a signal; its sender cannot be answered, so a rejection is recorded.
 
         All signals come raw: the SDK would drop one that it cannot decode with a line in a log, and
-        fail the workflow's task for ever over one that has too many arguments.
+        fail the workflow task for ever over one that has too many arguments.
         """
-        self._is_stirred = True
+        message = self._messages.get(name)
+        if message is not None and len(args) <= 1:
+            with suppress(ApplicationError):  # it is recorded
+                self._envelopes.append(self.open(message, args[0] if args else None))
+            return
+        self._count()
+        why = "It has several arguments; send one JSON object."
+        self.reject(name, [_decoded(arg) for arg in args], why if message else self._unknown(name))
+
+    async def receive_update(self, message: Message, raw: RawValue | None) -> str:
+        """Queues an update and waits until the loop has answered it."""
+        envelope = self.open(message, raw)
+        self._envelopes.append(envelope)
+        await workflow.wait_condition(lambda: envelope.is_answered)
+        if envelope.refused is not None:
+            raise envelope.refused
+        assert envelope.answer is not None
+        return envelope.answer
+
+    def open(self, message: Message, raw: RawValue | None) -> Envelope:
+        """The message as it can be read; otherwise it is recorded as rejected, and refused."""
         self._count()
         try:
-            decode = workflow.payload_converter().from_payload
-            raw: Any = [decode(arg.payload) for arg in args]
-        except Exception as error:  # any payload, any converter: it must not fail the workflow
-            self.reject(name, None, f"It cannot be decoded: {error}")
-            return
-        if len(raw) > 1:
-            self.reject(name, raw, "It has several arguments; send one JSON object.")
-            return
-        self._take(name, raw[0] if raw else {})
-
-    def _take(self, name: str, raw: object) -> None:
-        kind = self._kinds.get(name)
-        if kind is None:
-            # Those with an example are people's; the others are between controllers.
-            known = ", ".join(sorted(name for name, kind in self._kinds.items() if kind.example))
-            self.reject(name, raw, f"There is no message {name}; send one of {known}.")
-            return
-        try:
-            message = kind.model_validate(raw)
+            return Envelope(message, message.payload.model_validate_json(_json(raw)))
         except ValidationError as error:
-            problems = in_one_line(problems_in(error, kind))
-            self.reject(name, raw, f"It cannot be read: {problems}")
-            return
-        self._letters.append(Letter(name, message))
+            problems = in_one_line(problems_in(error, message.payload))
+            refused = _invalid(f"It cannot be read: {problems}")
+        except ApplicationError as error:
+            refused = error
+        self.reject(message.name, _decoded(raw), refused.message)
+        raise refused
 
-    async def update(self, name: str, message: Message) -> str:
-        """Takes an update and waits until the workflow has read it."""
-        self._count()
-        letter = Letter(name, message)
-        self._letters.append(letter)
-        await workflow.wait_condition(lambda: letter.answer is not None)
-        assert letter.answer is not None
-        return letter.answer
-
-    def next(self) -> Letter | None:
-        """The next message that was not seen before."""
-        self._is_stirred = False
-        while self._letters:
-            letter = self._letters.popleft()
-            request = letter.request
+    def next(self) -> Envelope | None:
+        """The next message that was not received before."""
+        self._has_news = False
+        while self._envelopes:
+            envelope = self._envelopes.popleft()
+            request = envelope.request
             if request is None:
-                return letter
-            if request not in self.record.requests:
-                self.record.requests = [*self.record.requests[1 - REQUESTS_KEPT :], request]
-                return letter
-            letter.answer = (
-                f"Request {request.partition(':')[2]} was taken before, so nothing changed; "
-                "if it is meant anew, send it with another request_id."
+                return envelope
+            if request not in self.log.requests:
+                self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], request]
+                return envelope
+            assert isinstance(envelope.payload, OperatorRequest)
+            envelope.answer = (
+                f"Request {envelope.payload.request_id} was accepted before, so nothing changed; "
+                "to repeat it, send it with another request_id."
             )
         return None
 
-    def forget(self, letter: Letter) -> None:
-        """It was not taken after all: sent again, it counts."""
-        self.record.requests = [one for one in self.record.requests if one != letter.request]
-
-    def reject(self, name: str, raw: object, why: str) -> None:
-        rejected = RejectedMessage(
-            at=workflow.now(),
-            name=_printable(name)[:100],
-            why=_printable(why)[:500],
-            payload=_shown(raw),
-        )
-        record = self.record
-        record.rejected_in_all += 1
-        record.rejected = [*record.rejected[1 - REJECTED_KEPT :], rejected]
-        record.unaudited.append(rejected)
-
-    def audit(self, letter: Letter, answer: str) -> None:
-        """Has a person's message that was taken put into the audit, with who asked and why."""
-        self.record.unaudited.append(
-            RejectedMessage(
-                at=workflow.now(),
-                name=letter.name,
-                why=answer[:500],
-                payload=_shown(letter.message.model_dump(mode="json")),
-                taken=True,
+    def accept(self, envelope: Envelope, answer: str) -> None:
+        """Answers a message that was acted on, and has it audited if its kind is."""
+        envelope.answer = answer
+        if envelope.message.is_audited:
+            payload = envelope.payload.model_dump(mode="json")
+            self.log.unaudited.append(
+                _record(envelope.message.name, payload, answer, accepted=True)
             )
-        )
+
+    def refuse(self, envelope: Envelope, refused: ApplicationError) -> None:
+        """Refuses a message that could be read; sent again under the same id, it counts."""
+        self.log.requests = [one for one in self.log.requests if one != envelope.request]
+        envelope.refused = refused
+        payload = envelope.payload.model_dump(mode="json")
+        self.reject(envelope.message.name, payload, refused.message)
+
+    def reject(self, name: str, payload: object, why: str) -> None:
+        """Records a message that changed nothing, for its sender and for the audit."""
+        self._has_news = True
+        rejected = _record(name, payload, why)
+        self.log.rejected_count += 1
+        self.log.rejected = [*self.log.rejected[1 - REJECTED_KEPT :], rejected]
+        self.log.unaudited.append(rejected)
+
+    def _unknown(self, name: str) -> str:
+        people = (m.name for m in self._messages.values() if m.sender is Sender.PERSON)
+        return f"There is no message {name}; send one of {', '.join(sorted(people))}."
 
     def _count(self) -> None:
-        self.in_this_run += 1
-        self.record.in_all += 1
+        self.count_in_this_run += 1
+        self.log.count += 1
 
 
-def _shown(raw: object) -> str:
+def _invalid(sentence: str) -> ApplicationError:
+    return refusal(RefusalCode.INVALID, sentence)
+
+
+def _json(raw: RawValue | None) -> bytes:
+    if raw is None:
+        raise _invalid("It has no payload; send one JSON object.")
+    encoding = raw.payload.metadata.get("encoding", b"").decode(errors="replace")
+    if encoding != "json/plain":
+        raise _invalid(f"Its payload is {encoding or 'of no known encoding'}; send a JSON object.")
+    return raw.payload.data
+
+
+def _decoded(raw: RawValue | None) -> object:
+    if raw is None:
+        return None
     try:
-        return _printable(json.dumps(raw, default=str))[:PAYLOAD_KEPT]
-    except (TypeError, ValueError):
-        return _printable(repr(raw))[:PAYLOAD_KEPT]
+        return json.loads(raw.payload.data)
+    except ValueError:
+        return raw.payload.data[:PAYLOAD_CHARACTERS_KEPT]
+
+
+def _record(name: str, payload: Any, answer: str, *, accepted: bool = False) -> MessageRecord:
+    return MessageRecord(
+        at=workflow.now(),
+        name=_printable(name)[:100],
+        answer=_printable(answer)[:500],
+        payload=_printable(json.dumps(payload, default=repr))[:PAYLOAD_CHARACTERS_KEPT],
+        accepted=accepted,
+    )
 
 
 def _printable(text: str) -> str:
     """Without what a database or a terminal could not show: it is evidence, not input."""
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def described(kind: type[Message], sentence: str) -> str:
-    """What the Temporal UI shows beside a message: a sentence and an example to copy."""
-    example: dict[str, Any] = kind.example
-    return f"{sentence} Example: {json.dumps(example)}"

@@ -34,7 +34,7 @@ UNKNOWN_TIMEOUT = timedelta(seconds=30)
 STOP_TIMEOUT = timedelta(minutes=1)
 
 # A rejected message that could not be put into the audit is tried again after so long.
-AUDIT_AGAIN = timedelta(seconds=30)
+AUDIT_RETRY = timedelta(seconds=30)
 
 # A replica that failed is started again after 1, 2, 4 ... seconds, up to this.
 CRASH_FIRST = timedelta(seconds=1)
@@ -46,11 +46,11 @@ CRASHES_FORGOTTEN = timedelta(minutes=10)
 SHORTEST_REST = timedelta(milliseconds=100)
 
 # Slots that wait for something only the authority can tell are asked about again after so long.
-LOOK_AGAIN = timedelta(seconds=5)
+CLAIMS_RETRY = timedelta(seconds=5)
 
 # What a workload waits for, such as an old claim's end, is looked at again after 1, 2, 4 ...
-SETTLE_FIRST = timedelta(seconds=1)
-SETTLE_LONGEST = timedelta(seconds=30)
+DIVIDE_FIRST = timedelta(seconds=1)
+DIVIDE_LONGEST = timedelta(seconds=30)
 
 # Well below the 10,000 signals and 51,200 events that a run may have.
 MESSAGES_PER_RUN = 2_000

@@ -3,7 +3,7 @@
 import psycopg
 
 from durable.authority.regional import Regional
-from durable.controllers.statistics import SMALLEST, StatisticsKeeper
+from durable.controllers.statistics import MIN_ROWS, StatisticsController
 from durable.model.intents import Granted
 from durable.model.resources import Resources
 from tests.authority.world import EAST, World, node
@@ -22,8 +22,8 @@ def rows_known(world: World, table: str) -> int:
 
 
 async def test_reservations_are_looked_at_however_many_nodes_there_are(world: World) -> None:
-    await world.ready(*(node(f"n{at}") for at in range(2 * SMALLEST)))
-    await world.with_slots(2 * SMALLEST)
+    await world.ready(*(node(f"n{at}") for at in range(2 * MIN_ROWS)))
+    await world.with_slots(2 * MIN_ROWS)
 
     async def reserve(slots: range) -> None:
         size = Resources.of(100, 64)
@@ -32,17 +32,17 @@ async def test_reservations_are_looked_at_however_many_nodes_there_are(world: Wo
 
     async with Regional(world.databases, EAST) as regional:
         await regional.cache.wait_ready(PATIENCE)
-        keeper = StatisticsKeeper(regional)
-        assert await keeper.once(), "there are nodes"
-        assert not await keeper.once(), "nothing is new"
+        controller = StatisticsController(regional)
+        assert await controller.once(), "there are nodes"
+        assert not await controller.once(), "nothing is new"
         assert rows_known(world, "regional.reservations") == 0
 
-        await reserve(range(SMALLEST))
-        assert await keeper.once()
-        assert rows_known(world, "regional.reservations") == SMALLEST
+        await reserve(range(MIN_ROWS))
+        assert await controller.once()
+        assert rows_known(world, "regional.reservations") == MIN_ROWS
 
-        await reserve(range(SMALLEST, 2 * SMALLEST - 1))
-        assert not await keeper.once(), "they have not doubled"
-        await reserve(range(2 * SMALLEST - 1, 2 * SMALLEST))
-        assert await keeper.once()
-        assert rows_known(world, "regional.reservations") == 2 * SMALLEST
+        await reserve(range(MIN_ROWS, 2 * MIN_ROWS - 1))
+        assert not await controller.once(), "they have not doubled"
+        await reserve(range(2 * MIN_ROWS - 1, 2 * MIN_ROWS))
+        assert await controller.once()
+        assert rows_known(world, "regional.reservations") == 2 * MIN_ROWS

@@ -5,7 +5,7 @@ import pytest
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import write_requests
 from durable.controllers import quota as duty
-from durable.controllers.quota import AGAIN_FIRST_SECONDS, QuotaController
+from durable.controllers.quota import RETRY_FIRST_SECONDS, QuotaController
 from durable.model.ids import RegionId, WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.resources import Resources
@@ -77,9 +77,9 @@ async def test_who_has_nothing_to_give_is_asked_later_and_later(
 
     monkeypatch.setattr(duty, "top_up", counted)
     controller = QuotaController(databases)
-    for now in range(int(8 * AGAIN_FIRST_SECONDS)):
+    for now in range(int(8 * RETRY_FIRST_SECONDS)):
         await controller.once(now)
-    assert asked == [0, AGAIN_FIRST_SECONDS, 3 * AGAIN_FIRST_SECONDS, 7 * AGAIN_FIRST_SECONDS]
+    assert asked == [0, RETRY_FIRST_SECONDS, 3 * RETRY_FIRST_SECONDS, 7 * RETRY_FIRST_SECONDS]
     assert await split(databases) == (0, 0, 2)
 
 

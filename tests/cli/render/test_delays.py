@@ -8,6 +8,7 @@ from durable.cli.render.progress import WaitTarget
 from durable.client import Until
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
+from durable.model.phases import WorkloadPhase
 from durable.model.workload import WorkloadSpec
 from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
@@ -28,7 +29,7 @@ def status(*regions: RegionProgress, name: str = "web") -> WorkloadStatus:
         generation=1,
         observed_generation=1,
         spec=SPEC,
-        phase="waiting",
+        phase=WorkloadPhase.WAITING,
         wanted=2,
         bound=1,
         ready=1,
@@ -37,7 +38,7 @@ def status(*regions: RegionProgress, name: str = "web") -> WorkloadStatus:
         deleting=False,
         conditions=(),
         regions=regions,
-        waits_for=tuple(region.waits or "" for region in regions),
+        waits_for=tuple(region.waits_for or "" for region in regions),
     )
 
 

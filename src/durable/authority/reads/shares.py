@@ -18,7 +18,7 @@ from durable.model.pending import Pending
 from durable.model.request import PlacementHold
 from durable.model.slots import ObservedSlot
 from durable.model.states import TROUBLED, RequestState
-from durable.signals.messages import Seen, ShareReport
+from durable.signals.payloads import ShareReport, SlotsObserved
 from durable.validation.value import Value
 
 SHARES_PER_READ = 200
@@ -56,7 +56,7 @@ class ShareStatus(Value):
     def key(self) -> ShareKey:
         return (str(self.tenant), str(self.workload), self.generation)
 
-    def seen(self) -> Seen:
+    def observed(self) -> SlotsObserved:
         """Its live slots, for its placement."""
         slots = tuple(
             slot.model_copy(
@@ -68,7 +68,7 @@ class ShareStatus(Value):
             )
             for slot in self.slots
         )
-        return Seen(version=self.as_of, at=self.read_at, slots=slots)
+        return SlotsObserved(version=self.as_of, at=self.read_at, slots=slots)
 
     def report(self) -> ShareReport:
         """How far it has come, for its workload."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from durable.activities.steps import Admitted
+from durable.activities.workload_steps import Admitted
 from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.manifests import Files, load_workloads

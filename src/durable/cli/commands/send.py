@@ -13,21 +13,21 @@ from durable.cli.input.names import parse_workload
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.output import print_json, results
 from durable.cli.render.phrases import numbered
-from durable.client import Durable, Told
+from durable.client import Durable, PlacementAnswer
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.signals.messages import Asked, Evict, Hold, Resume, RetryNow
-from durable.signals.names import placement_id
+from durable.signals.names import PLACEMENT, placement_id
+from durable.signals.payloads import OperatorRequest
+from durable.signals.registry import Message, messages_to
 from durable.validation.problems import problems_in, sentences
 
-# Each message that the command offers: the type of its payload, and its line in the help.
-_OFFERED: dict[str, tuple[type[Asked], str]] = {
-    "hold": (Hold, "place nothing new until resumed; what runs keeps running"),
-    "resume": (Resume, "end a hold"),
-    "retry-now": (RetryNow, "try to place waiting slots now, without waiting for the backoff"),
-    "evict": (Evict, "stop slots and place them again: those named by --slot, or all"),
+# The messages that the command offers, as they are written on the command line.
+_OFFERED = {
+    message.name.replace("_", "-"): message
+    for message in messages_to(PLACEMENT)
+    if message.is_in_cli
 }
-_HELP = "\n\n".join(f"{name}: {sentence}." for name, (_, sentence) in _OFFERED.items())
+_HELP = "\n\n".join(f"{name}: {message.sentence}" for name, message in _OFFERED.items())
 
 
 def send(
@@ -51,18 +51,18 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Send an operator's message to placements, and print what each answers."""
-    payload_type = _payload_type(message, has_slots=bool(slot))
+    offered = _find_message(message, has_slots=bool(slot))
 
-    async def send_all(durable: Durable) -> list[Told]:
+    async def send_all(durable: Durable) -> list[PlacementAnswer]:
         content = {
             "actor": durable.actor,
             "reason": reason,
             "request_id": request_id or f"cli-{uuid.uuid4()}",
         }
-        answers: list[Told] = []
+        answers: list[PlacementAnswer] = []
         for placement, slots in (await _find_targets(durable, target, slot or [])).items():
-            payload = _build(payload_type, {**content, "slots": slots} if slots else content)
-            answers.append(await durable.tell(placement, message.replace("-", "_"), payload))
+            payload = _build(offered, {**content, "slots": slots} if slots else content)
+            answers.append(await durable.send(placement, offered.name, payload))
         return answers
 
     answers = with_durable(state_dir, send_all)
@@ -73,23 +73,25 @@ def send(
         results.print(f"{answer.placement}: {answer.answer}", markup=False)
 
 
-def _payload_type(message: str, *, has_slots: bool) -> type[Asked]:
-    if message not in _OFFERED:
+def _find_message(name: str, *, has_slots: bool) -> Message:
+    message = _OFFERED.get(name)
+    if message is None:
         raise typer.BadParameter(
-            f"there is no message {message!r}; send one of {', '.join(_OFFERED)}",
+            f"there is no message {name!r}; send one of {', '.join(_OFFERED)}",
             param_hint="MESSAGE",
         )
-    payload_type, _ = _OFFERED[message]
-    if has_slots and "slots" not in payload_type.model_fields:
-        raise typer.BadParameter(f"{message} takes no slots; omit it", param_hint="--slot")
-    return payload_type
+    if has_slots and "slots" not in message.payload.model_fields:
+        raise typer.BadParameter(f"{name} takes no slots; omit it", param_hint="--slot")
+    return message
 
 
-def _build(payload_type: type[Asked], content: Mapping[str, object]) -> Asked:
+def _build(message: Message, content: Mapping[str, object]) -> OperatorRequest:
     try:
-        return payload_type.model_validate(content)
+        payload = message.payload.model_validate(content)
     except ValidationError as error:
-        raise typer.BadParameter(sentences(problems_in(error, payload_type))) from None
+        raise typer.BadParameter(sentences(problems_in(error, message.payload))) from None
+    assert isinstance(payload, OperatorRequest)
+    return payload
 
 
 async def _find_targets(durable: Durable, target: str, slots: list[int]) -> dict[str, list[int]]:

@@ -20,7 +20,7 @@ from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.temporal.connection import connect, workers_of
 from durable.temporal.worker import (
-    collect_rarely,
+    collect_garbage_rarely,
     global_worker,
     regional_worker,
     serve_every_region,
@@ -53,7 +53,7 @@ def worker(
         _report_pollers(asyncio.run(_find_pollers(settings, serve_global, regions)), as_json)
         return
     _log_to_stderr()
-    collect_rarely()
+    collect_garbage_rarely()
     asyncio.run(_serve(settings, serve_global, regions))
     _log("stopped")
 

@@ -55,7 +55,7 @@ def request_id_of(key: str | None, name: str) -> str:
     # Imported here: most commands send nothing.
     from pydantic import TypeAdapter, ValidationError
 
-    from durable.signals.messages import RequestId
+    from durable.signals.payloads import RequestId
 
     request_id = f"cli-{uuid.uuid4()}" if key is None else f"{key}/{name}"
     try:

@@ -33,7 +33,7 @@ def describe_delay(
     blocked_by = _blocked_by(target, status)
     counts = "no answer" if status is None else counts_of(status, target.until)
     waits = () if status is None else status.waits_for
-    wait = blocked_by.waits if blocked_by is not None else waits[0] if waits else None
+    wait = blocked_by.waits_for if blocked_by is not None else waits[0] if waits else None
     why = f" {stops}" if stops else f" Reason: {_shortened(wait)}." if wait else ""
     others = f"; {len(late) - 1} more {'is' if len(late) == 2 else 'are'} late" if late[1:] else ""
     return (

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 from pydantic import AwareDatetime
 
-from durable.activities.steps import Admitted
+from durable.activities.workload_steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.cli.render.tables import Row, print_table
 from durable.model.ids import RegionId

@@ -1,71 +1,135 @@
-"""What can be sent to a placement and asked of it; each message waits for its turn in the inbox."""
+"""What a placement does with each message; they are read one by one, between two steps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from durable.model.phases import SlotPhase
     from durable.model.refusal import RefusalCode
-    from durable.signals import messages, sentences
-    from durable.signals.messages import Message
+    from durable.model.request import PlacementHold
+    from durable.signals import payloads
+    from durable.signals.names import WORKLOAD_CONTROLLER
+    from durable.signals.registry import Message
     from durable.signals.status import PlacementStatus
     from durable.workflows.failures import refusal
-    from durable.workflows.inbox import Inbox, described
+    from durable.workflows.inbox import Inbox
+    from durable.workflows.placement.slots import Leave, SlotState
     from durable.workflows.placement.state import PlacementState
-
-KINDS: dict[str, type[Message]] = {
-    "hold": messages.Hold,
-    "resume": messages.Resume,
-    "retry_now": messages.RetryNow,
-    "evict": messages.Evict,
-    "release": messages.Release,
-    "resize": messages.Resize,
-    "seen": messages.Seen,
-    "wake": messages.Wake,
-}
-
-HOLD = described(messages.Hold, sentences.HOLD)
-RESUME = described(messages.Resume, sentences.RESUME)
-RETRY_NOW = described(messages.RetryNow, sentences.RETRY_NOW)
-EVICT = described(messages.Evict, sentences.EVICT)
 
 
 class PlacementMessages:
-    """The handlers; what people send as updates, which answer, may come as signals too."""
+    """One method for each message in the registry; it changes the state and answers."""
 
     _inbox: Inbox
     _state: PlacementState
 
-    @workflow.query(name="status", description="Where every slot is, why, and who moves it next.")
+    @workflow.query(name="status", description="Where every slot is, why, and who acts next.")
     def status(self) -> PlacementStatus:
         return self._state.status()
 
-    @workflow.update(name="hold", description=HOLD)
-    async def hold(self, message: messages.Hold) -> str:
-        return await self._inbox.update("hold", message)
-
-    @workflow.update(name="resume", description=RESUME)
-    async def resume(self, message: messages.Resume) -> str:
-        return await self._inbox.update("resume", message)
-
-    @workflow.update(name="retry_now", description=RETRY_NOW)
-    async def retry_now(self, message: messages.RetryNow) -> str:
-        return await self._inbox.update("retry_now", message)
-
-    @workflow.update(name="evict", description=EVICT)
-    async def evict(self, message: messages.Evict) -> str:
-        return await self._inbox.update("evict", message)
-
-    @evict.validator
-    def _may_evict(self, message: messages.Evict) -> None:
-        slots = self._state.board.slots
-        unknown = sorted(set(message.slots) - set(slots))
-        if unknown:
-            has = ", ".join(map(str, sorted(slots))) or "none"
-            said = f"There is no slot {unknown[0]} here; slots: {has}"
-            raise refusal(RefusalCode.UNKNOWN_SLOT, said)
-
     @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.signal(name, args)
+        self._inbox.receive_signal(name, args)
+
+    async def receive(self, message: Message, raw: RawValue) -> str:
+        return await self._inbox.receive_update(message, raw)
+
+    def _read_messages(self) -> None:
+        while (envelope := self._inbox.next()) is not None:
+            handle: Any = getattr(self, f"on_{envelope.message.name}")
+            try:
+                self._inbox.accept(envelope, handle(envelope.payload))
+            except ApplicationError as refused:
+                self._inbox.refuse(envelope, refused)
+
+    # ── from people ─────────────────────────────────────────────────────────────────────────────
+
+    def on_hold(self, hold: payloads.HoldPlacement) -> str:
+        now = workflow.now()
+        self._state.hold = PlacementHold(actor=hold.actor, reason=hold.reason, since=now)
+        # A task that was lost may have started something, and nothing else will report it.
+        self._read_claims_now()
+        return "Held: nothing new is placed until somebody resumes."
+
+    def on_resume(self, resume: payloads.ResumePlacement) -> str:
+        held, self._state.hold = self._state.hold, None
+        self._retry()
+        if held is None:
+            return "It was not held."
+        return f"Resumed; it was held by {held.actor}: {held.reason}."
+
+    def on_retry_now(self, retry: payloads.RetryPlacement) -> str:
+        self._retry()
+        return "Looking for nodes now."
+
+    def on_evict(self, evict: payloads.EvictSlots) -> str:
+        slots = self._state.slots.by_number
+        chosen = evict.slots or tuple(slots)
+        unknown = sorted(set(chosen) - set(slots))
+        if unknown:
+            known = ", ".join(map(str, sorted(slots))) or "none"
+            sentence = f"There is no slot {unknown[0]} here; slots: {known}."
+            raise refusal(RefusalCode.UNKNOWN_SLOT, sentence)
+        why = f"evicted by {evict.actor}: {evict.reason}"[:500]
+        evicted = [slots[number] for number in chosen]
+        evicted = [slot for slot in evicted if slot.token is not None and slot.leave is None]
+        for slot in evicted:
+            slot.leave, slot.evidence = Leave.AGAIN, why
+        if not evicted:
+            return "Nothing to stop: it waits for a node, or is being stopped already."
+        again = "when somebody resumes" if self._state.hold is not None else "once it has stopped"
+        return f"Stopping {slot_numbers(evicted)}; each is placed again {again}."
+
+    # ── from controllers ────────────────────────────────────────────────────────────────────────
+
+    def on_set_share(self, share: payloads.SetShare) -> str:
+        state = self._state
+        if share.revision <= state.revision or state.releasing is not None:
+            return "There is a newer share."
+        state.revision, state.spec = share.revision, share.spec
+        if state.slots.resize(share.slots, workflow.now()):
+            # A claim whose answer was lost is known to the authority alone.
+            state.must_read_claims = True
+        self._retry()
+        return "Accepted."
+
+    def on_release(self, release: payloads.ReleasePlacement) -> str:
+        if release.actor != WORKLOAD_CONTROLLER:
+            raise refusal(
+                RefusalCode.WRONG_STATE,
+                "Only its workload releases a placement: delete or scale the workload to stop "
+                "slots for good, or send evict to have them placed again.",
+            )
+        self._state.releasing = release.reason
+        self._read_claims_now()
+        for slot in self._state.slots.by_number.values():
+            slot.leave, slot.evidence = Leave.FOR_GOOD, release.reason
+        return "Stopping every slot; the placement ends when nothing of it is left."
+
+    def on_observed(self, observed: payloads.SlotsObserved) -> str:
+        state = self._state
+        state.must_read_claims |= state.slots.observe(observed, workflow.now(), state.spec)
+        return "Observed."
+
+    def on_wake(self, wake: payloads.Wake) -> str:
+        self._retry()
+        return "Looking for nodes now."
+
+    def _retry(self) -> None:
+        self._state.next_retry_at = None
+        for slot in self._state.slots.in_phase(SlotPhase.WAITING):
+            slot.retry_at = None
+
+    def _read_claims_now(self) -> None:
+        self._state.must_read_claims, self._state.read_claims_at = True, None
+
+
+def slot_numbers(slots: Iterable[SlotState]) -> str:
+    """A few of them, for a sentence."""
+    numbers = [slot.slot for slot in slots]
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"slot{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:5]))}{more}"

@@ -1,4 +1,4 @@
-"""The slots of one placement: where each is, and what the next observation or step makes of it."""
+"""The slots of one placement: where each is, and what the next step or observation makes of it."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,11 +9,12 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import Claim
     from durable.model.ids import NodeId
+    from durable.model.phases import SlotPhase
     from durable.model.slots import Crash, ObservedSlot, SlotOnNode
     from durable.model.states import BindingState
     from durable.model.workload import WorkloadKind, WorkloadSpec
-    from durable.signals.messages import Seen
-    from durable.signals.status import Phase, SlotView
+    from durable.signals.payloads import SlotsObserved
+    from durable.signals.status import SlotView
     from durable.workflows.timeouts import (
         CRASH_FIRST,
         CRASH_LONGEST,
@@ -26,25 +27,32 @@ CRASHES_KEPT = 3
 
 # Phases in which the node may have a process, so that only evidence of its end frees the claim.
 STARTED = frozenset(
-    {Phase.STARTING, Phase.RUNNING, Phase.READY, Phase.SERVING, Phase.UNKNOWN, Phase.STOPPING}
+    {
+        SlotPhase.STARTING,
+        SlotPhase.RUNNING,
+        SlotPhase.READY,
+        SlotPhase.SERVING,
+        SlotPhase.UNKNOWN,
+        SlotPhase.STOPPING,
+    }
 )
-ENDED = frozenset({Phase.STOPPED, Phase.FAILED})
-OVER = frozenset({Phase.COMPLETED, Phase.GIVEN_UP})
+ENDED = frozenset({SlotPhase.STOPPED, SlotPhase.FAILED})
+OVER = frozenset({SlotPhase.COMPLETED, SlotPhase.GIVEN_UP})
 
-_SEEN = {
-    BindingState.BOUND: Phase.BOUND,
-    BindingState.STARTING: Phase.STARTING,
-    BindingState.RUNNING: Phase.RUNNING,
-    BindingState.READY: Phase.READY,
-    BindingState.SERVING: Phase.SERVING,
-    BindingState.UNKNOWN: Phase.UNKNOWN,
-    BindingState.FAILED: Phase.FAILED,
-    BindingState.STOPPED: Phase.STOPPED,
+_PHASES = {
+    BindingState.BOUND: SlotPhase.BOUND,
+    BindingState.STARTING: SlotPhase.STARTING,
+    BindingState.RUNNING: SlotPhase.RUNNING,
+    BindingState.READY: SlotPhase.READY,
+    BindingState.SERVING: SlotPhase.SERVING,
+    BindingState.UNKNOWN: SlotPhase.UNKNOWN,
+    BindingState.FAILED: SlotPhase.FAILED,
+    BindingState.STOPPED: SlotPhase.STOPPED,
 }
 
 
 class Leave(StrEnum):
-    """Why a slot gives its place up: to be placed again, or for good."""
+    """Why a slot leaves its node: to be placed again, or for good."""
 
     AGAIN = "again"
     FOR_GOOD = "for good"
@@ -56,7 +64,7 @@ class SlotState:
 
     slot: int
     since: datetime
-    phase: Phase = Phase.WAITING
+    phase: SlotPhase = SlotPhase.WAITING
     attempt: int = 0
     token: int | None = None
     node: str | None = None
@@ -65,26 +73,26 @@ class SlotState:
     ordinal: int = 1
     lease_expires_at: datetime | None = None
     # The authority has said that its lease ran out; a clock of ours alone cannot know.
-    lapsed: bool = False
+    has_lapsed: bool = False
     deadline: datetime | None = None
     retry_at: datetime | None = None
     leave: Leave | None = None
     evidence: str = ""
-    crashes: int = 0
-    crashed_on: list[Crash] = field(default_factory=list[Crash])
+    crash_count: int = 0
+    crashes: list[Crash] = field(default_factory=list[Crash])
 
-    def enter(self, phase: Phase, now: datetime, evidence: str = "") -> None:
+    def enter(self, phase: SlotPhase, now: datetime, evidence: str = "") -> None:
         if self.phase is not phase:
             self.phase, self.since = phase, now
         self.evidence = evidence or self.evidence
 
-    def is_due(self, *, is_held: bool) -> bool:
+    def has_step_left(self, *, is_held: bool) -> bool:
         """Whether a step for it was left over, which nothing else will bring about."""
-        if self.phase in ENDED or self.lapsed:
+        if self.phase in ENDED or self.has_lapsed:
             return True
         if self.leave is not None:
-            return self.phase is not Phase.STOPPING
-        return self.phase in (Phase.RESERVED, Phase.BOUND) and not is_held
+            return self.phase is not SlotPhase.STOPPING
+        return self.phase in (SlotPhase.RESERVED, SlotPhase.BOUND) and not is_held
 
     @property
     def claim(self) -> Claim:
@@ -112,165 +120,154 @@ class SlotState:
 
 
 @dataclass
-class Board:
+class PlacementSlots:
     """All slots of the placement, by number."""
 
-    slots: dict[int, SlotState] = field(default_factory=dict[int, SlotState])
-    # The newest word of the authority that was heard: an older one changes nothing.
-    heard_version: int = 0
-    heard_at: datetime | None = None
+    by_number: dict[int, SlotState] = field(default_factory=dict[int, SlotState])
+    # The newest observation that was received: an older one changes nothing.
+    observed_version: int = 0
+    observed_at: datetime | None = None
 
-    def in_phase(self, *phases: Phase) -> list[SlotState]:
-        return [slot for slot in self.slots.values() if slot.phase in phases]
+    def in_phase(self, *phases: SlotPhase) -> list[SlotState]:
+        return [slot for slot in self.by_number.values() if slot.phase in phases]
 
     def resize(self, wanted: tuple[int, ...], now: datetime) -> bool:
         """Whether any slot has to go."""
         for number in wanted:
-            slot = self.slots.setdefault(number, SlotState(number, now))
+            slot = self.by_number.setdefault(number, SlotState(number, now))
             if slot.leave is Leave.FOR_GOOD:
                 slot.leave = Leave.AGAIN if slot.token is not None else None
-        for number, slot in self.slots.items():
+        for number, slot in self.by_number.items():
             if number not in wanted:
                 slot.leave = Leave.FOR_GOOD
                 slot.evidence = "the workload no longer wants this slot"
-        return any(number not in wanted for number in self.slots)
+        return any(number not in wanted for number in self.by_number)
 
-    def standing(self) -> tuple[SlotOnNode, ...]:
+    def live(self) -> tuple[SlotOnNode, ...]:
+        """Where the slots with a claim are."""
         return tuple(
             SlotOnNode(slot=slot.slot, node=NodeId(slot.node))
-            for slot in self.slots.values()
+            for slot in self.by_number.values()
             if slot.node is not None and slot.token is not None
         )
 
     # ── what steps make of slots ────────────────────────────────────────────────────────────────
 
     def reserved(self, claim: Claim, now: datetime) -> None:
-        slot = self.slots[claim.slot]
+        slot = self.by_number[claim.slot]
         slot.attempt, slot.token, slot.node = claim.attempt, claim.token, claim.node
-        slot.lease_expires_at, slot.lapsed, slot.ordinal = claim.expires_at, False, 1
+        slot.lease_expires_at, slot.has_lapsed, slot.ordinal = claim.expires_at, False, 1
         slot.retry_at = slot.deadline = None
-        slot.enter(Phase.RESERVED, now, f"reserved on {claim.node}")
+        slot.enter(SlotPhase.RESERVED, now, f"reserved on {claim.node}")
 
-    def bound(self, number: int, version: int, now: datetime) -> None:
-        slot = self.slots[number]
-        slot.lease_expires_at, slot.version = None, version
-        slot.enter(Phase.BOUND, now, f"bound to {slot.node}")
+    def bound(self, claim: Claim, now: datetime) -> None:
+        slot = self.by_number[claim.slot]
+        slot.lease_expires_at, slot.version = None, claim.version
+        slot.enter(SlotPhase.BOUND, now, f"bound to {slot.node}")
 
-    def started(self, number: int, version: int, now: datetime, spec: WorkloadSpec) -> None:
-        slot = self.slots[number]
-        slot.version = version
+    def started(self, claim: Claim, now: datetime, spec: WorkloadSpec) -> None:
+        slot = self.by_number[claim.slot]
+        slot.version = claim.version
         slot.deadline = now + spec.deadlines.started
-        slot.enter(Phase.STARTING, now, f"{slot.node} was asked to start it")
+        slot.enter(SlotPhase.STARTING, now, f"{slot.node} was asked to start it")
 
-    def stopping(self, number: int, version: int, now: datetime) -> None:
-        slot = self.slots[number]
+    def stopping(self, claim: Claim, now: datetime) -> None:
+        slot = self.by_number[claim.slot]
         # Its node may be gone: then nobody will ever report the stop.
-        slot.version, slot.deadline = version, now + STOP_TIMEOUT
-        slot.enter(Phase.STOPPING, now)
+        slot.version, slot.deadline = claim.version, now + STOP_TIMEOUT
+        slot.enter(SlotPhase.STOPPING, now)
 
     def freed(self, number: int, now: datetime, spec: WorkloadSpec) -> None:
-        """Its claim has ended: it waits for another place, or is over."""
-        slot = self.slots[number]
+        """Its claim has ended: it waits for another node, or is over."""
+        slot = self.by_number[number]
         ended = slot.phase
         slot.token = slot.node = slot.lease_expires_at = slot.deadline = None
-        slot.ordinal, slot.lapsed = 1, False
+        slot.ordinal, slot.has_lapsed = 1, False
         if slot.leave is Leave.FOR_GOOD:
-            del self.slots[number]
+            del self.by_number[number]
             return
-        asked, slot.leave = slot.leave, None
-        job = spec.kind is WorkloadKind.JOB
-        if job and ended is Phase.STOPPED and asked is None:
-            slot.enter(Phase.COMPLETED, now)
-        elif job and slot.crashes >= spec.max_attempts:
-            slot.enter(Phase.GIVEN_UP, now, f"failed {slot.crashes} times: {slot.evidence}"[:500])
+        left, slot.leave = slot.leave, None
+        is_job = spec.kind is WorkloadKind.JOB
+        if is_job and ended is SlotPhase.STOPPED and left is None:
+            slot.enter(SlotPhase.COMPLETED, now)
+        elif is_job and slot.crash_count >= spec.max_attempts:
+            evidence = f"failed {slot.crash_count} times: {slot.evidence}"
+            slot.enter(SlotPhase.GIVEN_UP, now, evidence[:500])
         else:
-            slot.enter(Phase.WAITING, now)
+            slot.enter(SlotPhase.WAITING, now)
 
     def crashed(self, slot: SlotState, now: datetime) -> None:
         """It failed where it is: not there again for a while, and not at once."""
         assert slot.node is not None
-        slot.crashes += 1
+        slot.crash_count += 1
         crash = Crash(slot=slot.slot, node=NodeId(slot.node), at=now)
-        slot.crashed_on = [*slot.crashed_on[1 - CRASHES_KEPT :], crash]
-        wait = min(CRASH_LONGEST, CRASH_FIRST * 2 ** min(slot.crashes - 1, 10))
+        slot.crashes = [*slot.crashes[1 - CRASHES_KEPT :], crash]
+        wait = min(CRASH_LONGEST, CRASH_FIRST * 2 ** min(slot.crash_count - 1, 10))
         slot.retry_at = now + wait
 
     # ── what the authority knows ────────────────────────────────────────────────────────────────
 
-    def see(self, seen: Seen, now: datetime, spec: WorkloadSpec) -> bool:
-        """Takes over what was observed; true when something is not as it was remembered."""
-        late = seen.version < self.heard_version or (
-            self.heard_at is not None and seen.at < self.heard_at
+    def observe(self, observed: SlotsObserved, now: datetime, spec: WorkloadSpec) -> bool:
+        """Merges what was observed; true when something differs from what was remembered."""
+        is_late = observed.version < self.observed_version or (
+            self.observed_at is not None and observed.at < self.observed_at
         )
-        if late:
+        if is_late:
             return False
-        self.heard_version, self.heard_at = seen.version, seen.at
-        reported = {one.slot for one in seen.slots}
-        strange = any(
+        self.observed_version, self.observed_at = observed.version, observed.at
+        reported = {one.slot for one in observed.slots}
+        differs = any(
             slot.token is not None
-            and slot.phase not in (Phase.WAITING, Phase.RESERVED)
-            and slot.version < seen.version
+            and slot.phase not in (SlotPhase.WAITING, SlotPhase.RESERVED)
+            and slot.version < observed.version
             and number not in reported
-            for number, slot in self.slots.items()
+            for number, slot in self.by_number.items()
         )
-        for one in seen.slots:
-            slot = self.slots.get(one.slot)
+        for one in observed.slots:
+            slot = self.by_number.get(one.slot)
             if slot is None or (slot.token != one.token and one.attempt >= slot.attempt):
-                strange = True
+                differs = True
             elif slot.token == one.token:
                 self._observe(slot, one, now, spec)
-        return strange
+        return differs
 
     def _observe(
-        self, slot: SlotState, seen: ObservedSlot, now: datetime, spec: WorkloadSpec
+        self, slot: SlotState, observed: ObservedSlot, now: datetime, spec: WorkloadSpec
     ) -> None:
-        phase = None if seen.state is None else _SEEN.get(seen.state)
+        phase = None if observed.state is None else _PHASES.get(observed.state)
         if phase is None or phase is slot.phase or slot.phase in ENDED:
             return
-        # What we asked for last goes before what was seen before it: a stop is only undone by an
-        # end, and a start that the authority has taken is never bound again.
-        if slot.phase is Phase.STOPPING and phase not in ENDED:
+        # What we asked for last goes before what was observed before it: a stop is only undone by
+        # an end, and a start that the authority has committed is never bound again.
+        if slot.phase is SlotPhase.STOPPING and phase not in ENDED:
             return
-        if phase is Phase.BOUND and slot.phase is not Phase.RESERVED:
+        if phase is SlotPhase.BOUND and slot.phase is not SlotPhase.RESERVED:
             return
         before = slot.phase
-        if before is Phase.SERVING and now - slot.since > CRASHES_FORGOTTEN:
-            slot.crashes = 0
+        if before is SlotPhase.SERVING and now - slot.since > CRASHES_FORGOTTEN:
+            slot.crash_count = 0
         slot.lease_expires_at = None
-        slot.enter(phase, now, seen.evidence or f"{phase} on {slot.node}")
-        slot.deadline = self._deadline(phase, before, slot, now, spec)
-        failed = phase is Phase.FAILED or (
-            phase is Phase.STOPPED and spec.kind is WorkloadKind.SERVICE
+        slot.enter(phase, now, observed.evidence or f"{phase} on {slot.node}")
+        slot.deadline = _deadline(phase, before, now, spec)
+        has_failed = phase is SlotPhase.FAILED or (
+            phase is SlotPhase.STOPPED and spec.kind is WorkloadKind.SERVICE
         )
-        if failed and slot.leave is None and not seen.stop_requested:
+        if has_failed and slot.leave is None and not observed.stop_requested:
             self.crashed(slot, now)
-        if phase is Phase.SERVING:
+        if phase is SlotPhase.SERVING:
             slot.retry_at = None
-
-    def _deadline(
-        self, phase: Phase, before: Phase, slot: SlotState, now: datetime, spec: WorkloadSpec
-    ) -> datetime | None:
-        waits: dict[Phase, timedelta] = {
-            Phase.STARTING: spec.deadlines.started,
-            Phase.RUNNING: spec.deadlines.ready,
-            Phase.UNKNOWN: UNKNOWN_TIMEOUT,
-        }
-        if phase is Phase.RUNNING and (spec.kind is WorkloadKind.JOB or before is Phase.SERVING):
-            return None  # a job has nothing to be ready for; what served before may do so again
-        wait = waits.get(phase)
-        return None if wait is None else now + wait
 
     def adopt(self, live: list[ObservedSlot], now: datetime, spec: WorkloadSpec) -> None:
         """Makes the slots agree with the claims that are live, whatever was remembered."""
         tokens = {claim.slot: claim.token for claim in live}
-        for number, slot in list(self.slots.items()):
+        for number, slot in list(self.by_number.items()):
             if slot.token is not None and tokens.get(number) != slot.token:
                 self.freed(number, now, spec)
         for claim in live:
-            slot = self.slots.get(claim.slot)
+            slot = self.by_number.get(claim.slot)
             if slot is None:
                 slot = SlotState(claim.slot, now, leave=Leave.FOR_GOOD)
-                self.slots[claim.slot] = slot
+                self.by_number[claim.slot] = slot
             if slot.token != claim.token:
                 self._adopt_claim(slot, claim, now, spec)
             elif claim.state is not None:
@@ -283,9 +280,23 @@ class Board:
         if claim.state is None:
             return
         slot.lease_expires_at = None
-        slot.phase = Phase.RESERVED
-        slot.enter(_SEEN.get(claim.state, Phase.BOUND), now, claim.evidence)
-        slot.deadline = self._deadline(slot.phase, Phase.BOUND, slot, now, spec)
+        slot.enter(_PHASES.get(claim.state, SlotPhase.BOUND), now, claim.evidence)
+        slot.deadline = _deadline(slot.phase, SlotPhase.BOUND, now, spec)
         if claim.stop_requested and slot.phase not in ENDED:
             slot.leave = slot.leave or Leave.AGAIN
-            slot.enter(Phase.STOPPING if slot.phase in STARTED else slot.phase, now)
+            slot.enter(SlotPhase.STOPPING if slot.phase in STARTED else slot.phase, now)
+
+
+def _deadline(
+    phase: SlotPhase, before: SlotPhase, now: datetime, spec: WorkloadSpec
+) -> datetime | None:
+    waits: dict[SlotPhase, timedelta] = {
+        SlotPhase.STARTING: spec.deadlines.started,
+        SlotPhase.RUNNING: spec.deadlines.ready,
+        SlotPhase.UNKNOWN: UNKNOWN_TIMEOUT,
+    }
+    served_before = before is SlotPhase.SERVING
+    if phase is SlotPhase.RUNNING and (spec.kind is WorkloadKind.JOB or served_before):
+        return None  # a job has nothing to be ready for; what served before may do so again
+    wait = waits.get(phase)
+    return None if wait is None else now + wait

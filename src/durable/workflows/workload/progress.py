@@ -7,23 +7,11 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-    from durable.model.states import BindingState
+    from durable.model.phases import Counts, workload_phase
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
-    from durable.signals.messages import Ended, ShareReport
+    from durable.signals.payloads import PlacementEnded, ShareReport
     from durable.signals.status import RegionProgress, WorkloadStatus
-    from durable.workflows.inbox import MessageRecord
-
-_BOUND = frozenset(
-    {
-        BindingState.BOUND,
-        BindingState.STARTING,
-        BindingState.RUNNING,
-        BindingState.READY,
-        BindingState.SERVING,
-        BindingState.UNKNOWN,
-    }
-)
-_READY = frozenset({BindingState.READY, BindingState.SERVING})
+    from durable.workflows.inbox import MessageLog
 
 
 class _Conditions:
@@ -47,28 +35,25 @@ class _Conditions:
 
 
 def region_progress(
-    region: RegionId, wanted: int, report: ShareReport | None, ended: Ended | None
+    region: RegionId, wanted: int, report: ShareReport | None, ended: PlacementEnded | None
 ) -> RegionProgress:
     # Both count the same replicas, and either may be missing or late.
     reported = 0 if report is None else report.completed
     completed = max(reported, 0 if ended is None else ended.completed)
     if report is None:
         return RegionProgress(region=region, wanted=wanted, completed=completed)
-    counted = report.by_state
     return RegionProgress(
+        **Counts.of(report.by_state).model_dump(),
         region=region,
         wanted=wanted,
-        bound=sum(count for state, count in counted.items() if state in _BOUND),
-        ready=sum(count for state, count in counted.items() if state in _READY),
-        serving=counted.get(BindingState.SERVING, 0),
         completed=completed,
         waiting=report.waiting,
-        by_state={state.value: count for state, count in counted.items()},
+        by_state={state.value: count for state, count in report.by_state.items()},
         pending=report.pending,
     )
 
 
-def progress_of(
+def workload_status(
     *,
     tenant: TenantId,
     workload: WorkloadName,
@@ -77,12 +62,12 @@ def progress_of(
     spec: WorkloadSpec,
     share: Mapping[RegionId, tuple[int, ...]],
     reports: Mapping[RegionId, ShareReport],
-    ended: Mapping[RegionId, Ended],
-    deleting: bool,
-    done: bool,
+    ended: Mapping[RegionId, PlacementEnded],
+    is_deleting: bool,
+    is_done: bool,
     waits: Sequence[str],
     conditions: Sequence[Condition],
-    record: MessageRecord,
+    messages: MessageLog,
     now: datetime,
 ) -> WorkloadStatus:
     """The status as the query answers it; nothing here changes what the workflow remembers."""
@@ -93,60 +78,53 @@ def progress_of(
         region_progress(region, len(share.get(region, ())), current.get(region), ended.get(region))
         for region in sorted({*share, *current, *ended})
     )
-    bound, ready, serving, completed = (
-        sum(getattr(one, name) for one in regions)
-        for name in ("bound", "ready", "serving", "completed")
+    counts = Counts(
+        bound=sum(one.bound for one in regions),
+        ready=sum(one.ready for one in regions),
+        serving=sum(one.serving for one in regions),
     )
+    completed = sum(one.completed for one in regions)
     given_up = sum(end.given_up for end in ended.values())
     over = given_up + sum(end.completed for end in ended.values())
-    wanted = spec.replicas
-    job = spec.kind is WorkloadKind.JOB
-    told = _Conditions(conditions, generation, now)
-    now_true = [told.of("Bound", bound >= wanted, f"{bound} of {wanted} are bound")]
-    if job:
-        lost = f", {given_up} {'was' if given_up == 1 else 'were'} given up" if given_up else ""
-        sentence = f"{completed} of {wanted} are done{lost}"
-        now_true.append(told.of("Complete", completed >= wanted, sentence))
-    else:
-        now_true.append(told.of("Serving", serving >= wanted, f"{serving} of {wanted} serve"))
-    reasons = (*waits, *(one.waits for one in regions if one.waits))
+    is_job = spec.kind is WorkloadKind.JOB
+    reasons = (*waits, *(one.waits_for for one in regions if one.waits_for))
     return WorkloadStatus(
+        **counts.model_dump(),
         tenant=tenant,
         workload=workload,
         generation=generation,
         observed_generation=generation if is_observed else max(0, generation - 1),
         spec=spec,
-        phase=_phase(
-            deleting=deleting,
-            is_over=done or (job and over >= wanted),
-            is_whole=(completed if job else serving) >= wanted,
-            is_job=job,
-            waits=bool(reasons),
+        phase=workload_phase(
+            kind=spec.kind,
+            wanted=spec.replicas,
+            serving=counts.serving,
+            completed=completed,
+            is_waiting=bool(reasons),
+            is_over=is_done or (is_job and over >= spec.replicas),
+            is_deleting=is_deleting,
         ),
-        wanted=wanted,
-        bound=bound,
-        ready=ready,
-        serving=serving,
+        wanted=spec.replicas,
         completed=completed,
-        deleting=deleting,
-        conditions=tuple(now_true),
+        deleting=is_deleting,
+        conditions=_conditions(
+            spec, counts, completed, given_up, _Conditions(conditions, generation, now)
+        ),
         regions=regions,
         waits_for=reasons,
-        rejected=tuple(record.rejected),
-        rejected_in_all=record.rejected_in_all,
+        rejected=tuple(messages.rejected),
+        rejected_count=messages.rejected_count,
     )
 
 
-def _phase(*, deleting: bool, is_over: bool, is_whole: bool, is_job: bool, waits: bool) -> str:
-    """The workload in one word.
-
-    A job is complete when its placements say that they have ended, not when the last replica is
-    counted: until then it is not run anew.
-    """
-    if deleting:
-        return "deleting"
-    if is_over:
-        return "complete" if is_whole else "failed"
-    if is_whole and not is_job:
-        return "serving"
-    return "waiting" if waits else "progressing"
+def _conditions(
+    spec: WorkloadSpec, counts: Counts, completed: int, given_up: int, now: _Conditions
+) -> tuple[Condition, ...]:
+    wanted = spec.replicas
+    bound = now.of("Bound", counts.bound >= wanted, f"{counts.bound} of {wanted} are bound")
+    if spec.kind is WorkloadKind.SERVICE:
+        sentence = f"{counts.serving} of {wanted} serve"
+        return bound, now.of("Serving", counts.serving >= wanted, sentence)
+    lost = f", {given_up} {'was' if given_up == 1 else 'were'} given up" if given_up else ""
+    sentence = f"{completed} of {wanted} are done{lost}"
+    return bound, now.of("Complete", completed >= wanted, sentence)

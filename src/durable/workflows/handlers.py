@@ -1,0 +1,50 @@
+"""Update handlers made from the registry of messages, and the dispatch to `on_<name>` methods."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from temporalio import workflow
+from temporalio.common import RawValue
+
+with workflow.unsafe.imports_passed_through():
+    from durable.signals.registry import Message, Sender
+
+C = TypeVar("C", bound=type)
+
+_NO_INPUT = cast(RawValue, None)
+
+
+def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
+    """A class decorator, below `workflow.defn`: one update for each message that people send.
+
+    The workflow has `receive(message, raw)` for updates, and `on_<name>` for every message.
+    """
+
+    def decorate(cls: C) -> C:
+        missing = [m.name for m in messages if not hasattr(cls, f"on_{m.name}")]
+        assert not missing, f"{cls.__name__} has no handler on_{missing[0]}"
+        for message in messages:
+            if message.sender is Sender.PERSON:
+                setattr(cls, message.name, _update(message))
+        return cls
+
+    return decorate
+
+
+def _update(message: Message) -> Any:
+    # Raw and optional: what a dialog sends empty or wrong must reach our own checks. Decoding it
+    # for a typed parameter, or missing the argument, would fail the workflow task in a loop.
+    async def handler(self: Any, raw: RawValue = _NO_INPUT) -> Any:
+        return await self.receive(message, raw)
+
+    # Several arguments fit neither function. Here that refuses the update; in the handler alone it
+    # would fail the task.
+    def takes_one_argument(self: Any, raw: RawValue = _NO_INPUT) -> None:
+        del self, raw
+
+    handler.__name__ = handler.__qualname__ = message.name
+    # The SDK takes an annotated `self` for an argument of the message.
+    del handler.__annotations__["self"], takes_one_argument.__annotations__["self"]
+    update = workflow.update(name=message.name, description=message.description)(handler)
+    update.validator(takes_one_argument)
+    return update

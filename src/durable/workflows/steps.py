@@ -1,0 +1,54 @@
+"""Taking a step: one idempotent local activity, under one set of limits."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+with workflow.unsafe.imports_passed_through():
+    from durable.activities.audit import AuditMessages
+    from durable.workflows import timeouts
+    from durable.workflows.failures import STEP_FAILURES
+    from durable.workflows.inbox import MessageLog
+
+T = TypeVar("T")
+
+AUDITED_AT_ONCE = 100
+
+Activity = Callable[[Any, Any], Awaitable[T]]
+
+# What a step answers when the authority could not be reached; the workflow takes it again later.
+UNREACHABLE: Any = object()
+
+
+async def run_step(
+    activity: Activity[T],
+    argument: object,
+    summary: str,
+    retry_policy: RetryPolicy = timeouts.STEP_RETRY,
+) -> T:
+    """The activity's answer, or one of STEP_FAILURES."""
+    return await workflow.execute_local_activity_method(
+        activity,  # pyright: ignore[reportArgumentType]
+        argument,
+        start_to_close_timeout=timeouts.STEP,
+        retry_policy=retry_policy,
+        summary=summary,
+    )
+
+
+async def audit_messages(log: MessageLog, activity: Activity[None]) -> None:
+    """Writes messages into the audit; those that cannot be written now are tried again later."""
+    name = workflow.info().workflow_id
+    while log.unaudited and (log.audit_at is None or log.audit_at <= workflow.now()):
+        batch = tuple(log.unaudited[:AUDITED_AT_ONCE])
+        step = AuditMessages(target=name, messages=batch, key=f"{name}/{log.audited_count}")
+        try:
+            await run_step(activity, step, "write messages into the audit")
+        except STEP_FAILURES:
+            log.audit_at = workflow.now() + timeouts.AUDIT_RETRY
+            return
+        log.audit_at = None
+        log.audited_count += len(batch)
+        log.unaudited = log.unaudited[len(batch) :]

@@ -1,0 +1,48 @@
+"""The registry of messages: every row can be used as it is shown."""
+
+import re
+
+import pytest
+from pydantic import ValidationError
+
+from durable.signals.names import PLACEMENT, WORKLOAD
+from durable.signals.payloads import OperatorRequest
+from durable.signals.registry import REGISTRY, Message, Sender, messages_to
+from durable.workflows.placement.workflow import Placement
+from durable.workflows.workload.workflow import Workload
+
+PEOPLE = [message for message in REGISTRY if message.sender is Sender.PERSON]
+WORKFLOWS = {PLACEMENT: Placement, WORKLOAD: Workload}
+
+
+def test_a_message_exists_once_for_each_workflow() -> None:
+    keys = [(message.to, message.name) for message in REGISTRY]
+    assert len(keys) == len(set(keys))
+    assert {message.to for message in REGISTRY} == set(WORKFLOWS)
+
+
+@pytest.mark.parametrize("message", REGISTRY, ids=lambda m: f"{m.to}-{m.name}")
+def test_every_message_has_a_handler_and_a_sentence(message: Message) -> None:
+    assert callable(getattr(WORKFLOWS[message.to], f"on_{message.name}"))
+    assert re.fullmatch(r"[A-Z].*\.", message.sentence)
+
+
+@pytest.mark.parametrize("message", PEOPLE, ids=lambda m: f"{m.to}-{m.name}")
+def test_what_people_send_says_who_asks_and_why_and_its_example_is_complete(
+    message: Message,
+) -> None:
+    assert issubclass(message.payload, OperatorRequest)
+    assert hasattr(WORKFLOWS[message.to], message.name), "there is an update of this name"
+    assert set(message.example) == set(message.payload.model_fields)
+    if message.name == "apply":  # its manifest is too long for a page
+        with pytest.raises(ValidationError, match="manifest"):
+            message.payload.model_validate(message.example)
+    else:
+        message.payload.model_validate(message.example)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_messages_of_controllers_are_no_updates_and_not_offered_to_people(workflow: str) -> None:
+    for message in messages_to(workflow, sender=Sender.CONTROLLER):
+        assert not hasattr(WORKFLOWS[workflow], message.name)
+        assert not message.is_in_cli

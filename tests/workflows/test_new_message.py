@@ -1,0 +1,120 @@
+"""Adding a message is one row, one payload and one handler; everything else follows."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from durable.signals import registry
+from durable.signals.names import PLACEMENT
+from durable.signals.payloads import OperatorRequest
+from durable.signals.registry import Message
+from durable.workflows.handlers import accepts
+from durable.workflows.inbox import Inbox, MessageLog
+from durable.workflows.pages import placement_page
+from durable.workflows.placement.messages import PlacementMessages
+from tests.workflows.plane import Plane
+from tests.workflows.test_pages import placement
+
+WHO = {"actor": "alice@example.com", "reason": "INC-42", "request_id": "INC-42-1"}
+
+
+class PraisePlacement(OperatorRequest):
+    """The payload."""
+
+    loudly: bool = False
+
+
+# The row.
+PRAISE = Message(
+    "praise",
+    PLACEMENT,
+    PraisePlacement,
+    "Say something kind.",
+    example={**WHO, "loudly": True},
+    is_in_cli=True,
+)
+
+
+@workflow.defn(name="Praised")
+@accepts([PRAISE, *registry.messages_to(PLACEMENT)])
+class Praised(PlacementMessages):
+    @workflow.init
+    def __init__(self) -> None:
+        messages = [PRAISE, *registry.messages_to(PLACEMENT)]
+        self._inbox = Inbox(messages, MessageLog())
+        self._log = self._inbox.log
+
+    # The handler.
+    def on_praise(self, praise: PraisePlacement) -> str:
+        return f"{praise.actor} likes it{'!' if praise.loudly else '.'}"
+
+    @workflow.query(name="log")
+    def log(self) -> MessageLog:
+        return self._log
+
+    @workflow.run
+    async def run(self) -> None:
+        while True:
+            await workflow.wait_condition(self._inbox.__bool__)
+            self._read_messages()
+
+
+@pytest.fixture
+async def handle(plane: Plane) -> AsyncIterator[Any]:
+    client = plane.durable.client
+    async with Worker(
+        client,
+        task_queue="praise",
+        workflows=[Praised],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    ):
+        started = await client.start_workflow("Praised", id="praised", task_queue="praise")
+        yield started
+        await started.terminate()
+
+
+async def test_a_new_message_is_answered_recorded_and_refused_like_all_others(handle: Any) -> None:
+    assert await handle.execute_update("praise", PRAISE.example) == "alice@example.com likes it!"
+    for wrong, why in (
+        ([], "It has no payload"),
+        ([None], "binary/null"),
+        ([b"\x00"], "binary/plain"),
+        ([{**WHO, "loudly": "yes"}], "loudly"),
+        (["praise"], "It cannot be read"),
+        ([[WHO]], "It cannot be read"),
+    ):
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await handle.execute_update("praise", args=wrong)
+        assert isinstance(refused.value.cause, ApplicationError)
+        assert why in refused.value.cause.message
+        assert refused.value.cause.details == ("invalid",)
+    with pytest.raises(WorkflowUpdateFailedError):
+        await handle.execute_update("praise", args=[WHO, WHO])
+    await handle.signal("praise", {**WHO, "request_id": "by-signal"})
+
+    log = await handle.query("log")
+    assert [record["accepted"] for record in log["unaudited"]] == [
+        True, *[False] * 6, True
+    ]  # fmt: skip
+    assert {record["name"] for record in log["rejected"]} == {"praise"}
+
+
+async def test_a_new_message_is_described_and_shown_on_the_page(
+    handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = await handle.query("__temporal_workflow_metadata")
+    described = {one.name: one.description for one in metadata.definition.update_definitions}
+    assert described["praise"] == PRAISE.description
+    assert json.dumps(PRAISE.example) in described["praise"]
+    assert set(described) >= {"hold", "resume", "evict", "retry_now"}
+
+    monkeypatch.setattr(registry, "REGISTRY", (*registry.REGISTRY, PRAISE))
+    assert f"- `praise`: {PRAISE.sentence} `{json.dumps(PRAISE.example)}`" in placement_page(
+        placement()
+    )

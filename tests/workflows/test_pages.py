@@ -1,0 +1,110 @@
+"""What an operator reads on the page of a workflow."""
+
+from datetime import UTC, datetime
+
+from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.pending_reasons import PendingCode
+from durable.model.phases import Owner, PlacementPhase, SlotPhase, WorkloadPhase
+from durable.model.request import PlacementHold
+from durable.model.workload import WorkloadSpec
+from durable.signals.status import (
+    PlacementStatus,
+    RegionProgress,
+    SlotView,
+    WorkloadStatus,
+)
+from durable.workflows.pages import placement_page, workload_page
+from tests.model.pending import pending
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+GRANT = pending(PendingCode.GRANT, "Tenant risk has no grant left.")
+
+
+def placement(*slots: SlotView, hold: PlacementHold | None = None) -> PlacementStatus:
+    return PlacementStatus(
+        region=RegionId("east"),
+        tenant=TenantId("risk"),
+        workload=WorkloadName("api"),
+        generation=1,
+        phase=PlacementPhase.WAITING,
+        pending=GRANT,
+        owner=Owner.SCHEDULER,
+        next_retry_at=NOON,
+        placed_by=NOON,
+        hold=hold,
+        attempts=1,
+        slots=slots,
+        rejected=(),
+        rejected_count=0,
+        messages=0,
+    )
+
+
+def slot(number: int, phase: SlotPhase = SlotPhase.SERVING) -> SlotView:
+    return SlotView(slot=number, phase=phase, attempt=1, token=1, node=NodeId("node-1"), since=NOON)
+
+
+def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
+    page = placement_page(placement(slot(0), slot(1, SlotPhase.STARTING)))
+    assert f"**waiting**; next: {Owner.SCHEDULER}" in page
+    assert "(grant, may pass by itself): Tenant risk has no grant left." in page
+    assert "Next try: 2026-01-01 12:00:00Z" in page
+    assert "- 0: **serving** on node-1 since 12:00:00Z\n- 1: **starting** on node-1" in page
+
+
+def test_a_hold_is_not_said_to_pass_by_itself() -> None:
+    page = placement_page(
+        placement(hold=PlacementHold(actor=ActorId("ann"), reason="INC-42", since=NOON))
+    )
+    assert "**Held** by ann: INC-42; nothing new is placed until `resume`." in page
+    assert "Next try" not in page
+    assert "pass by itself" not in page
+
+
+def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
+    page = placement_page(placement())
+    for name, sentence in (
+        ("hold", "Place nothing new until resumed; what runs stays."),
+        ("resume", "Place again after a hold."),
+        ("retry_now", "Try to place what waits now instead of at the end of the backoff."),
+        ("evict", "Stop slots (all if none is named) and place them again."),
+    ):
+        assert f'- `{name}`: {sentence} `{{"actor": "alice@example.com"' in page
+
+
+def test_lists_are_apart_from_what_surrounds_them() -> None:
+    lines = placement_page(placement(slot(0))).splitlines()
+    first = lines.index("- 0: **serving** on node-1 since 12:00:00Z")
+    assert lines[first - 1] == lines[first + 1] == ""
+
+
+def test_a_workload_shows_a_regions_wait_once_and_where_to_look() -> None:
+    region = RegionProgress(
+        region=RegionId("east"),
+        wanted=2,
+        bound=1,
+        ready=1,
+        serving=1,
+        pending=pending(PendingCode.CAPACITY, "No room."),
+    )
+    status = WorkloadStatus(
+        tenant=TenantId("risk"),
+        workload=WorkloadName("api"),
+        generation=1,
+        observed_generation=1,
+        phase=WorkloadPhase.PROGRESSING,
+        wanted=2,
+        bound=1,
+        ready=1,
+        serving=1,
+        regions=(region,),
+        conditions=(),
+        spec=WorkloadSpec.model_validate({"replicas": 2, "resources": {"cpu": 1}}),
+        completed=0,
+        deleting=False,
+        waits_for=("east: No room. (capacity)", "An old claim is live."),
+    )
+    page = workload_page(status)
+    assert page.count("No room.") == 1
+    assert "- east: 1 serving, 1 ready, 1 bound of 2; next: `placement/risk/api/g1/east`" in page
+    assert "### Waits\n\n- An old claim is live." in page
