@@ -199,7 +199,12 @@ async def test_five_thousand_messages_are_all_counted(plane: Plane) -> None:
 
     await until(counted, "every message was counted", seconds=240)
     assert (await plane.placement()).rejected_count == 0
-    assert (await handle.describe()).run_id != first_run, "it continued as new on the way"
+
+    async def continued() -> bool:
+        return (await handle.describe()).run_id != first_run
+
+    await until(continued, "it continued as new", seconds=240)
+    assert (await plane.placement()).messages >= before + 5_000, "and none was forgotten"
     assert (await plane.durable.status("risk", "api")).serving == 1
 
 
