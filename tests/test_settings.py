@@ -7,9 +7,8 @@ import pytest
 
 from durable.settings import Settings, SettingsError
 from durable.state_dir.directory import StateDirectory
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import Process
-from durable.state_dir.record import StackRecord
+from durable.state_dir.record import StackError, StackRecord
 
 SECRET = "hunter2"  # noqa: S105
 URL = f"postgresql://durable:{SECRET}@db.example:5432/durable"

@@ -19,8 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from durable.state_dir.errors import StackError
-from durable.state_dir.record import is_running, read_record, why_nothing_runs
+from durable.state_dir.record import StackError, is_running, read_record, why_nothing_runs
 
 PREFIX = "DURABLE_"
 

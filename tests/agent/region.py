@@ -12,8 +12,8 @@ from durable.authority.db.connection import Databases
 from durable.authority.fleet.nodes import declare_nodes
 from durable.authority.reads.claims import read_bindings
 from durable.model.claims import Binding
+from durable.model.fleet import NodeSpec
 from durable.model.intents import ReleaseCause
-from durable.model.regions import NodeSpec
 from durable.model.workload import WorkloadSpec
 from tests.agent.waiting import eventually
 from tests.authority.world import API, EAST, RISK, TEST, World, node

@@ -16,6 +16,7 @@ from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.slots.ownership import SlotRegistry
 from durable.authority.workloads.admission import AdmissionRequest, Divide
 from durable.authority.workloads.admission_queue import admit_workloads
+from durable.model.fleet import NodeSpec
 from durable.model.ids import (
     ActorId,
     BudgetId,
@@ -41,7 +42,6 @@ from durable.model.intents import (
 )
 from durable.model.labels import LabelKey, LabelValue
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
 from durable.model.workload import AdmittedWorkload, WorkloadManifest

@@ -65,7 +65,7 @@ async def everything_serves_once(plane: Plane) -> None:
     await until(serves, "every slot serves", seconds=180)
     for name in WORKLOADS:
         assert (await plane.durable.wait("risk", name, within_seconds=180)).serving == 3
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_temporal_killed_with_placements_in_flight(world: World) -> None:
@@ -125,4 +125,4 @@ async def test_real_processes_are_started_once_whatever_is_killed(
         assert sorted(lines) == sorted(f"{b.slot} {b.token}" for b in bindings.values())
         await plane.durable.delete("risk", "real")
         await plane.durable.wait("risk", "real", until="deleted", within_seconds=180)
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()

@@ -80,7 +80,7 @@ def interrupt(*_: object) -> NoReturn:
 def test_an_interrupt_during_the_imports_is_one_sentence(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("durable.cli.registry.import_module", interrupt)
+    monkeypatch.setattr("durable.cli.main.import_module", interrupt)
     assert terminal.run("get", "nodes") == 130
     assert (terminal.stdout, terminal.stderr) == ("", "Interrupted.\n")
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from durable.cli.registry import SUBCOMMANDS, app_for
+from durable.cli.main import SUBCOMMANDS, app_for
 
 from .terminal import Terminal
 
@@ -54,7 +54,7 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
 
 @pytest.mark.parametrize("name", ["explain", "get", "queue", "logs", "audit", "doctor", "agent"])
 def test_a_command_that_only_reads_the_authority_does_not_load_temporal(name: str) -> None:
-    command = f"from durable.cli.registry import app_for; app_for(['{name}']); {LOADED}"
+    command = f"from durable.cli.main import app_for; app_for(['{name}']); {LOADED}"
     done = subprocess.run(
         [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=100
     )

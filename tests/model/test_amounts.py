@@ -1,6 +1,6 @@
 """Amounts are compared in every dimension, and may be negative where they say what is left."""
 
-from durable.model.amounts import (
+from durable.model.resources import (
     NOTHING,
     at_least_nothing,
     at_most,

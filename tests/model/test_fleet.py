@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from durable.model.fleet import Fleet
+from durable.model.fleet import Fleet, PoolSpec, Region
 from durable.model.labels import LabelKey, LabelValue
-from durable.model.regions import PoolSpec, Region
 from durable.model.resources import Resources
-from durable.validation.durations import Duration, read_duration, show_duration
 from durable.validation.problems import problems_in
+from durable.validation.quantities import Duration, read_duration, show_duration
 
 
 def pool(**changes: Any) -> dict[str, Any]:

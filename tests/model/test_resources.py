@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from durable.model.amounts import DIMENSIONS
-from durable.model.resources import ZERO, Capacity, Resources
+from durable.model.resources import DIMENSIONS, ZERO, Capacity, Resources
 from durable.validation.problems import problems_in
 from durable.validation.quantities import MAX_QUANTITY
 

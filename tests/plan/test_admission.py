@@ -11,8 +11,7 @@ from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.workload import WorkloadManifest, WorkloadSpec
-from durable.plan.admission import AdmissionCheck
-from durable.plan.ttl_cache import TtlCache
+from durable.plan.admission import AdmissionCheck, TtlCache
 from tests.authority.world import EAST, RISK, TEST, World
 
 

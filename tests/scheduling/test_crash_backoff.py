@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from durable.model.claims import Crash
 from durable.model.ids import NodeId
-from durable.model.slots import Crash
 from durable.scheduling.crash_backoff import (
     MOMENT_SECONDS,
     avoided_until,

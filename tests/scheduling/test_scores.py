@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from durable.model.labels import LabelKey
-from durable.scheduling.rejections import filter_nodes
+from durable.scheduling.evidence import filter_nodes
 from durable.scheduling.scores import SCORES, image_label
 from durable.scheduling.snapshot.region import NodeFacts
 from durable.scheduling.working_set import WorkingSet

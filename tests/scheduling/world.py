@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from durable.model.amounts import NOTHING, Amounts
 from durable.model.policy import Policy
+from durable.model.resources import NOTHING, Amounts
 from durable.model.states import NodeState
 from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
-from durable.scheduling.proposal import Proposal
-from durable.scheduling.request import PlacementRequest
+from durable.scheduling.request import PlacementRequest, Proposal
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 
 NOW = 1_000_000.0

@@ -8,8 +8,8 @@ import pytest
 
 from durable.stack import child as child_module
 from durable.stack.child import Child, PortTakenError, spawn
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import identify, is_alive, send_signal
+from durable.state_dir.record import StackError
 
 from .polling import eventually
 

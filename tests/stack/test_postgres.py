@@ -14,7 +14,7 @@ import pytest
 from durable.stack.child import PortTakenError
 from durable.stack.ports import free_port
 from durable.stack.postgres.server import EmbeddedPostgres
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from durable.stack.child import Child, spawn
 from durable.stack.restarts import MAX_RESTARTS, RESTART_WINDOW_SECONDS, RestartingChild
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import is_alive, send_signal
+from durable.state_dir.record import StackError
 
 from .polling import eventually
 

@@ -16,9 +16,8 @@ from durable.stack.shutdown import StopRequest
 from durable.stack.supervisor import StackEvent, Supervisor
 from durable.stack.temporal_server import temporal_child
 from durable.state_dir.directory import StateDirectory
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import is_alive
-from durable.state_dir.record import is_running, lock_path, read_record, record_path
+from durable.state_dir.record import StackError, is_running, lock_path, read_record, record_path
 
 from .polling import DEADLINE_SECONDS, eventually
 

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from durable.state_dir.directory import StateDirectory, write_atomically
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import Process
-from durable.state_dir.record import StackRecord, is_running, lock_path, read_record, record_path
+from durable.state_dir.record import (
+    StackError,
+    StackRecord,
+    is_running,
+    lock_path,
+    read_record,
+    record_path,
+)
 
 
 def test_ports_are_remembered_for_the_next_start(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from durable.settings import Settings
 from durable.state_dir.directory import StateDirectory
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import Process, identify
-from durable.state_dir.record import Part, StackRecord, why_nothing_runs
+from durable.state_dir.record import Part, StackError, StackRecord, why_nothing_runs
 
 GONE = Process(pid=os.getpid(), started="before this boot")
 

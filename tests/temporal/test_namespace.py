@@ -20,7 +20,7 @@ from durable.signals.search_attributes import PHASE, SEARCH_ATTRIBUTES, TENANT
 from durable.stack.child import spawn
 from durable.stack.ports import HOST, free_port
 from durable.stack.temporal_server import temporal_child
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 from durable.temporal.namespace import register
 from tests.stack.polling import DEADLINE_SECONDS
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from durable.agent.agent import Agent
+from durable.agent.hosting import DeclaredNodes
 from durable.agent.leases import Timing
-from durable.agent.nodes import DeclaredNodes
 from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.agent.simulated.faults import Faults
 from durable.authority.db.connection import Databases
@@ -186,7 +186,7 @@ class Plane:
         assert len(by_slot) == len(found), "a slot has two active bindings"
         return by_slot
 
-    async def no_promise_is_broken(self) -> None:
+    async def no_invariant_is_broken(self) -> None:
         assert await violations_everywhere(self.databases) == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from durable.cli.render.explain import print_explanation
-from durable.explain.explanation import Explanation
+from durable.explain.explain import Explanation
 from durable.explain.slots import SlotEnd
 from durable.model.phases import Owner
 from durable.model.states import BindingState
@@ -45,7 +45,7 @@ async def test_a_replica_that_is_done_counts_at_once_and_only_once(plane: Plane)
     set_faults(plane)
     ended = await plane.durable.wait("risk", "score", until="complete")
     assert (ended.phase, ended.completed, ended.bound) == ("complete", 4, 0)
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(

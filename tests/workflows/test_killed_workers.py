@@ -7,7 +7,7 @@ from pathlib import Path
 
 from durable.failpoints import Failpoint
 from durable.model.states import BindingState
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import Plane, manifest, until
 from tests.workflows.processes import AGENT, WORKER, Process, process
@@ -41,7 +41,7 @@ async def serves_once(plane: Plane, replicas: int) -> None:
     bindings = await plane.bindings()
     assert {slot for _, slot in bindings} == set(range(replicas))
     assert {binding.state for binding in bindings.values()} == {BindingState.SERVING}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def revive(worker: Process, armed: str) -> None:
@@ -76,7 +76,7 @@ async def live_through(plane: Plane, points: tuple[Failpoint, ...], fired: Path)
         await plane.durable.wait("risk", "api", until="deleted", within_seconds=300)
         reviving.cancel()
     assert await plane.bindings() == {}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
     assert [point for point in points if not (fired / point).exists()] == []
 
 
@@ -102,4 +102,4 @@ async def test_an_answer_that_is_lost_after_each_commit_changes_nothing(
         await plane.durable.wait("risk", "api", until="deleted", within_seconds=300)
     assert [point for point in lost if not (tmp_path / point).exists()] == []
     assert await plane.bindings() == {}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()

@@ -102,7 +102,7 @@ async def test_evicted_slots_are_stopped_and_placed_again(plane: Plane) -> None:
 
     await until(moved, "slot 0 serves under another token")
     assert (await plane.bindings())["api", 1].token == before["api", 1].token
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_slot_that_is_not_there_cannot_be_evicted(plane: Plane) -> None:
@@ -221,4 +221,4 @@ async def test_a_workload_that_fits_nowhere_now_is_woken_when_room_appears(plane
     await until(waits, "the second waits")
     await plane.durable.delete("risk", "first")
     assert (await plane.durable.wait("risk", "second")).serving == 1
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()

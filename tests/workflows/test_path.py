@@ -22,7 +22,7 @@ async def test_a_workload_is_bound_started_and_serves(plane: Plane) -> None:
     assert [c.type for c in status.conditions if c.status] == ["Bound", "Serving"]
     bindings = await plane.bindings()
     assert {binding.state for binding in bindings.values()} == {BindingState.SERVING}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_replicas_are_split_over_regions_by_weight(plane: Plane) -> None:
@@ -34,7 +34,7 @@ async def test_replicas_are_split_over_regions_by_weight(plane: Plane) -> None:
 
     assert {region: len(slots) for region, slots in answer.share.items()} == {EAST: 4, WEST: 2}
     assert [(one.region, one.serving) for one in status.regions] == [(EAST, 4), (WEST, 2)]
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_scaling_keeps_what_runs_and_gives_back_what_is_too_much(plane: Plane) -> None:
@@ -58,7 +58,7 @@ async def test_scaling_keeps_what_runs_and_gives_back_what_is_too_much(plane: Pl
 
     await until(shrunk, "only slot 0 is bound")
     assert (await plane.durable.status("risk", "api")).generation == 1
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_deleting_releases_everything_and_ends_both_workflows(plane: Plane) -> None:
@@ -72,7 +72,7 @@ async def test_deleting_releases_everything_and_ends_both_workflows(plane: Plane
     assert status.deleting
     assert await plane.bindings() == {}
     assert (await plane.handle().describe()).close_time is not None
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_what_is_applied_again_after_its_deletion_is_a_new_generation(plane: Plane) -> None:
@@ -87,7 +87,7 @@ async def test_what_is_applied_again_after_its_deletion_is_a_new_generation(plan
 
     assert again.generation == 2
     assert status.serving == 2
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_another_template_replaces_what_runs(plane: Plane) -> None:
@@ -100,7 +100,7 @@ async def test_another_template_replaces_what_runs(plane: Plane) -> None:
 
     assert changed.generation == 2
     assert {binding.generation for binding in (await plane.bindings()).values()} == {2}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_job_runs_to_completion_and_can_run_again(plane: Plane) -> None:
@@ -112,7 +112,7 @@ async def test_a_job_runs_to_completion_and_can_run_again(plane: Plane) -> None:
     assert await plane.bindings() == {}
     again = await plane.durable.place(manifest("score", kind="job"), request_id="run-2")
     assert again.generation == 2
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_workload_goes_only_to_regions_where_it_could_ever_run(plane: Plane) -> None:
@@ -164,7 +164,7 @@ async def test_grant_that_lies_in_another_region_comes_where_it_is_waited_for(
     assert (await plane.durable.wait("risk", "api")).serving == 3
 
     assert len(await plane.bindings(WEST)) == 3
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_who_waits_for_something_that_never_comes_is_told_what_there_is(

@@ -21,7 +21,7 @@ async def test_the_same_request_fifty_times_at_once_is_one_workload(plane: Plane
     assert {answer.generation for answer in answers} == {1}
     assert (await plane.durable.wait("risk", "api")).serving == 2
     assert len(await read_reservations(plane.databases, EAST, live=False)) == 2
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_another_payload_under_the_same_request_id_is_a_conflict(plane: Plane) -> None:
@@ -53,7 +53,7 @@ async def test_two_workers_with_stale_caches_race_for_the_last_gpu(plane: Plane)
 
     await until(settled, "one serves and the others wait")
     assert len(await plane.bindings()) == 1
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_gang_starts_together_or_not_at_all(plane: Plane) -> None:
@@ -71,7 +71,7 @@ async def test_a_gang_starts_together_or_not_at_all(plane: Plane) -> None:
     assert {name for name, _ in await plane.bindings()} == {"small"}
     await plane.durable.delete("risk", "small")
     assert (await plane.durable.wait("risk", "gang")).serving == 4
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 @pytest.mark.parametrize(

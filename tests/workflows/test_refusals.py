@@ -17,12 +17,12 @@ from durable.activities.steps import (
     StepRefusal,
     StepResult,
 )
+from durable.model.claims import ObservedSlot
 from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.phases import SlotPhase
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.request import PlacementHold
-from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadSpec
 from durable.signals.payloads import SetShare, SlotsObserved

@@ -14,7 +14,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from durable.signals.payloads import EvictSlots, HoldPlacement, ResumePlacement
-from durable.temporal.payloads import data_converter
+from durable.temporal.connection import data_converter
 from durable.temporal.sandbox import sandbox
 from durable.workflows.placement.workflow import Placement
 from durable.workflows.workload.workflow import Workload

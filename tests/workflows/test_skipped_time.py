@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
-from durable.agent.nodes import DeclaredNodes
+from durable.agent.hosting import DeclaredNodes
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.regions import read_region
 from durable.authority.queue.requests import read_request
@@ -123,7 +123,7 @@ async def test_a_placement_without_room_is_decided_again_ever_more_rarely_and_la
     assert request.pending == late.pending
 
     grew_to_the_limit(await rests(plane))
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_late_placement_is_still_placed_when_room_appears(
@@ -141,7 +141,7 @@ async def test_a_late_placement_is_still_placed_when_room_appears(
 
     assert (await plane.durable.wait("risk", "api")).serving == 1
     assert (await queued(plane)).state is RequestState.PLACED
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_slot_that_nobody_starts_is_given_up_there_at_its_deadline_and_placed_elsewhere(
@@ -169,7 +169,7 @@ async def test_a_slot_that_nobody_starts_is_given_up_there_at_its_deadline_and_p
     assert (await plane.durable.wait("risk", "api")).serving == 1
     (binding,) = (await plane.bindings()).values()
     assert binding.node != first.node
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def waits_for_room(plane: Plane) -> bool:

@@ -32,4 +32,4 @@ async def test_reports_and_ends_that_come_before_all_placements_are_open_count(
     )
     assert (service.phase, service.serving) == ("serving", 4)
     assert (job.phase, job.completed) == ("complete", 4)
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()

@@ -52,7 +52,7 @@ async def test_a_start_that_comes_up_at_once_is_one_task_and_no_message(
     assert happened["marker_recorded"] == 3, "reserve, bind, start"
     workload = plane.durable.client.get_workflow_handle(workload_id(RISK, API))
     assert (await history_of(plane, workload))["marker_recorded"] == 2, "admit, divide"
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_start_that_takes_longer_is_reported_by_a_signal(
@@ -65,4 +65,4 @@ async def test_a_start_that_takes_longer_is_reported_by_a_signal(
     await until(lambda: serves(plane), "its placement knows that it serves")
 
     assert (await history_of(plane))["observed"] >= 1
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()

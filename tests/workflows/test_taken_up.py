@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.regional import Regional
+from durable.authority.sides import Regional
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState
 from durable.signals.names import workload_id
@@ -47,7 +47,7 @@ async def test_an_authority_that_is_away_for_long_is_waited_for_in_sight(
     await until(waits, "the placement says what it waits for")
     monkeypatch.setattr(Regional, "commit", reach_it)
     assert (await plane.durable.wait("risk", "api")).serving == 3
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_long_reason_does_not_keep_a_workload_from_ending(plane: Plane) -> None:
@@ -63,7 +63,7 @@ async def test_a_terminated_placement_lets_go_when_its_workload_is_deleted(plane
     await plane.durable.delete("risk", "api")
     await plane.durable.wait("risk", "api", until="deleted")
     assert await plane.bindings() == {}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_placement_that_is_taken_up_disturbs_nothing_that_serves(plane: Plane) -> None:
@@ -95,7 +95,7 @@ async def test_a_terminated_workload_is_taken_up_by_the_next_apply(plane: Plane)
     await plane.durable.apply(manifest(replicas=4))
     assert (await plane.durable.wait("risk", "api")).serving == 4
     assert before < await tokens(plane)
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_delete_whose_workflow_was_terminated_is_finished_by_the_next_request(

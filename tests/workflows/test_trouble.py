@@ -26,7 +26,7 @@ async def test_a_replica_that_fails_is_started_elsewhere(plane: Plane) -> None:
     assert status.serving == 4
     nodes = {str(binding.node) for binding in (await plane.bindings()).values()}
     assert nodes == {"east-general-0001"}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_replica_that_never_becomes_ready_is_replaced_at_its_deadline(
@@ -39,7 +39,7 @@ async def test_a_replica_that_never_becomes_ready_is_replaced_at_its_deadline(
     await plane.durable.apply(manifest(replicas=2, deadlines={"ready": "1s"}))
     assert (await plane.durable.wait("risk", "api")).serving == 2
     assert {str(b.node) for b in (await plane.bindings()).values()} == {"east-general-0001"}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_job_that_keeps_failing_is_given_up(plane: Plane) -> None:
@@ -53,7 +53,7 @@ async def test_a_job_that_keeps_failing_is_given_up(plane: Plane) -> None:
 
     assert (status.phase, status.completed) == ("failed", 0)
     assert await plane.bindings() == {}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_work_of_lost_nodes_is_unknown_and_then_placed_again(
@@ -77,7 +77,7 @@ async def test_work_of_lost_nodes_is_unknown_and_then_placed_again(
         assert (await plane.durable.wait("risk", "api")).serving == 2
     after = await plane.bindings()
     assert {b.token for b in after.values()}.isdisjoint(b.token for b in before.values())
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()
 
 
 async def test_a_terminated_placement_is_taken_up_where_it_stood(plane: Plane) -> None:
@@ -96,4 +96,4 @@ async def test_a_terminated_placement_is_taken_up_where_it_stood(plane: Plane) -
     await until(grown, "the third slot serves too")
     after = await plane.bindings(EAST)
     assert {key: after[key].token for key in before} == {k: b.token for k, b in before.items()}
-    await plane.no_promise_is_broken()
+    await plane.no_invariant_is_broken()

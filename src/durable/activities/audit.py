@@ -1,6 +1,6 @@
 """Messages that a workflow received, written into the audit."""
 
-from durable.authority.audit.messages import audit_message
+from durable.authority.audit.events import audit_message
 from durable.authority.db.connection import Databases
 from durable.model.ids import ActorId
 from durable.signals.status import MessageRecord

@@ -24,13 +24,13 @@ from durable.activities.steps import (
     StepRefusal,
     StepResult,
 )
-from durable.authority.reads.live_claims import read_live_claims
-from durable.authority.regional import Regional
+from durable.authority.reads.claims import read_live_claims
+from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
+from durable.model.claims import ObservedSlot
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
 from durable.model.refusal import RefusalCode
 from durable.model.request import SchedulingRequest
-from durable.model.slots import ObservedSlot
 from durable.signals.payloads import SlotsObserved
 
 UNREACHABLE = "unreachable"

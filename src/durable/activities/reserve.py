@@ -4,20 +4,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from durable.activities.steps import Claim, Reserved, ReserveStep
-from durable.authority.reads.live_claims import read_live_claims
-from durable.authority.regional import Regional
+from durable.authority.reads.claims import read_live_claims
+from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
+from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
 from durable.model.pending import Pending
 from durable.model.pending_reasons import Gang, PendingCode
 from durable.model.records import Decision
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.slots import SlotOnNode
 from durable.scheduling.crash_backoff import retry_after_seconds, still_avoided
 from durable.scheduling.decide import decide
-from durable.scheduling.proposal import Proposal
-from durable.scheduling.request import PlacementRequest
+from durable.scheduling.request import PlacementRequest, Proposal
 
 # A placement that was started anew walks through so many old attempts before it waits.
 MAX_ATTEMPTS_PER_STEP = 200

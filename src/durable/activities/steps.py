@@ -5,6 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AwareDatetime, Field
 
+from durable.model.claims import Crash, ObservedSlot, SlotOnNode
 from durable.model.ids import (
     ActorId,
     Generation,
@@ -19,7 +20,6 @@ from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
 from durable.model.refusal import Refusal
 from durable.model.request import SchedulingRequest
-from durable.model.slots import Crash, ObservedSlot, SlotOnNode
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadSpec
 from durable.signals.payloads import SlotsObserved

@@ -24,8 +24,8 @@ from durable.activities.workload_steps import (
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
-from durable.authority.global_side import GlobalSide
 from durable.authority.reads.shares import read_shares
+from durable.authority.sides import GlobalSide
 from durable.authority.slots.reconciliation import reconcile_slots
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.admission_queue import AdmissionResult

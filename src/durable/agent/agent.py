@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 from durable.agent.driver import Driver
+from durable.agent.hosting import HostedNodes
 from durable.agent.leases import Leases, Timing, boot_seconds
 from durable.agent.log import FailureLog, Log
-from durable.agent.nodes import HostedNodes
 from durable.agent.reconciler import Reconciler
 from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter
@@ -22,9 +22,9 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import read_assignments
 from durable.authority.fleet.regions import read_region
+from durable.model.fleet import NodeSpec
 from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusedError
-from durable.model.regions import NodeSpec
 
 # An agent of few nodes names them in each read; one of many reads all and picks its own.
 MAX_NAMED_NODES = 100

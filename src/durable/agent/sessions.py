@@ -12,9 +12,9 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.failpoints import Failpoint, reach
+from durable.model.fleet import NodeSpec
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.regions import NodeSpec
 from durable.model.states import ObservedState
 
 MAX_NODES_PER_MESSAGE = 1_000

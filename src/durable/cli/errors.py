@@ -59,7 +59,7 @@ def _classify(error: Exception) -> tuple[int, str] | None:
     from durable.cli.input.manifests import ManifestError
     from durable.model.refusal import RefusedError
     from durable.settings import SettingsError
-    from durable.state_dir.errors import StackError
+    from durable.state_dir.record import StackError
 
     match error:
         case SettingsError():

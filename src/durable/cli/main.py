@@ -1,7 +1,137 @@
-"""The entry point of `durable`: runs a command and ends in its exit code."""
+"""The `durable` command; only the subcommand that was named is imported."""
 
 import os
 import sys
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """Where a subcommand is defined, and its line in `durable --help`."""
+
+    module: str
+    # The Typer app of a group of commands, or the function of a single one.
+    attribute: str
+    sentence: str
+
+    def add_to(self, app: typer.Typer, name: str) -> None:
+        command = getattr(import_module(f"durable.cli.commands.{self.module}"), self.attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+
+
+SUBCOMMANDS = {
+    "up": Subcommand(
+        "stack",
+        "up",
+        "Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running.",
+    ),
+    "down": Subcommand("stack", "down", "Stop the stack and wait until every process has exited."),
+    "status": Subcommand(
+        "stack",
+        "status",
+        "Show the health of each part of the stack; exit with 1 unless all are healthy.",
+    ),
+    "demo": Subcommand(
+        "demo",
+        "demo",
+        "Start a stack, load a fleet, run five workloads, explain one, check every invariant.",
+    ),
+    "migrate": Subcommand(
+        "migrate", "migrate", "Migrate every database to this release's schema; safe to repeat."
+    ),
+    "doctor": Subcommand(
+        "doctor",
+        "doctor",
+        "Check every invariant against the recorded claims; exit with 1 if one is violated.",
+    ),
+    "apply": Subcommand(
+        "apply", "apply", "Create or change workloads, and wait until they serve or complete."
+    ),
+    "scale": Subcommand("workloads", "scale", "Change the replica count of a workload."),
+    "delete": Subcommand(
+        "workloads", "delete", "Delete a workload: stop its replicas and release what they hold."
+    ),
+    "plan": Subcommand(
+        "plan",
+        "plan",
+        "Show what an apply would do, without changing anything.",
+    ),
+    "explain": Subcommand(
+        "explain",
+        "explain_workload",
+        "Explain where a workload runs, how that was decided, and what happens next.",
+    ),
+    "queue": Subcommand("queue", "queue", "Show who waits for a node, in order, and what for."),
+    "logs": Subcommand(
+        "logs", "logs", "Print the logs of a replica; simulated replicas have none."
+    ),
+    "send": Subcommand(
+        "send", "send", "Send an operator's message to placements, and print what each answers."
+    ),
+    "worker": Subcommand(
+        "worker",
+        "worker",
+        "Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit.",
+    ),
+    "agent": Subcommand(
+        "agent",
+        "agent",
+        "Run an agent: start and stop the replicas bound to its nodes, and report their state.",
+    ),
+    "get": Subcommand(
+        "get", "app", "List workloads, placements, decisions, nodes, tenants or regions."
+    ),
+    "fleet": Subcommand("fleet", "app", "Load and show regions, nodes and tenants."),
+    "audit": Subcommand("audit", "app", "Show and verify the hash-chained audit log."),
+}
+
+
+def app_for(arguments: list[str]) -> typer.Typer:
+    """The `durable` command, with only the subcommand that the arguments name loaded."""
+    # The options before a subcommand take no values, so the first plain word is its name.
+    requested = next((word for word in arguments if not word.startswith("-")), None)
+    app = typer.Typer(no_args_is_help=True, add_completion=False, callback=_main)
+    for name, subcommand in SUBCOMMANDS.items():
+        if name == requested:
+            subcommand.add_to(app, name)
+        else:
+            app.command(name, help=subcommand.sentence)(_not_loaded)
+    return app
+
+
+def _not_loaded() -> None:
+    raise AssertionError("this subcommand was not loaded")
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"durable {version('durable')}")
+        raise typer.Exit
+
+
+def _main(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print the traceback of an error.")
+    ] = False,
+) -> None:
+    """A scheduler control plane whose every placement is a durable execution."""
+    if debug:
+        os.environ["DURABLE_DEBUG"] = "1"
+
 
 # Everything else is imported inside, where an interrupt ends in a sentence, not a traceback.
 
@@ -10,7 +140,7 @@ def execute(arguments: list[str]) -> int:
     """Runs one command and returns its exit code; every error ends as a sentence."""
     as_json = "--json" in arguments
     try:
-        from durable.cli.registry import app_for
+        from durable.cli.main import app_for
 
         app_for(arguments)(arguments)
     except SystemExit as end:

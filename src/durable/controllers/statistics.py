@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 from durable.authority.db.errors import AuthorityError
-from durable.authority.db.statistics import refresh_statistics, tokens_issued
-from durable.authority.regional import Regional
+from durable.authority.fleet.regions import refresh_statistics, tokens_issued
+from durable.authority.sides import Regional
 
 log = logging.getLogger(__name__)
 

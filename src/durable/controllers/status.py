@@ -16,7 +16,7 @@ from temporalio.client import Client
 from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.share_feed import ShareFeed
 from durable.authority.reads.shares import ShareKey, ShareStatus
-from durable.authority.regional import Regional
+from durable.authority.sides import Regional
 from durable.controllers.sending import SignalSender
 from durable.model.refusal import RefusedError
 from durable.model.states import COMING_UP, TROUBLED, BindingState, RequestState

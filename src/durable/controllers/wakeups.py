@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from durable.authority.db.errors import AuthorityError
 from durable.authority.queue.requests import read_queue
-from durable.authority.regional import Regional
+from durable.authority.sides import Regional
 from durable.controllers.sending import SignalSender
 from durable.model.refusal import RefusedError
 from durable.signals.names import placement_id

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import AwareDatetime, ValidationError
 
+from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, PolicyRevision, RegionId, Slot, Token
 from durable.model.intents import Granted
 from durable.model.pending import Pending, show_rejections
@@ -11,8 +12,7 @@ from durable.model.pending_reasons import Rejection
 from durable.model.records import Decision, RecordedIntent
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.slots import SlotOnNode
-from durable.scheduling.proposal import Candidate, Proposal
+from durable.scheduling.request import Candidate, Proposal
 from durable.validation.value import Value
 
 

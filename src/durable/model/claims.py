@@ -1,9 +1,9 @@
-"""What is held: a reservation, which is a lease, and the binding that it may become."""
+"""What is held and what is observed: reservations, bindings, slots on their nodes, crashes."""
 
 from datetime import datetime
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import AwareDatetime, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from durable.model.ids import (
     ActorId,
@@ -21,6 +21,35 @@ from durable.model.ids import (
 from durable.model.resources import Resources
 from durable.model.states import BindingState, ReservationState
 from durable.validation.value import Value
+
+
+class SlotOnNode(Value):
+    slot: Slot
+    node: NodeId
+
+
+class Crash(SlotOnNode):
+    """A slot failed on a node, and does not go back there for as long as the policy says."""
+
+    at: AwareDatetime
+
+
+class ObservedSlot(Value):
+    """A slot with a live claim: where it is, and what was last observed of it."""
+
+    slot: Slot
+    token: Token
+    attempt: Annotated[int, Field(ge=1)]
+    node: NodeId
+    # None while the claim is a reservation that was not bound yet.
+    state: BindingState | None = None
+    evidence: str = ""
+    # Where its output is kept on its node, if its agent keeps any.
+    log_directory: str | None = None
+    since: AwareDatetime | None = None
+    stop_requested: bool = False
+    # When the reservation lapses, unless it is bound before.
+    expires_at: AwareDatetime | None = None
 
 
 class Reservation(Value):

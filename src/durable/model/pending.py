@@ -6,7 +6,6 @@ from typing import Any, Self, cast
 
 from pydantic import Field, JsonValue, computed_field, model_validator
 
-from durable.model.amounts import show_dimension
 from durable.model.pending_reasons import (
     NEEDS_A_CHANGE,
     CommitRefused,
@@ -22,6 +21,7 @@ from durable.model.pending_reasons import (
     Unreachable,
 )
 from durable.model.refusal import Refusal
+from durable.model.resources import show_dimension
 from durable.validation.value import Value
 
 Parameters = Mapping[str, JsonValue]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from durable.validation.durations import Duration
+from durable.validation.quantities import Duration
 from durable.validation.text import PlainText
 from durable.validation.value import Value
 

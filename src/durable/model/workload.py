@@ -12,7 +12,7 @@ from durable.model.intents import Requirements
 from durable.model.labels import LabelKey, Labels, LabelValue, TaintEffect
 from durable.model.resources import Resources
 from durable.model.running import Run
-from durable.validation.durations import Duration
+from durable.validation.quantities import Duration
 from durable.validation.value import Value
 
 # A placement's memory has to fit into one message of Temporal's, which is 2 MB at most.

@@ -1,6 +1,9 @@
-"""Whether a workload can be admitted: what it requires must exist, and must be able to fit."""
+"""Whether a workload can be admitted at all: what it requests must exist and could ever fit."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_reads import read_node_shapes
@@ -10,10 +13,38 @@ from durable.model.capacity import Quota
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.workload import WorkloadManifest
-from durable.plan.ttl_cache import TtlCache
 from durable.scheduling.admission import why_never
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.split import split
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class TtlCache(Generic[K, V]):
+    """Values by their key; a read that fails is not remembered."""
+
+    def __init__(self, read: Callable[[K], Awaitable[V]], *, seconds: float) -> None:
+        self._read, self._seconds = read, seconds
+        self._known: dict[K, tuple[float, V]] = {}
+        self._locks: dict[K, asyncio.Lock] = {}
+
+    async def get(self, key: K, *, fresh: bool = False) -> V:
+        """The value; with `fresh`, one whose read began after this call."""
+        oldest = time.monotonic() - (0.0 if fresh else self._seconds)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            known = self._known.get(key)
+            if known is not None and known[0] >= oldest:
+                return known[1]
+            began = time.monotonic()
+            try:
+                value = await self._read(key)
+            except BaseException:
+                self._locks.pop(key, None)  # or the locks of unknown names would pile up
+                raise
+            self._known[key] = (began, value)
+            return value
+
 
 # A new region counts after so long; a lowered quota is enforced by grants, not by admission.
 SHAPES_SECONDS = 5.0

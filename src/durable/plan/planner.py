@@ -4,20 +4,19 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from durable.authority.db.connection import Databases
-from durable.authority.reads.live_claims import read_live_claims
+from durable.authority.reads.claims import read_live_claims
 from durable.authority.workloads.admission import template_of
 from durable.authority.workloads.rows import read_workload
+from durable.model.claims import ObservedSlot, SlotOnNode
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.pending import Pending, show_rejections
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.slots import ObservedSlot, SlotOnNode
 from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.admission import AdmissionCheck
 from durable.plan.region import PlannedRegion
-from durable.scheduling.proposal import Evidence, Proposal
-from durable.scheduling.request import PlacementRequest
+from durable.scheduling.request import Evidence, PlacementRequest, Proposal
 from durable.scheduling.split import split
 from durable.validation.value import Value
 

@@ -10,15 +10,13 @@ from durable.authority.cache.region_read import RegionRead, read_whole
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
-from durable.model.amounts import NOTHING, Amounts, minus, plus
+from durable.model.claims import ObservedSlot, SlotOnNode
 from durable.model.ids import PolicyRevision, RegionId, TenantId
 from durable.model.policy import Policy
-from durable.model.resources import Resources
-from durable.model.slots import ObservedSlot, SlotOnNode
+from durable.model.resources import NOTHING, Amounts, Resources, minus, plus
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import PolicyError, read_policy
-from durable.scheduling.proposal import Proposal
-from durable.scheduling.request import PlacementRequest
+from durable.scheduling.request import PlacementRequest, Proposal
 
 
 class PlannedRegion:

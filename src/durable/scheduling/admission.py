@@ -5,9 +5,9 @@ from durable.model.pending import Pending
 from durable.model.pending_reasons import NoNode
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.workload import WorkloadSpec
+from durable.scheduling.evidence import filter_lasting
 from durable.scheduling.filters import labels, residency, resources, taints, tenancy
 from durable.scheduling.pending import largest_of, most_frequent
-from durable.scheduling.rejections import filter_lasting
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.working_set import WorkingSet

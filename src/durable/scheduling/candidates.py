@@ -12,8 +12,7 @@ from durable.scheduling.filters import CHANGING
 from durable.scheduling.filters.spread import NODE_SKEW, closed_zones
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.scores import SCORES, Points
-from durable.scheduling.snapshot.columns import NEVER, Mask
-from durable.scheduling.snapshot.rows import Rows
+from durable.scheduling.snapshot.columns import NEVER, Mask, Rows
 from durable.scheduling.working_set import WorkingSet
 
 # Decides between equals and nothing else: far below what any weighted score differs by.

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
+from durable.model.claims import Crash
 from durable.model.policy import Policy
-from durable.model.slots import Crash
 
 # The clocks of workflows and of the authority are not read at the same moment.
 MOMENT_SECONDS = 0.1

@@ -5,17 +5,21 @@ Pure: the same snapshot, request and policy give the same proposal, in any proce
 
 from collections.abc import Mapping
 
+from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, PolicyRevision
 from durable.model.pending import Pending
 from durable.model.policy import Policy
-from durable.model.slots import SlotOnNode
 from durable.scheduling.candidates import Candidates, place
-from durable.scheduling.evidence import after_placing, best_candidates, first_evidence
+from durable.scheduling.evidence import (
+    after_placing,
+    best_candidates,
+    filter_again,
+    filter_nodes,
+    first_evidence,
+)
 from durable.scheduling.limits import SlotLimit, tightest_limit
 from durable.scheduling.pending import why_gang_waits, why_unplaced
-from durable.scheduling.proposal import Evidence, Proposal
-from durable.scheduling.rejections import filter_again, filter_nodes
-from durable.scheduling.request import PlacementRequest
+from durable.scheduling.request import Evidence, PlacementRequest, Proposal
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.working_set import WorkingSet
 

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from durable.model.amounts import Amounts, at_least_nothing, how_often, minus
 from durable.model.pending import Pending
 from durable.model.pending_reasons import NoGrant, PendingCode, Shortage
-from durable.model.resources import Resources
+from durable.model.resources import Amounts, Resources, at_least_nothing, how_often, minus
 from durable.scheduling.working_set import WorkingSet
 
 

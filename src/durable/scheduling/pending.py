@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-from durable.model.amounts import at_least_nothing
 from durable.model.pending import Pending
 from durable.model.pending_reasons import MAX_REJECTIONS, Gang, NoNode, PendingCode, Rejection
-from durable.model.resources import Resources
+from durable.model.resources import Resources, at_least_nothing
+from durable.scheduling.evidence import Rejections
 from durable.scheduling.limits import SlotLimit
-from durable.scheduling.rejections import Rejections
 from durable.scheduling.snapshot.columns import AmountColumns
 from durable.scheduling.working_set import WorkingSet
 

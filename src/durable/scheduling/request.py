@@ -1,12 +1,25 @@
-"""A placement request: slots of one workload in one region, and where its other slots are."""
+"""What a decision is asked, and what it answers: a node for each slot that has one, and why."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
-from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName, ZoneId
+from durable.model.claims import Crash, SlotOnNode
+from durable.model.ids import (
+    Generation,
+    NodeId,
+    PolicyRevision,
+    RegionId,
+    Slot,
+    TenantId,
+    WorkloadName,
+    ZoneId,
+)
 from durable.model.intents import Draw
-from durable.model.slots import Crash, SlotOnNode
+from durable.model.pending import Pending
+from durable.model.pending_reasons import Rejection
+from durable.model.resources import Amounts
 from durable.model.workload import WorkloadSpec
 from durable.validation.value import Value
 
@@ -27,3 +40,40 @@ class PlacementRequest(Value):
     crashes: tuple[Crash, ...] = ()
     avoid_zones: tuple[ZoneId, ...] = ()
     draw: Draw | None = None
+
+
+class Candidate(Value):
+    """One of the best nodes, with what each score gave it."""
+
+    node: NodeId
+    total: float
+    scores: Mapping[str, float]
+
+
+class Evidence(Value):
+    """Why: enough to explain the decision, and with the request enough to make it again."""
+
+    policy_revision: PolicyRevision
+    cache_version: int
+    cache_age_seconds: float
+    nodes: int
+    feasible: int
+    sampled: int | None = None
+    rejections: tuple[Rejection, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    # The grant before this decision and what it would leave.
+    grant_before: Amounts | None = None
+    grant_after: Amounts | None = None
+    # What ordinary work could take beside the recovery headroom; it cannot be rebuilt later.
+    room_before: Amounts | None = None
+    # Leases have no version, so what was not fresh is written down.
+    stale_nodes: tuple[NodeId, ...] = Field(default=(), max_length=10_000)
+
+
+class Proposal(Value):
+    """The authority may still refuse it; slots without a node have one reason for all of them."""
+
+    assignments: tuple[SlotOnNode, ...]
+    unplaced: tuple[Slot, ...]
+    pending: Pending | None
+    evidence: Evidence

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from durable.model.labels import LabelKey, TaintEffect
 from durable.scheduling.filters.taints import not_tolerated
+from durable.scheduling.snapshot.columns import Rows
 from durable.scheduling.snapshot.region import LabelSet
-from durable.scheduling.snapshot.rows import Rows
 from durable.scheduling.working_set import WorkingSet
 from durable.validation.quantities import MAX_QUANTITY
 

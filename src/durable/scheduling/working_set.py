@@ -6,13 +6,12 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from durable.model.claims import Crash
 from durable.model.policy import Policy
-from durable.model.slots import Crash
 from durable.scheduling.crash_backoff import avoided_until
 from durable.scheduling.request import PlacementRequest
-from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask
+from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask, Rows
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.snapshot.rows import Rows
 
 # Filters and scores look at every row or at some; the same code serves both.
 RowSelection = Rows | slice

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
+from durable.model.claims import ObservedSlot
 from durable.model.ids import ActorId, Generation, RegionId, Slot
 from durable.model.pending import Pending
-from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest, WorkloadSpec
 from durable.validation.text import PlainText

@@ -13,7 +13,7 @@ from durable.stack.detached import EventPipe
 from durable.stack.shutdown import StopRequest
 from durable.stack.stack import start_stack
 from durable.stack.supervisor import StackEvent, Supervisor
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 
 
 def main(state_dir: Path, descriptor: int) -> int:

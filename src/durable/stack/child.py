@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from durable.state_dir.errors import StackError, disk_error
 from durable.state_dir.processes import POLL_SECONDS, Process, identify
-from durable.state_dir.record import open_private
+from durable.state_dir.record import StackError, disk_error, open_private
 
 READY_DEADLINE_SECONDS = 120.0
 STOP_DEADLINE_SECONDS = 20.0

@@ -15,8 +15,7 @@ from durable.stack.child import open_log
 from durable.stack.shutdown import stop_stack
 from durable.stack.supervisor import EventListener, StackEvent
 from durable.state_dir.directory import StateDirectory
-from durable.state_dir.errors import StackError, disk_error
-from durable.state_dir.record import is_running, read_record
+from durable.state_dir.record import StackError, disk_error, is_running, read_record
 
 START_DEADLINE_SECONDS = 600.0
 STOP_DEADLINE_SECONDS = 90.0

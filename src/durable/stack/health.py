@@ -17,9 +17,15 @@ from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.stack.control_plane import ADDRESSES, AGENT, GLOBAL_WORKER
 from durable.stack.ports import is_connected, port_of
 from durable.stack.postgres.data import ENVIRONMENT, binary
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import is_alive
-from durable.state_dir.record import Part, StackRecord, is_running, read_record, why_nothing_runs
+from durable.state_dir.record import (
+    Part,
+    StackError,
+    StackRecord,
+    is_running,
+    read_record,
+    why_nothing_runs,
+)
 from durable.temporal.connection import check_namespace, queues_not_polled_by
 
 SERVER_PROBE_SECONDS = 3

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from durable.stack.child import READY_DEADLINE_SECONDS, Child, RunningChild, spawn
-from durable.state_dir.errors import StackError
-from durable.state_dir.record import Part
+from durable.state_dir.record import Part, StackError
 
 MAX_RESTARTS = 5
 RESTART_WINDOW_SECONDS = 60.0

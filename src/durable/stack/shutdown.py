@@ -10,9 +10,8 @@ from pathlib import Path
 
 from durable.stack.child import STOP_DEADLINE_SECONDS
 from durable.state_dir.directory import StateDirectory
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import POLL_SECONDS, send_signal, wait_gone
-from durable.state_dir.record import Part, StackRecord, is_running, read_record
+from durable.state_dir.record import Part, StackError, StackRecord, is_running, read_record
 
 SUPERVISOR_DEADLINE_SECONDS = 120.0
 

@@ -14,7 +14,7 @@ from durable.stack.ports import DATABASE_PORT, HOST, port_of
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.supervisor import Supervisor
 from durable.stack.temporal_server import temporal_child
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 from durable.temporal.namespace import register
 
 DATABASE = "durable"

@@ -16,9 +16,8 @@ from durable.stack.ports import HOST, choose_port
 from durable.stack.restarts import RestartingChild
 from durable.stack.shutdown import StopRequest, stop_orphans
 from durable.state_dir.directory import StateDirectory
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import Process, identify
-from durable.state_dir.record import Part, StackRecord, lock_path, read_record
+from durable.state_dir.record import Part, StackError, StackRecord, lock_path, read_record
 
 PORT_ATTEMPTS = 3
 TICK_SECONDS = 0.1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from durable.stack.child import Child
 from durable.stack.ports import HOST, listens
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 from durable.temporal.connection import answers
 
 # By default the server polls its queues 20 times a second, which alone costs a workflow some

@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from durable.state_dir.errors import StackError, disk_error
 from durable.state_dir.processes import POLL_SECONDS
 from durable.state_dir.record import (
     RECORD_VERSION,
+    StackError,
     StackRecord,
     check_version,
+    disk_error,
     lock_path,
     open_private,
     read_record,

@@ -1,7 +1,8 @@
-"""What a running stack records for other commands: its processes, its addresses, its phase."""
+"""What a running stack records for every other command: which processes run, and where."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,8 +11,31 @@ from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import Process, is_alive
+
+
+class StackError(Exception):
+    """The stack refuses or fails; the text is the sentence to show."""
+
+
+def disk_error(path: Path, error: OSError) -> StackError:
+    """What the file system refused, in one sentence."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return StackError(f"No space is left for {path}: free some disk space and try again.")
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return StackError(
+                f"{path} is not writable: make it writable, or choose another directory with "
+                "--state-dir."
+            )
+        case errno.ENOTDIR | errno.EEXIST:
+            return StackError(
+                f"{path} cannot be a directory because a file is in its place: "
+                "choose another directory with --state-dir."
+            )
+        case _:
+            return StackError(f"{path} cannot be used: {error.strerror or error}.")
+
 
 RECORD_VERSION = 1
 

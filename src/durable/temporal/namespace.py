@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 from durable.temporal.connection import connect
 
 RETENTION = timedelta(days=30)

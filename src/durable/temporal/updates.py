@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 
 T = TypeVar("T")
 

@@ -17,8 +17,7 @@ from durable.activities.workload import WorkloadActivities
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
-from durable.authority.global_side import GlobalSide
-from durable.authority.regional import Regional
+from durable.authority.sides import GlobalSide, Regional
 from durable.controllers.quota import QuotaController
 from durable.controllers.statistics import StatisticsController
 from durable.controllers.status import StatusController

@@ -13,7 +13,7 @@ from durable.agent.process.node_directory import NodeDirectory
 from durable.failpoints import VARIABLE, Failpoint
 from durable.model.ids import NodeId
 from durable.model.intents import ReleaseCause
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 from tests.agent.agent_process import AgentProcesses, exit_code_of
 from tests.agent.commands import directory_of, lives, number_in, shell
 from tests.agent.conftest import Agents

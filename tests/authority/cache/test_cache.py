@@ -14,7 +14,7 @@ from durable.authority.cache import region_read
 from durable.authority.cache.region_cache import RegionCache
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
-from durable.authority.fleet.cordons import cordon_node, uncordon_node
+from durable.authority.fleet.nodes import cordon_node, uncordon_node
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import fence_region, open_region, read_region
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant

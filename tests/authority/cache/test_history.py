@@ -9,7 +9,7 @@ import pytest
 
 from durable.authority.cache.history import read_grants_at, read_nodes_at
 from durable.authority.cache.region_read import RegionRead, read_changes, read_whole
-from durable.authority.fleet.cordons import cordon_node, uncordon_node
+from durable.authority.fleet.nodes import cordon_node, uncordon_node
 from durable.model.ids import NodeId, RegionId
 from durable.model.intents import Granted, Reserve
 from durable.model.refusal import RefusalCode, RefusedError

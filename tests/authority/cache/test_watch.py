@@ -9,7 +9,7 @@ import pytest
 
 from durable.authority.cache.watch import Change, watch
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.fleet.cordons import cordon_node
+from durable.authority.fleet.nodes import cordon_node
 from durable.authority.fleet.regions import fence_region, read_region
 from durable.model.ids import NodeId, RegionId
 from tests.authority.world import EAST, TEST, WEST, World

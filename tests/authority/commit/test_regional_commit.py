@@ -10,8 +10,8 @@ import pytest
 from durable.authority.commit import reserve_rules
 from durable.authority.commit.ledger import NodeEntry
 from durable.authority.commit.regional_commit import commit_intents
-from durable.authority.fleet.cordons import cordon_node
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
+from durable.authority.fleet.nodes import cordon_node
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.policies import set_policy_state
 from durable.authority.fleet.regions import fence_region

@@ -2,7 +2,7 @@
 
 import psycopg
 
-from durable.authority.regional import Regional
+from durable.authority.sides import Regional
 from durable.controllers.statistics import MIN_ROWS, StatisticsController
 from durable.model.intents import Granted
 from durable.model.resources import Resources

@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy import text
 
 from durable.authority.cache.region_read import read_whole
-from durable.authority.fleet.cordons import cordon_node, uncordon_node
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
+from durable.authority.fleet.nodes import cordon_node, uncordon_node
 from durable.authority.fleet.regions import fence_region, open_region
+from durable.model.fleet import NodeSpec
 from durable.model.ids import ActorId, DeviceId, NodeId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity, Resources
 from durable.scheduling.snapshot.region import NodeFacts
 from tests.authority.world import EAST, TEST, World, labels, node, seconds

@@ -11,8 +11,7 @@ from durable.authority.db import connection as connection_module
 from durable.authority.db.connection import Databases
 from durable.authority.slots.assignment import SlotAssignment, assign_slots
 from durable.authority.slots.ownership import SlotRegistry
-from durable.authority.slots.reconciliation import reconcile_slots
-from durable.authority.slots.slot_queue import SlotQueue
+from durable.authority.slots.reconciliation import SlotQueue, reconcile_slots
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.invariants import assert_promises_hold, copies_of

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from durable.authority.audit.chain import GLOBAL_CHAIN, verify_all
-from durable.authority.audit.messages import audit_message
+from durable.authority.audit.events import audit_message
 from durable.authority.db.connection import Databases
 from durable.authority.slots.ownership import SlotRegistry
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete

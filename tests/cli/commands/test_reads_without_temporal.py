@@ -14,7 +14,7 @@ from durable.model.records import Decision
 from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
 from durable.model.workload import WorkloadManifest
-from durable.scheduling.proposal import Evidence, Proposal
+from durable.scheduling.request import Evidence, Proposal
 from tests.authority.world import admit_workload
 
 from ..terminal import Terminal

@@ -12,7 +12,7 @@ from durable.model.ids import NodeId, RegionId
 from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode, Rejection
 from durable.model.refusal import Refusal, RefusalCode
-from durable.scheduling.proposal import Candidate
+from durable.scheduling.request import Candidate
 from tests.model.pending import pending
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

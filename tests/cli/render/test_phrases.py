@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable.cli.render.phrases import counted, numbered
+from durable.cli.render.output import counted, numbered
 
 
 def test_one_of_something_is_not_several() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from durable.cli.render.plan import print_plan
+from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
-from durable.model.slots import SlotOnNode
 from durable.plan.planner import Action, Plan, RegionPlan
 from tests.model.pending import pending
 

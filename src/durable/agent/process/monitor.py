@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from durable.agent.driver import Report, StopOrder
-from durable.agent.process.killing import kill, terminate
-from durable.agent.process.launcher import environment_of
+from durable.agent.process.launcher import environment_of, kill, terminate
 from durable.agent.process.readiness import Prober, keep_probing, report_serving
 from durable.agent.process.replica_directory import ReplicaDirectory, end_of
 from durable.authority.fleet.assignments import Assignment

@@ -11,7 +11,7 @@ from typing import Self
 
 from durable.agent.leases import Leases
 from durable.model.ids import NodeId, RegionId
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

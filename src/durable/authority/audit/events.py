@@ -1,12 +1,16 @@
-"""Reads the newest events of the audit."""
+"""Audit events: read back for people, and written for messages that workflows received."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.errors import BrokenConstraintError
+from durable.model.ids import ActorId, RegionId
 from durable.model.records import AuditEvent
 
 _EVENTS = text("""
@@ -33,3 +37,47 @@ async def read_events(
 async def _read(connection: AsyncConnection, *, chain: str | None, last: int) -> list[AuditEvent]:
     rows = (await connection.execute(_EVENTS, {"chain": chain, "last": last})).mappings()
     return [AuditEvent(**dict(row)) for row in rows]
+
+
+_IS_AUDITED = text("""
+    SELECT EXISTS (SELECT FROM audit.events
+                    WHERE chain = :chain AND after ? 'message_key'
+                      AND after ->> 'message_key' = :key)
+""")
+
+
+async def audit_message(
+    databases: Databases,
+    chain: str,
+    *,
+    actor: ActorId,
+    action: str,
+    target: str,
+    key: str,
+    detail: Mapping[str, Any],
+) -> bool:
+    """Records one message, once per key and chain; answers whether this call recorded it.
+
+    The chain is `audit.GLOBAL_CHAIN` for a workload's messages, its region for a placement's.
+    """
+    if chain == audit.GLOBAL_CHAIN:
+        engine = databases.at_global("durable_workload")
+    else:
+        engine = databases.at_region(RegionId(chain), "durable_placement")
+    event = audit.Event(actor, action, target, after={**detail, "message_key": key})
+    append = partial(_append_once, chain=chain, key=key, event=event)
+    doing = f"record a message in the audit of {chain}"
+    try:
+        return await transact(engine, append, doing=doing)
+    except BrokenConstraintError:
+        # Another writer recorded it after our look, and the unique index admitted only one of us.
+        return await transact(engine, append, doing=doing)
+
+
+async def _append_once(
+    connection: AsyncConnection, *, chain: str, key: str, event: audit.Event
+) -> bool:
+    if (await connection.execute(_IS_AUDITED, {"chain": chain, "key": key})).scalar_one():
+        return False
+    await audit.append_all(connection, chain, [event])
+    return True

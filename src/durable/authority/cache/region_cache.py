@@ -6,11 +6,9 @@ import time
 from contextlib import aclosing
 from typing import Self
 
-from durable.authority.cache.cached_region import CachedRegion
-from durable.authority.cache.lease_poll import poll_leases
-from durable.authority.cache.policy_cache import CachedPolicies
+from durable.authority.cache.cached_region import CachedPolicies, CachedRegion
 from durable.authority.cache.region_read import read_changes, read_in_chunks
-from durable.authority.cache.watch import watch
+from durable.authority.cache.watch import poll_leases, watch
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.model.ids import RegionId

@@ -11,8 +11,8 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import read_region, unknown_region
 from durable.authority.schema.columns import DIMENSIONS
-from durable.model.amounts import Amounts
 from durable.model.ids import RegionId
+from durable.model.resources import Amounts
 from durable.model.states import NodeState, RegionState
 from durable.scheduling.snapshot.region import NodeFacts
 

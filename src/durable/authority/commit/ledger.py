@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from durable.model.amounts import Amounts, minus, plus
+from durable.model.resources import Amounts, minus, plus
 from durable.model.states import PolicyState, RegionState
 
 

@@ -10,10 +10,10 @@ from durable.authority.commit.ledger import (
     Ledger,
     NodeEntry,
 )
-from durable.model.amounts import at_most, minus, plus, show_amounts
 from durable.model.ids import DeviceId
 from durable.model.intents import Granted, Refused, Reserve
 from durable.model.refusal import Refusal, RefusalCode
+from durable.model.resources import at_most, minus, plus, show_amounts
 from durable.model.states import PolicyState, RegionState
 
 # A revision that was rolled back may not place anything new; what is bound continues.

@@ -1,10 +1,11 @@
-"""Connections to PostgreSQL under a controller's role, and transactions that survive its faults."""
+"""Connections to Postgres under a controller's role, and transactions that survive its faults."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Self, TypeVar
 
+import psycopg
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -177,4 +178,18 @@ async def _unreachable(
     return AuthorityUnreachableError(
         f"Could not {doing}: {LOGIN_REFUSED if refused else silent}"
         f"{'' if only_read or refused else unknown}."
+    )
+
+
+async def open_session(url: str, name: str) -> psycopg.AsyncConnection:
+    """Connects under a name that others see, and detects a silent server within seconds."""
+    return await psycopg.AsyncConnection.connect(
+        driver_url(url).set(drivername="postgresql").render_as_string(hide_password=False),
+        autocommit=True,
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        application_name=name,
+        keepalives_idle=KEEPALIVE["keepalives_idle"],
+        keepalives_interval=KEEPALIVE["keepalives_interval"],
+        keepalives_count=KEEPALIVE["keepalives_count"],
+        tcp_user_timeout=KEEPALIVE["tcp_user_timeout"],
     )

@@ -16,9 +16,13 @@ import psycopg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import KEEPALIVE, STATEMENT_TIMEOUT_SECONDS, Databases
+from durable.authority.db.connection import (
+    KEEPALIVE,
+    STATEMENT_TIMEOUT_SECONDS,
+    Databases,
+    open_session,
+)
 from durable.authority.db.errors import AuthorityUnreachableError, explained
-from durable.authority.db.session import open_session
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError

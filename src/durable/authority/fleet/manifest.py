@@ -17,11 +17,9 @@ from durable.authority.quota.quotas import amount_of, read_quota, set_quota
 from durable.authority.quota.rebalancing import resume_transfers
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.census import take_census
-from durable.model.amounts import DIMENSIONS
-from durable.model.fleet import Fleet, TenantSpec
+from durable.model.fleet import Fleet, NodeSpec, Region, TenantSpec
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.regions import NodeSpec, Region
-from durable.model.resources import ZERO, Resources
+from durable.model.resources import DIMENSIONS, ZERO, Resources
 
 _GRANTED = text("""
     SELECT granted_cpu_millis, granted_memory_mib, granted_gpus

@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, write_nodes
 from durable.authority.fleet.regions import lock_region
+from durable.model.fleet import NodeSpec
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.regions import NodeSpec
 
 MAX_LEASE_SECONDS = 86_400
 

@@ -1,4 +1,4 @@
-"""Regions: add one, read one, fence it, open it again."""
+"""Regions: add one, read one, fence it, open it again, and keep its statistics current."""
 
 from datetime import datetime
 from typing import Any
@@ -157,3 +157,20 @@ def unknown_region(region: RegionId) -> RefusedError:
     return RefusedError(
         RefusalCode.UNKNOWN_REGION, f"There is no region {region}; see `durable fleet show`."
     )
+
+
+_ISSUED = text("SELECT tokens_issued FROM regional.regions WHERE region = :region")
+
+_REFRESH = text("SELECT regional.refresh_statistics()")
+
+
+@regional_transaction("durable_reader", "read how many tokens {region} has issued")
+async def tokens_issued(connection: AsyncConnection, region: RegionId) -> int:
+    """How many reservations there have been in the region so far."""
+    return (await connection.execute(_ISSUED, {"region": region})).scalar_one_or_none() or 0
+
+
+@regional_transaction("durable_commit", "refresh the statistics of {region}")
+async def refresh_statistics(connection: AsyncConnection, region: RegionId) -> None:
+    """Has PostgreSQL analyze the tables of the region's database again."""
+    await connection.execute(_REFRESH)

@@ -13,10 +13,10 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.authority.queue.requests import hold_of, pending_of
+from durable.model.claims import ObservedSlot
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending
 from durable.model.request import PlacementHold
-from durable.model.slots import ObservedSlot
 from durable.model.states import TROUBLED, RequestState
 from durable.signals.payloads import ShareReport, SlotsObserved
 from durable.validation.value import Value

@@ -7,7 +7,7 @@ from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-from durable.model.amounts import DIMENSIONS
+from durable.model.resources import DIMENSIONS
 
 metadata = MetaData(
     naming_convention={

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import host_every_region, host_region
+from durable.agent.hosting import DeclaredNodes, OwnNode, host_every_region, host_region
 from durable.agent.leases import Timing
 from durable.agent.log import EventLog
-from durable.agent.nodes import DeclaredNodes, OwnNode
 from durable.agent.process.driver import ProcessDriver
 from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
 from durable.agent.simulated.driver import Delays, SimulatedDriver
@@ -22,11 +21,10 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
 from durable.cli.connections import with_authority
-from durable.cli.input.names import parse_option
 from durable.cli.input.node_spec import parse_node_spec
-from durable.cli.input.options import StateDir, load_settings
+from durable.cli.input.options import StateDir, load_settings, parse_option
+from durable.model.fleet import MAX_GPUS_PER_NODE, NodeSpec
 from durable.model.ids import ActorId, RegionId
-from durable.model.regions import MAX_GPUS_PER_NODE, NodeSpec
 
 ALL = "all"
 # How long to wait for the authority before the region is taken to exist.

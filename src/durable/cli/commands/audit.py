@@ -13,8 +13,7 @@ from durable.authority.audit.chain import ChainHead, ChainReport, verify_all
 from durable.authority.audit.events import read_events
 from durable.cli.connections import with_authority
 from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.output import error_object, print_json, progress, results
-from durable.cli.render.phrases import timestamp
+from durable.cli.render.output import error_object, print_json, progress, results, timestamp
 from durable.cli.render.tables import print_table
 from durable.model.records import AuditEvent
 

@@ -24,8 +24,7 @@ from durable.model.fleet import Fleet
 from durable.model.workload import WorkloadManifest
 from durable.stack.detached import start_detached
 from durable.stack.shutdown import stop_stack
-from durable.state_dir.errors import StackError
-from durable.state_dir.record import read_record
+from durable.state_dir.record import StackError, read_record
 
 OWN_STATE_DIR = Path(".durable/demo")
 WAIT_SECONDS = 120.0

@@ -14,8 +14,7 @@ from durable.authority.reads.invariants import (
 )
 from durable.cli.connections import with_authority
 from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.output import error_object, fail, print_json, results
-from durable.cli.render.phrases import counted
+from durable.cli.render.output import counted, error_object, fail, print_json, results
 
 
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:

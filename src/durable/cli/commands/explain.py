@@ -6,12 +6,10 @@ import typer
 
 from durable.authority.db.connection import Databases
 from durable.cli.connections import with_authority
-from durable.cli.input.names import WorkloadArgument, parse_workload
-from durable.cli.input.options import AsJson, StateDir
+from durable.cli.input.options import AsJson, StateDir, WorkloadArgument, parse_workload
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.output import print_json
-from durable.explain.explain import explain
-from durable.explain.explanation import Explanation
+from durable.explain.explain import Explanation, explain
 
 
 def explain_workload(

@@ -1,27 +1,37 @@
-"""`durable get`: lists of what exists; this file has the workloads and what became of them."""
+"""`durable get`: what exists, in bounded lists."""
 
 from typing import Annotated
 
 import typer
 
+from durable.authority.cache.region_read import read_whole
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
+from durable.authority.reads.census import take_census
 from durable.authority.reads.shares import read_shares
 from durable.authority.workloads.rows import list_workloads
-from durable.cli.commands.get_fleet import nodes, regions, tenants
 from durable.cli.connections import select_regions, with_authority
-from durable.cli.input.names import (
+from durable.cli.input.options import (
     EXAMPLE,
+    AsJson,
+    Limit,
     RegionOption,
+    StateDir,
     TenantOption,
     parse_region,
     parse_tenant,
     parse_workload,
 )
-from durable.cli.input.options import AsJson, Limit, StateDir
-from durable.cli.render.output import progress
-from durable.cli.render.phrases import counted, scope_of
+from durable.cli.render.fleet import (
+    NodeRow,
+    RegionRow,
+    TenantRow,
+    node_row,
+    region_row,
+    tenant_row,
+)
+from durable.cli.render.output import counted, fail, progress, scope_of
 from durable.cli.render.tables import print_rows
 from durable.cli.render.workloads import (
     DecisionRow,
@@ -146,5 +156,60 @@ def decisions(
     print_rows("decisions", rows, 10_000, as_json, remedy, scope=on)
 
 
-for _list in (nodes, tenants, regions):
-    app.command()(_list)
+REMEDY = "load a fleet with durable fleet load -f FILE"
+
+
+@app.command()
+def nodes(
+    region: RegionOption = None,
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List nodes with their capacity, their use, and whether their lease is live."""
+    region_id = parse_region(region)
+
+    async def read_rows(databases: Databases) -> list[NodeRow]:
+        rows: list[NodeRow] = []
+        for one in await select_regions(databases, region_id):
+            read = await read_whole(databases, one)
+            rows += [node_row(read, node) for node in read.nodes]
+        return rows
+
+    print_rows("nodes", with_authority(state_dir, read_rows), limit, as_json, REMEDY)
+
+
+@app.command()
+def tenants(limit: Limit = 200, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """List tenants with their hard quota, and how much of it is granted and used."""
+
+    async def read_rows(databases: Databases) -> list[TenantRow]:
+        return [tenant_row(one) for one in (await take_census(databases)).tenants]
+
+    print_rows("tenants", with_authority(state_dir, read_rows), limit, as_json, REMEDY)
+
+
+@app.command()
+def regions(
+    live: Annotated[
+        bool, typer.Option("--live", help="Exit with 1 unless every region has a live node.")
+    ] = False,
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List regions with their epoch and version, and how many of their nodes are live."""
+
+    async def read_rows(databases: Databases) -> list[RegionRow]:
+        return [region_row(one) for one in (await take_census(databases)).regions]
+
+    rows = with_authority(state_dir, read_rows)
+    dead = [str(row.region) for row in rows if row.nodes and not row.live]
+    sentence = (
+        f"No node in {', '.join(dead)} has a live lease: check that an agent runs there."
+        if live and dead
+        else None
+    )
+    print_rows("regions", rows, limit, as_json, REMEDY, failure=sentence)
+    if sentence is not None:
+        fail(sentence)

@@ -7,23 +7,27 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from durable.agent.nodes import DRIVER, PROCESS
+from durable.agent.hosting import DRIVER, PROCESS
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import Assignment
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.reads.shares import read_shares
 from durable.cli.connections import select_regions, with_authority
-from durable.cli.input.names import WorkloadArgument, parse_workload
-from durable.cli.input.options import AsJson, StateDir, load_settings
-from durable.cli.input.replica_files import ReplicaFiles, find_replica_files
-from durable.cli.render.logs import LogFile, print_logs, tail
+from durable.cli.input.options import (
+    AsJson,
+    StateDir,
+    WorkloadArgument,
+    load_settings,
+    parse_workload,
+)
+from durable.cli.render.logs import LogFile, ReplicaFiles, find_replica_files, print_logs, tail
 from durable.cli.render.output import print_json, progress
 from durable.model.capacity import Node
+from durable.model.claims import ObservedSlot
 from durable.model.ids import Slot, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.slots import ObservedSlot
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 
 Bound = tuple[ObservedSlot, Node]
 NOTE_SECONDS = 2.0

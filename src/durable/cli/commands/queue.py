@@ -3,8 +3,7 @@
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_queue
 from durable.cli.connections import select_regions, with_authority
-from durable.cli.input.names import RegionOption, parse_region
-from durable.cli.input.options import AsJson, StateDir
+from durable.cli.input.options import AsJson, RegionOption, StateDir, parse_region
 from durable.cli.render.output import print_json, results
 from durable.cli.render.tables import print_table
 from durable.model.request import QueuedRequest

@@ -9,10 +9,8 @@ from pydantic import ValidationError
 
 from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
-from durable.cli.input.names import parse_workload
-from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.output import print_json, results
-from durable.cli.render.phrases import numbered
+from durable.cli.input.options import AsJson, StateDir, parse_workload
+from durable.cli.render.output import numbered, print_json, results
 from durable.client import Durable, PlacementAnswer
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError

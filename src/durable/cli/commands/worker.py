@@ -12,8 +12,7 @@ import typer
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.regions import list_regions
 from durable.cli.connections import unknown_region
-from durable.cli.input.names import parse_option
-from durable.cli.input.options import AsJson, StateDir, load_settings
+from durable.cli.input.options import AsJson, StateDir, load_settings, parse_option
 from durable.cli.render.output import error_object, fail, print_json, progress
 from durable.model.ids import RegionId
 from durable.settings import Settings

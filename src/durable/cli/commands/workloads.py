@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from durable.cli.connections import with_durable
-from durable.cli.input.names import WorkloadArgument, parse_workload
 from durable.cli.input.options import (
     AsJson,
     IdempotencyKey,
@@ -13,11 +12,12 @@ from durable.cli.input.options import (
     Reason,
     StateDir,
     Timeout,
+    WorkloadArgument,
+    parse_workload,
     request_id_of,
 )
 from durable.cli.render.output import print_json, results
-from durable.cli.render.progress import WaitTarget
-from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
+from durable.cli.render.progress import WaitTarget, reassure_when_interrupted, wait_for_all
 from durable.cli.render.workloads import AppliedWorkload, applied_row, print_applied
 from durable.client import Durable
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest

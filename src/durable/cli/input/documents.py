@@ -8,7 +8,7 @@ from typing import Any, cast
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from durable.validation.locations import Location, dotted
+from durable.validation.problems import Location, dotted
 from durable.validation.text import quote
 
 MAX_DEPTH = 32

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import typer
 from pydantic import TypeAdapter
 
-from durable.agent.nodes import DRIVER, PROCESS
-from durable.cli.input.names import parse_option
+from durable.agent.hosting import DRIVER, PROCESS
+from durable.cli.input.options import parse_option
+from durable.model.fleet import NodeSpec
 from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, ZoneId
 from durable.model.labels import LabelKey, Labels, LabelValue, Taint, TaintEffect
-from durable.model.regions import NodeSpec
 from durable.model.resources import Capacity
 
 _LABELS: TypeAdapter[Labels] = TypeAdapter(Labels)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
+from durable.cli.render.output import counted, grouped, listed, numbered, timestamp
 from durable.explain.attempts import AttemptExplanation, StepOutcome
 from durable.model.pending import Pending
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from durable.authority.reads.claims import Stop
-from durable.cli.render.phrases import clock_time, counted
+from durable.cli.render.output import clock_time, counted
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
 from durable.model.pending_reasons import PendingCode

@@ -4,14 +4,21 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from durable.cli.render.attempts import AttemptDescriber
-from durable.cli.render.output import print_lines, results
-from durable.cli.render.phrases import counted, grouped, listed, numbered, timestamp
-from durable.explain.explanation import Explanation, RegionExplanation
-from durable.explain.queue import QueueExplanation
+from durable.cli.render.output import (
+    counted,
+    grouped,
+    listed,
+    numbered,
+    print_lines,
+    results,
+    timestamp,
+)
+from durable.explain.explain import Explanation, RegionExplanation
+from durable.explain.region import QueueExplanation
 from durable.explain.slots import EndedSlot, SlotEnd
+from durable.model.claims import ObservedSlot
 from durable.model.phases import Owner, slot_owner
 from durable.model.request import PlacementHold
-from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState, RequestState
 
 PLACES_SHOWN = 50

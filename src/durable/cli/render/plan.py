@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from durable.cli.render.output import print_lines, results
-from durable.cli.render.phrases import listed
+from durable.cli.render.output import listed, print_lines, results
 from durable.cli.render.tables import print_table
-from durable.model.slots import SlotOnNode
+from durable.model.claims import SlotOnNode
 from durable.plan.planner import Action, Plan, RegionPlan
 
 SLOTS_SHOWN = 6

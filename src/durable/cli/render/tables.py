@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from durable.cli.render.output import error_object, print_json, progress, results
-from durable.cli.render.phrases import timestamp
+from durable.cli.render.output import error_object, print_json, progress, results, timestamp
 from durable.model.resources import Resources
 from durable.validation.value import Value
 

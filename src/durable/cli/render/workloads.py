@@ -9,15 +9,15 @@ from pydantic import AwareDatetime
 from durable.activities.workload_steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.cli.render.tables import Row, print_table
+from durable.model.claims import ObservedSlot
 from durable.model.ids import RegionId
 from durable.model.pending import Pending
 from durable.model.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.records import Decision
 from durable.model.request import PlacementHold
-from durable.model.slots import ObservedSlot
 from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
-from durable.scheduling.proposal import Proposal
+from durable.scheduling.request import Proposal
 from durable.signals.names import placement_id
 from durable.signals.status import WorkloadStatus
 from durable.validation.value import Value

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.pending_reasons import PendingCode
-from durable.scheduling.snapshot.columns import Mask
-from durable.scheduling.snapshot.rows import Rows
+from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.working_set import RowSelection, WorkingSet
 
 # Which of the nodes are rejected; None when the reason does not concern this request at all.

@@ -6,8 +6,7 @@ import numpy as np
 
 from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter
-from durable.scheduling.snapshot.columns import Mask
-from durable.scheduling.snapshot.rows import Rows
+from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.working_set import RowSelection, WorkingSet
 
 

@@ -4,8 +4,7 @@ from collections import Counter
 
 from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, count_by_id, every_node
-from durable.scheduling.snapshot.columns import Mask
-from durable.scheduling.snapshot.rows import Rows
+from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.working_set import RowSelection, WorkingSet
 
 

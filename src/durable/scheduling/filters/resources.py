@@ -4,11 +4,10 @@ from collections import Counter
 
 import numpy as np
 
-from durable.model.amounts import DIMENSION_NAMES, show_dimension
 from durable.model.pending_reasons import PendingCode
+from durable.model.resources import DIMENSION_NAMES, show_dimension
 from durable.scheduling.filters.filter import Filter, same_words
-from durable.scheduling.snapshot.columns import Mask
-from durable.scheduling.snapshot.rows import Rows
+from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.working_set import RowSelection, WorkingSet
 
 

@@ -9,9 +9,8 @@ from durable.model.labels import TaintEffect
 from durable.model.pending_reasons import PendingCode
 from durable.model.workload import Toleration
 from durable.scheduling.filters.filter import Filter, count_by_id
-from durable.scheduling.snapshot.columns import Mask
+from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.snapshot.region import TaintSet
-from durable.scheduling.snapshot.rows import Rows
 from durable.scheduling.working_set import RowSelection, WorkingSet
 
 _EFFECT = TaintEffect.NO_SCHEDULE

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.model.amounts import NOTHING, Amounts
+from durable.model.resources import NOTHING, Amounts
 from durable.model.states import NodeState
-from durable.scheduling.snapshot.columns import NEVER, NO_LEASE, Columns, Mask
-from durable.scheduling.snapshot.interning import NO_ID, Ids, InternTable
-from durable.scheduling.snapshot.rows import NodeRows, Rows
+from durable.scheduling.snapshot.columns import (
+    NEVER,
+    NO_ID,
+    NO_LEASE,
+    Columns,
+    Ids,
+    InternTable,
+    Mask,
+    NodeRows,
+    Rows,
+)
 
 LabelSet = frozenset[tuple[str, str]]
 TaintSet = tuple[tuple[str, str, str], ...]

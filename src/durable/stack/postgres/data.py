@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 from durable.stack.postgres.system_user import allow_traverse, change_owner, lend_binaries
-from durable.state_dir.errors import StackError
 from durable.state_dir.processes import identify
+from durable.state_dir.record import StackError
 
 MAJOR_VERSION = 18
 SUPERUSER = "durable"

@@ -11,7 +11,7 @@ from durable.stack.child import Child, RunningChild, spawn
 from durable.stack.ports import HOST
 from durable.stack.postgres.data import ENVIRONMENT, SUPERUSER, PostgresData, binary
 from durable.stack.postgres.system_user import postgres_user
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 
 CLIENT_DEADLINE_SECONDS = 60.0
 

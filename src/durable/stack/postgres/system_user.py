@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from durable.state_dir.errors import StackError
+from durable.state_dir.record import StackError
 
 SYSTEM_USER = "pgserver"
 PROBE_DEADLINE_SECONDS = 30.0

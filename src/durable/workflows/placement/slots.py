@@ -8,9 +8,9 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import Claim
+    from durable.model.claims import Crash, ObservedSlot, SlotOnNode
     from durable.model.ids import NodeId
     from durable.model.phases import SlotPhase
-    from durable.model.slots import Crash, ObservedSlot, SlotOnNode
     from durable.model.states import BindingState
     from durable.model.workload import WorkloadKind, WorkloadSpec
     from durable.signals.payloads import SlotsObserved

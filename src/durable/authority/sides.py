@@ -1,4 +1,4 @@
-"""What a region's worker works with: its cache, commit queue, request queue and decision log."""
+"""What a worker holds while it serves: the global queues, or one region's cache and queues."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,9 +10,29 @@ from durable.authority.commit.regional_commit import GroupCommit
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import DecisionLog
 from durable.authority.queue.requests import RequestQueue
-from durable.authority.reads.share_watch import ShareWatch
+from durable.authority.reads.share_feed import ShareWatch
+from durable.authority.slots.reconciliation import SlotQueue
+from durable.authority.workloads.admission_queue import AdmissionQueue
 from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Granted, Refused
+
+
+class GlobalSide:
+    """The global side, while a worker serves it; `async with` starts and drains its queues."""
+
+    def __init__(self, databases: Databases) -> None:
+        self.databases = databases
+        self.admissions = AdmissionQueue(databases)
+        self.slots = SlotQueue(databases)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.admissions)
+        await self._stack.enter_async_context(self.slots)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
 
 
 class Regional:
