@@ -33,7 +33,8 @@ from temporalio.service import RPCError
 
 from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
-from durable.explain.explain import Explanation, explain
+from durable.explain.explain import explain
+from durable.explain.explanation import Explanation
 from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.phases import WorkloadPhase
 from durable.model.refusal import RefusalCode, RefusedError

@@ -7,9 +7,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import OwnNode
 from durable.agent.leases import Timing
 from durable.agent.log import EventLog
+from durable.agent.nodes import OwnNode
 from durable.agent.process.driver import ProcessDriver
 from durable.agent.process.node_directory import NodeDirectory
 from durable.authority.db.connection import Databases

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes, OwnNode
 from durable.agent.leases import Timing
+from durable.agent.nodes import DeclaredNodes, OwnNode
 from durable.agent.process.driver import ProcessDriver
 from durable.agent.process.launcher import kill
 from durable.agent.process.node_directory import NodeDirectory, PersistentLeases

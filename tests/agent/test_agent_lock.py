@@ -11,7 +11,8 @@ import pytest
 
 from durable.agent import hosting
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes, host_every_region, host_region
+from durable.agent.hosting import host_every_region, host_region
+from durable.agent.nodes import DeclaredNodes
 from durable.agent.simulated.driver import SimulatedDriver
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes, host_every_region
+from durable.agent.hosting import host_every_region
+from durable.agent.nodes import DeclaredNodes
 from durable.agent.simulated.driver import SimulatedDriver
 from durable.authority.fleet.nodes import declare_nodes
 from durable.cli.main import execute

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable.explain.region import QueueExplanation
+from durable.explain.queue import QueueExplanation
 from durable.explain.slots import EndedSlot, SlotEnd, describe_condition, ended_slot, next_owner
 from durable.model.claims import ObservedSlot
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName

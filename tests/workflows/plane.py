@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes
 from durable.agent.leases import Timing
+from durable.agent.nodes import DeclaredNodes
 from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.agent.simulated.faults import Faults
 from durable.authority.db.connection import Databases

@@ -3,7 +3,7 @@
 import pytest
 
 from durable.cli.render.explain import print_explanation
-from durable.explain.explain import Explanation
+from durable.explain.explanation import Explanation
 from durable.explain.slots import SlotEnd
 from durable.model.phases import Owner
 from durable.model.states import BindingState

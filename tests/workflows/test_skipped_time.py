@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
-from durable.agent.hosting import DeclaredNodes
+from durable.agent.nodes import DeclaredNodes
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.regions import read_region
 from durable.authority.queue.requests import read_request

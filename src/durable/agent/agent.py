@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 from durable.agent.driver import Driver
-from durable.agent.hosting import HostedNodes
 from durable.agent.leases import Leases, Timing, boot_seconds
 from durable.agent.log import FailureLog, Log
+from durable.agent.nodes import HostedNodes
 from durable.agent.reconciler import Reconciler
 from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter

@@ -1,66 +1,17 @@
-"""Which nodes an agent hosts: one that describes itself, or all that a region declares."""
+"""Hosts regions one agent at a time: whoever holds a region's agent lock simulates its nodes."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from durable.agent.agent import Agent
 from durable.agent.log import FailureLog, Log
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.agent_lock import AgentLock, hold_agent_lock, is_agent_lock_free
-from durable.authority.fleet.node_reads import read_declared_nodes
 from durable.authority.fleet.regions import list_regions
-from durable.model.fleet import NodeSpec
-from durable.model.ids import NodeId, RegionId
-from durable.model.labels import LabelKey, LabelValue
+from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
-
-# A node with this label has an agent of its own, so nobody may simulate it.
-DRIVER = LabelKey("driver")
-PROCESS = LabelValue("process")
-
-
-class HostedNodes(Protocol):
-    """The nodes that an agent hosts in its region, as they are described now."""
-
-    async def refresh(self) -> Mapping[NodeId, NodeSpec]: ...
-
-
-class OwnNode:
-    """The one node that is this machine."""
-
-    def __init__(self, spec: NodeSpec) -> None:
-        self._nodes = {spec.id: spec}
-
-    async def refresh(self) -> Mapping[NodeId, NodeSpec]:
-        return self._nodes
-
-
-class DeclaredNodes:
-    """Every declared node of a region that has no agent of its own."""
-
-    def __init__(self, databases: Databases, region: RegionId) -> None:
-        self._databases = databases
-        self._region = region
-        self._version = 0
-        self._nodes: dict[NodeId, NodeSpec] = {}
-
-    async def refresh(self) -> Mapping[NodeId, NodeSpec]:
-        version, changed, removed = await read_declared_nodes(
-            self._databases, self._region, since=self._version
-        )
-        for spec in changed:
-            if spec.labels.get(DRIVER) == PROCESS:
-                self._nodes.pop(spec.id, None)
-            else:
-                self._nodes[spec.id] = spec
-        for node in removed:
-            self._nodes.pop(node, None)
-        self._version = version
-        return self._nodes
-
 
 REGIONS_CHECK_SECONDS = 2.0
 LOCK_RETRY_SECONDS = 0.5

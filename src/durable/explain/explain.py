@@ -1,52 +1,19 @@
-"""Why a workload is where it is: its decisions, what came of them, and who acts next."""
+"""Why a workload is where it is: its decisions, what became of them, and who acts next.
+
+Everything is read from the authority, so that it works while Temporal does not.
+"""
 
 from collections.abc import Sequence
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.regions import list_regions
 from durable.authority.workloads.rows import read_workload
-from durable.explain.attempts import AttemptExplanation
 from durable.explain.decisions import DecisionSearch
-from durable.explain.region import QueueExplanation, RegionExplainer
-from durable.explain.slots import EndedSlot
-from durable.model.claims import ObservedSlot
+from durable.explain.explanation import Explanation, RegionExplanation
+from durable.explain.region import RegionExplainer
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.phases import Owner
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import AdmittedWorkload, WorkloadSpec
-from durable.validation.value import Value
-
-
-class RegionExplanation(Value):
-    """One region's share of the generation."""
-
-    region: RegionId
-    slots: tuple[Slot, ...]
-    queue: QueueExplanation | None
-    attempts: tuple[AttemptExplanation, ...]
-    # How many earlier attempts are not among `attempts`.
-    attempts_omitted: int
-    observed: tuple[ObservedSlot, ...]
-    # Of a job: the slots that ran and no longer run.
-    ended: tuple[EndedSlot, ...]
-    condition: str
-    owner: Owner
-
-
-class Explanation(Value):
-    """A workload's generation, region by region."""
-
-    tenant: TenantId
-    workload: WorkloadName
-    generation: Generation
-    current_generation: Generation
-    spec: WorkloadSpec
-    deleting: bool
-    ended: bool
-    # Complete, failed or deleted, and how far it came; known of the current generation.
-    end: str | None
-    end_sentence: str | None
-    regions: tuple[RegionExplanation, ...]
 
 
 async def explain(

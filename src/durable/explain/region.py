@@ -1,15 +1,15 @@
-"""One region's part of an explanation: the wait in its queue, and where its slots are."""
+"""One region's share of a generation: its request, its attempts, its slots, and who acts next."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from durable.authority.db.connection import Databases
-from durable.authority.queue.requests import read_queue, read_request
+from durable.authority.queue.requests import read_request
 from durable.authority.reads.intents import read_intents, read_last_tries
 from durable.authority.reads.shares import ShareStatus, read_those_shares
 from durable.explain.attempts import AttemptExplanation, explain_attempt
 from durable.explain.decisions import DecisionSearch, FoundDecisions
-from durable.explain.explain import RegionExplanation
+from durable.explain.explanation import RegionExplanation
+from durable.explain.queue import explain_queue, request_of_slot
 from durable.explain.slots import (
     EndedSlot,
     SlotEnd,
@@ -19,62 +19,9 @@ from durable.explain.slots import (
 )
 from durable.model.claims import ObservedSlot
 from durable.model.ids import RegionId, Slot
-from durable.model.pending_reasons import PendingCode
 from durable.model.records import Decision
 from durable.model.request import SchedulingRequest
-from durable.model.states import RequestState
 from durable.model.workload import AdmittedWorkload, WorkloadKind
-from durable.validation.value import Value
-
-
-class QueueExplanation(Value):
-    """A request for places, its position in the queue, and how long it has waited."""
-
-    request: SchedulingRequest
-    position: int | None
-    # Until the newest decision; while something waits, until now.
-    queue_seconds: float
-
-    @property
-    def is_held(self) -> bool:
-        wait = self.request.pending
-        return wait is not None and wait.code is PendingCode.HELD
-
-
-async def explain_queue(
-    databases: Databases, request: SchedulingRequest, decisions: Sequence[Decision], now: datetime
-) -> QueueExplanation:
-    is_pending = request.state is RequestState.PENDING
-    until = now if is_pending or not decisions else decisions[-1].decided_at
-    return QueueExplanation(
-        request=request,
-        position=await _position(databases, request) if is_pending else None,
-        queue_seconds=max(0.0, round((until - request.enqueued_at).total_seconds(), 3)),
-    )
-
-
-async def _position(databases: Databases, request: SchedulingRequest) -> int | None:
-    key = (request.tenant, request.workload, request.generation)
-    queue = await read_queue(databases, request.region)
-    found = (one for one in queue if (one.tenant, one.workload, one.generation) == key)
-    return next((one.position for one in found), None)
-
-
-def request_of_slot(
-    request: SchedulingRequest, *, is_waiting: bool, is_completed: bool, attempts: int
-) -> SchedulingRequest:
-    """The share's request as far as it concerns one slot."""
-    counts = {"waiting": int(is_waiting), "completed": int(is_completed), "attempts": attempts}
-    if is_waiting:
-        return request.model_copy(update=counts)
-    return request.model_copy(
-        update={
-            **counts,
-            "state": RequestState.PLACED if request.waiting else request.state,
-            "pending": None,
-            "next_retry_at": None,
-        }
-    )
 
 
 class RegionExplainer:

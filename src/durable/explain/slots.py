@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime
 
-from durable.explain.region import QueueExplanation
+from durable.explain.queue import QueueExplanation
 from durable.model.claims import ObservedSlot
 from durable.model.ids import NodeId, Slot
 from durable.model.phases import Owner, slot_owner

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
     from durable.signals.status import MessageRecord
     from durable.validation.problems import in_one_line, problems_in
-    from durable.workflows.steps import refusal
+    from durable.workflows.failures import refusal
 
 REJECTED_KEPT = 20
 REQUESTS_KEPT = 500

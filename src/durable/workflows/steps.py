@@ -1,10 +1,5 @@
-"""Taking a step: one idempotent local activity, and what its failure means to a workflow."""
+"""Taking a step: one idempotent local activity, under one set of limits."""
 
-from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError
-
-with workflow.unsafe.imports_passed_through():
-    from durable.model.refusal import RefusalCode
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -14,28 +9,8 @@ from temporalio.common import RetryPolicy
 with workflow.unsafe.imports_passed_through():
     from durable.activities.audit import AuditMessages
     from durable.workflows import timeouts
+    from durable.workflows.failures import STEP_FAILURES
     from durable.workflows.inbox import MessageLog
-
-# A local activity that gave up arrives as its own error, any other as an ActivityError around it.
-STEP_FAILURES = (ActivityError, ApplicationError, TimeoutError)
-
-
-def cause_of(error: FailureError) -> BaseException:
-    """What the activity itself raised."""
-    return error.cause if isinstance(error, ActivityError) and error.cause is not None else error
-
-
-def sentence_of(error: FailureError) -> str:
-    """The failure in its own words."""
-    cause = cause_of(error)
-    words = cause.message if isinstance(cause, FailureError) else str(cause)
-    return words or "no answer"
-
-
-def refusal(code: RefusalCode, sentence: str) -> ApplicationError:
-    """A no to the sender of a message, with its code for programs."""
-    return ApplicationError(sentence[:500], code.value)
-
 
 T = TypeVar("T")
 

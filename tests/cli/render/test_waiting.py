@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from durable.authority.db.connection import Databases
-from durable.cli.render.progress import REASON_SECONDS, WaitTarget, stops_of, wait_for_all
+from durable.cli.render.progress import WaitTarget
+from durable.cli.render.waiting import REASON_SECONDS, stops_of, wait_for_all
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.settings import Settings

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from durable.agent.agent import Agent
-from durable.agent.hosting import DeclaredNodes, OwnNode, host_every_region, host_region
+from durable.agent.hosting import host_every_region, host_region
 from durable.agent.leases import Timing
 from durable.agent.log import EventLog
+from durable.agent.nodes import DeclaredNodes, OwnNode
 from durable.agent.process.driver import ProcessDriver
 from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
 from durable.agent.simulated.driver import Delays, SimulatedDriver

@@ -17,7 +17,8 @@ from durable.cli.input.options import (
     request_id_of,
 )
 from durable.cli.render.output import error_object, fail, print_json, progress
-from durable.cli.render.progress import WaitTarget, reassure_when_interrupted, wait_for_all
+from durable.cli.render.progress import WaitTarget
+from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
 from durable.cli.render.workloads import AppliedWorkload, applied_row, failure_of, print_applied
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError

@@ -9,7 +9,8 @@ from durable.cli.connections import with_authority
 from durable.cli.input.options import AsJson, StateDir, WorkloadArgument, parse_workload
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.output import print_json
-from durable.explain.explain import Explanation, explain
+from durable.explain.explain import explain
+from durable.explain.explanation import Explanation
 
 
 def explain_workload(

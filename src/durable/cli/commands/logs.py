@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from durable.agent.hosting import DRIVER, PROCESS
+from durable.agent.nodes import DRIVER, PROCESS
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import Assignment

@@ -17,7 +17,8 @@ from durable.cli.input.options import (
     request_id_of,
 )
 from durable.cli.render.output import print_json, results
-from durable.cli.render.progress import WaitTarget, reassure_when_interrupted, wait_for_all
+from durable.cli.render.progress import WaitTarget
+from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
 from durable.cli.render.workloads import AppliedWorkload, applied_row, print_applied
 from durable.client import Durable
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import typer
 from pydantic import TypeAdapter
 
-from durable.agent.hosting import DRIVER, PROCESS
+from durable.agent.nodes import DRIVER, PROCESS
 from durable.cli.input.options import parse_option
 from durable.model.fleet import NodeSpec
 from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, ZoneId

@@ -13,8 +13,8 @@ from durable.cli.render.output import (
     results,
     timestamp,
 )
-from durable.explain.explain import Explanation, RegionExplanation
-from durable.explain.region import QueueExplanation
+from durable.explain.explanation import Explanation, RegionExplanation
+from durable.explain.queue import QueueExplanation
 from durable.explain.slots import EndedSlot, SlotEnd
 from durable.model.claims import ObservedSlot
 from durable.model.phases import Owner, slot_owner

@@ -1,8 +1,5 @@
-"""Progress of workloads: what is waited for, shown until it is reached or late."""
+"""How far workloads have come: bars on a terminal, a line per change elsewhere."""
 
-import asyncio
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -10,15 +7,8 @@ from typing import Self
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from durable.authority.db.connection import Databases
-from durable.authority.db.errors import AuthorityError
-from durable.authority.fleet.regions import list_regions
-from durable.authority.reads.claims import Stop, read_stops
-from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.output import progress
-from durable.client import Durable, Until
-from durable.model.ids import TenantId, WorkloadName
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.client import Until
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
 
@@ -107,82 +97,3 @@ def _steps(status: WorkloadStatus, until: Until) -> tuple[int, int]:
         return (status.completed, max(1, status.wanted))
     done = sum(min(getattr(status, stage), status.wanted) for stage in STAGES)
     return (done if status.wanted else 1, max(1, 3 * status.wanted))
-
-
-# A deletion that takes longer than this says what it waits for.
-PATIENCE_SECONDS = 5.0
-# Nobody who has waited long enough waits longer than this for the reason.
-REASON_SECONDS = 2.0
-
-
-async def wait_for_all(
-    durable: Durable, targets: Sequence[WaitTarget], within_seconds: float
-) -> list[WorkloadStatus]:
-    """Shows every workload until it has come far enough, or refuses with the reason it has not."""
-    latest: dict[WaitTarget, WorkloadStatus] = {}
-    with ProgressDisplay() as display:
-        tasks = [asyncio.create_task(_watch(durable, one, display, latest)) for one in targets]
-        try:
-            async with asyncio.timeout(within_seconds):
-                await asyncio.gather(*tasks)
-        except TimeoutError:
-            stops = await asyncio.gather(*(_describe_deletion(durable, one) for one in targets))
-            sentence = describe_delay(
-                targets, latest, within_seconds, next(filter(None, stops), "")
-            )
-            raise RefusedError(RefusalCode.TIMED_OUT, sentence) from None
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-    return [latest[target] for target in targets]
-
-
-@contextmanager
-def reassure_when_interrupted() -> Generator[None]:
-    """Says that the interrupt undid nothing, and where to look."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        progress.print("The change continues in the background; see `durable get workloads`.")
-        raise
-
-
-async def _watch(
-    durable: Durable,
-    target: WaitTarget,
-    display: ProgressDisplay,
-    latest: dict[WaitTarget, WorkloadStatus],
-) -> None:
-    hint = asyncio.create_task(_hint_at_delay(durable, target))
-    try:
-        async for status in durable.progress(target.tenant, target.name, until=target.until):
-            latest[target] = status
-            display.show(target, status)
-    finally:
-        hint.cancel()
-
-
-async def _hint_at_delay(durable: Durable, target: WaitTarget) -> None:
-    await asyncio.sleep(PATIENCE_SECONDS)
-    if why := await _describe_deletion(durable, target):
-        progress.print(escape(f"{target}: {why}"))
-
-
-async def _describe_deletion(durable: Durable, target: WaitTarget) -> str:
-    """What keeps a deletion; empty if nothing does, nobody can tell, or it is not one."""
-    if target.until == "deleted":
-        with suppress(AuthorityError, TimeoutError):
-            async with asyncio.timeout(REASON_SECONDS):
-                return describe_stops(await stops_of(durable.databases, target))
-    return ""
-
-
-async def stops_of(databases: Databases, target: WaitTarget) -> list[Stop]:
-    """The workload's slots that are being stopped, in all regions."""
-    tenant, name = TenantId(target.tenant), WorkloadName(target.name)
-    return [
-        stop
-        for region in await list_regions(databases)
-        for stop in await read_stops(databases, region, tenant, name)
-    ]

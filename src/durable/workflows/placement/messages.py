@@ -15,10 +15,10 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.names import WORKLOAD_CONTROLLER
     from durable.signals.registry import Message
     from durable.signals.status import PlacementStatus
+    from durable.workflows.failures import refusal
     from durable.workflows.inbox import Inbox
     from durable.workflows.placement.slots import Leave, SlotState
     from durable.workflows.placement.state import PlacementState
-    from durable.workflows.steps import refusal
 
 
 class PlacementMessages:

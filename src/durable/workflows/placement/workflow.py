@@ -28,19 +28,14 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.payloads import PlacementEnded
     from durable.signals.registry import messages_to
     from durable.workflows import timeouts
+    from durable.workflows.failures import STEP_FAILURES, sentence_of
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import placement_page
     from durable.workflows.placement.messages import PlacementMessages, slot_numbers
     from durable.workflows.placement.slots import ENDED, STARTED, Leave, SlotState
     from durable.workflows.placement.state import PlacementStart, PlacementState
-    from durable.workflows.steps import (
-        STEP_FAILURES,
-        UNREACHABLE,
-        audit_messages,
-        run_step,
-        sentence_of,
-    )
+    from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
 
 T = TypeVar("T")
 

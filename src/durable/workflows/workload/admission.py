@@ -33,8 +33,9 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.signals.registry import Message
     from durable.workflows import timeouts
+    from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
     from durable.workflows.inbox import Inbox
-    from durable.workflows.steps import STEP_FAILURES, cause_of, refusal, run_step, sentence_of
+    from durable.workflows.steps import run_step
     from durable.workflows.workload.state import OpenPlacement, WorkloadState
 
 T = TypeVar("T")

@@ -26,16 +26,11 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import messages_to
     from durable.signals.status import WorkloadStatus
     from durable.workflows import timeouts
+    from durable.workflows.failures import STEP_FAILURES, sentence_of
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import workload_page
-    from durable.workflows.steps import (
-        STEP_FAILURES,
-        UNREACHABLE,
-        audit_messages,
-        run_step,
-        sentence_of,
-    )
+    from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
     from durable.workflows.workload.state import OpenPlacement, WorkloadStart, WorkloadState
 

@@ -1,0 +1,42 @@
+"""What an explanation consists of: the request, the attempts, the slots, and who acts next."""
+
+from durable.explain.attempts import AttemptExplanation
+from durable.explain.queue import QueueExplanation
+from durable.explain.slots import EndedSlot
+from durable.model.claims import ObservedSlot
+from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.phases import Owner
+from durable.model.workload import WorkloadSpec
+from durable.validation.value import Value
+
+
+class RegionExplanation(Value):
+    """One region's share of the generation."""
+
+    region: RegionId
+    slots: tuple[Slot, ...]
+    queue: QueueExplanation | None
+    attempts: tuple[AttemptExplanation, ...]
+    # How many earlier attempts are not among `attempts`.
+    attempts_omitted: int
+    observed: tuple[ObservedSlot, ...]
+    # Of a job: the slots that ran and no longer run.
+    ended: tuple[EndedSlot, ...]
+    condition: str
+    owner: Owner
+
+
+class Explanation(Value):
+    """A workload's generation, region by region."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    current_generation: Generation
+    spec: WorkloadSpec
+    deleting: bool
+    ended: bool
+    # Complete, failed or deleted, and how far it came; known of the current generation.
+    end: str | None
+    end_sentence: str | None
+    regions: tuple[RegionExplanation, ...]
