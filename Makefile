@@ -1,4 +1,4 @@
-# Each target does all the set-up it needs; the second time costs nothing.
+# Each target does the setup it needs; running it again costs nothing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -20,38 +20,38 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 .PHONY: setup
-setup: $(STAMP) ## Install everything into .venv, and nothing else
+setup: $(STAMP) ## Install everything into .venv
 
 .PHONY: demo
-demo: $(STAMP) ## Start everything, drive five workloads to serving, explain one, stop
+demo: $(STAMP) ## Start a stack, run five workloads, explain one, check every invariant, stop
 	@$(BIN)/durable demo
 
 .PHONY: check
-check: $(STAMP) ## Format, lint, types and import contracts
+check: $(STAMP) ## Check format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-cache
 
 .PHONY: format
-format: $(STAMP) ## Rewrite the code in the house style
+format: $(STAMP) ## Format the code and fix what lint can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 .PHONY: test
-test: $(STAMP) ## Everything a contributor needs to trust a change
+test: $(STAMP) ## Run every test a contributor needs to trust a change
 	@$(BIN)/python -m pytest
 
 .PHONY: bench
-bench: $(STAMP) ## Benchmarks: each prints a table and one line of JSON
+bench: $(STAMP) ## Run the benchmarks: each prints a table and one line of JSON
 	@for bench in bench/[a-z]*.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
 
 .PHONY: lock
-lock: $(STAMP) ## Pin the newest allowed packages again
+lock: $(STAMP) ## Pin the newest allowed packages
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
 		--no-emit-index-url --no-header --extra embedded --group dev pyproject.toml --output-file requirements.lock
 
 .PHONY: clean
-clean: ## Remove what the targets made (a running stack must be stopped first)
+clean: ## Remove what the targets made (stop a running stack first)
 	@for stack in $$(find .durable -maxdepth 2 -name stack.json 2>/dev/null); do echo "A stack may be running: run '$(BIN)/durable down --state-dir $$(dirname $$stack)' first."; exit 1; done
 	@rm -rf .venv .durable .pytest_cache .ruff_cache .hypothesis

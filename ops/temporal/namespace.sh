@@ -3,7 +3,7 @@
 # The address and the namespace come from TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE.
 set -eu
 
-# A server that just started, and caches that do not know a fresh namespace yet, need a moment.
+# A server that has just started, and caches that do not know a new namespace yet, need a moment.
 persist() {
     tries=30
     until "$@"; do
@@ -18,11 +18,11 @@ persist() {
 
 persist temporal operator cluster health
 
-# The retention of a namespace that is there already is its operators' choice.
+# A namespace that exists keeps its retention: that is its operators' choice.
 temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/dev/null 2>&1 ||
     temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention 30d
 
-# One at a time: given several names at once, the CLI registers the first and says nothing.
+# One at a time: given several names, the CLI registers only the first, without an error.
 for name in DurableTenant DurableWorkload DurableRegion DurablePhase DurablePendingReason; do
     persist temporal operator search-attribute create \
         --namespace "$TEMPORAL_NAMESPACE" --name "$name" --type Keyword

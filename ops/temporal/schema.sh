@@ -1,6 +1,6 @@
 #!/bin/sh
 # Creates Temporal's two databases or brings them to the schema of this release; safe to run again.
-# Where they are comes from SQL_HOST, SQL_PORT and SQL_USER; the tool reads SQL_PASSWORD itself.
+# SQL_HOST, SQL_PORT and SQL_USER say where they are; the tool reads SQL_PASSWORD itself.
 set -eu
 
 prepare() {

@@ -82,12 +82,12 @@ def test_the_defaults_in_the_document_are_those_of_the_model(heading: str) -> No
 
 
 def test_the_conditions_of_a_workload_are_in_the_document() -> None:
-    assert set(rows("What is told of it")) == set(Condition.model_fields)
+    assert set(rows("Conditions")) == set(Condition.model_fields)
 
 
 def test_no_section_describes_something_that_no_longer_exists() -> None:
     headings = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
-    assert set(headings) == {*MODELS, "What is told of it"}
+    assert set(headings) == {*MODELS, "Conditions"}
 
 
 def test_the_example_can_be_applied(tmp_path: Path) -> None:
