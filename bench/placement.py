@@ -2,8 +2,8 @@
 
 Everything runs as in production: the stack's Temporal and PostgreSQL with durability on, a global
 worker, a regional worker and a simulated agent as processes of their own. The yardstick is a
-workflow of one local activity that does nothing, started at the same server in the same run. Beside
-it stands what a workload's two workflows cost with nothing in them, which no workload can beat.
+workflow of one local activity that does nothing, started at the same server in the same run. The
+empty pair is a workload's two workflows with the same steps and nothing in them.
 """
 
 import asyncio
@@ -34,8 +34,9 @@ SINGLES, AT_ONCE = 300, 50
 WORKLOADS, REPLICAS = 100, 50
 LATENCIES = 40
 
+# Against the empty pair, and against the yardstick, in the same run.
 SINGLES_BAR = 0.5
-REPLICAS_PER_SECOND_TARGET = 500
+REPLICAS_BAR = 8.0
 
 
 def manifest(name: str, tenant: int, replicas: int) -> dict[str, Any]:
@@ -201,23 +202,19 @@ async def main() -> None:
             in_groups = await groups(durable, url)
             broken = await violations_everywhere(databases)
     rate = (before + after) / 2
-    ratio = one_by_one / rate
+    to_empty, to_yardstick = one_by_one / empty, in_groups / rate
     p50, p99 = taken[len(taken) // 2], taken[int(len(taken) * 0.99)]
     table(
         "Placements on a simulated fleet",
         ["what", "measured", "bar"],
         [
             ["yardstick: workflows of one local activity per second", rate, ""],
-            [
-                "workloads of one replica, apply to serving, per second",
-                one_by_one,
-                rate * SINGLES_BAR,
-            ],
-            ["ratio of the two", ratio, SINGLES_BAR],
-            ["their two workflows with nothing in them, per second", empty, ""],
-            ["ratio of that to the yardstick: no workload can beat it", empty / rate, ""],
+            ["empty pairs: two workflows with the same steps, per second", empty, ""],
+            ["workloads of one replica, apply to serving, per second", one_by_one, ""],
+            ["ratio of those to the empty pairs", to_empty, SINGLES_BAR],
             [f"CPU of each, ms ({', '.join(cpu)})", _figures(cpu), ""],
-            ["replicas in workloads of 50, per second", in_groups, REPLICAS_PER_SECOND_TARGET],
+            ["replicas in workloads of 50, per second", in_groups, ""],
+            ["ratio of those to the yardstick", to_yardstick, REPLICAS_BAR],
             ["apply to bound, one at a time, p50 ms", p50, ""],
             ["apply to bound, one at a time, p99 ms", p99, ""],
             ["broken invariants", len(broken), 0],
@@ -228,15 +225,15 @@ async def main() -> None:
         {"one_local_activity_per_second": rate, "empty_pairs_per_second": empty},
         {
             "singles_per_second": one_by_one,
-            "singles_ratio": ratio,
-            "singles_ratio_to_empty_pairs": one_by_one / empty,
+            "singles_ratio_to_empty_pairs": to_empty,
             "cpu_ms_of_a_single": cpu,
             "replicas_per_second": in_groups,
+            "replicas_ratio_to_yardstick": to_yardstick,
             "apply_to_bound_ms_p50": p50,
             "apply_to_bound_ms_p99": p99,
             "broken_invariants": len(broken),
         },
-        holds=ratio >= SINGLES_BAR and in_groups >= REPLICAS_PER_SECOND_TARGET and not broken,
+        holds=to_empty >= SINGLES_BAR and to_yardstick >= REPLICAS_BAR and not broken,
     )
 
 

@@ -1,6 +1,8 @@
 """The registry of messages: every row can be used as it is shown."""
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -46,3 +48,17 @@ def test_messages_of_controllers_are_no_updates_and_not_offered_to_people(workfl
     for message in messages_to(workflow, sender=Sender.CONTROLLER):
         assert not hasattr(WORKFLOWS[workflow], message.name)
         assert not message.is_in_cli
+
+
+def test_the_reference_lists_every_message_as_it_is_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "messages.md").read_text()
+    listed = [line for line in page.splitlines() if line.startswith("| `")]
+    assert listed == [
+        _row(message) for workflow in (WORKLOAD, PLACEMENT) for message in messages_to(workflow)
+    ]
+
+
+def _row(message: Message) -> str:
+    example = json.dumps(message.example)
+    payload = example if message.sender is Sender.PERSON else message.payload.__name__
+    return f"| `{message.name}` | {message.sender} | {message.sentence} | `{payload}` |"
