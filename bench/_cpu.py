@@ -22,7 +22,7 @@ def each(before: Mapping[str, float], after: Mapping[str, float], count: int) ->
 
 
 def _read(stat: Path) -> tuple[int, float]:
-    """The parent, and the milliseconds; nothing for a process that is gone meanwhile."""
+    """The parent, and the milliseconds; nothing for a process that has ended since."""
     try:
         fields = stat.read_text().rpartition(")")[2].split()
     except OSError:

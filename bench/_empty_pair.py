@@ -36,7 +36,7 @@ class EmptyActivities:
 
 @workflow.defn
 class Outer:
-    """Stands for a workload: the update admits, the loop divides; then it stays."""
+    """Like a workload: the update admits, the loop divides; then it stays."""
 
     def __init__(self) -> None:
         self._is_admitted = False
@@ -57,7 +57,7 @@ class Outer:
 
 @workflow.defn
 class Inner:
-    """Stands for a placement: it reserves, binds and starts; then it stays."""
+    """Like a placement: it reserves, binds and starts; then it stays."""
 
     @workflow.run
     async def run(self, name: str) -> None:

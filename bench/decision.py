@@ -3,7 +3,7 @@
 A mixed fleet, half in use. The bars: from 5,000 to 50,000 nodes a decision takes at most as many
 times longer as there are more nodes, and a sample for best-effort work costs no more than looking
 at everyone. Times are the shortest of many: a decision waits for nothing, so whatever is longer
-than the shortest was somebody else's work on the same machine; the median stands beside it.
+than the shortest was somebody else's work on the same machine; the median is printed as well.
 """
 
 import sys
@@ -29,7 +29,7 @@ SECONDS_PER_CASE = 2.0
 LEAST_DECISIONS = 20
 NOW = 1_000_000.0
 
-# How many slots are asked for at once, and what else the spec says.
+# How many slots are requested at once, and what else the spec says.
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "single": (1, {}),
     "group": (GROUP, {}),
@@ -101,12 +101,12 @@ class Took(NamedTuple):
 def time_decisions(snapshot: Snapshot, case: str) -> Took:
     """Many decisions in a row; the first one, which fills the caches, is not counted."""
     policy, taken = first_policy(), list[float]()
-    asked = [request(case, attempt) for attempt in range(1, LEAST_DECISIONS + 1)]
-    decide(snapshot, asked[0], policy, policy_revision=1)
+    requests = [request(case, attempt) for attempt in range(1, LEAST_DECISIONS + 1)]
+    decide(snapshot, requests[0], policy, policy_revision=1)
     began = time.perf_counter()
     while time.perf_counter() - began < SECONDS_PER_CASE or len(taken) < LEAST_DECISIONS:
         start = time.perf_counter()
-        proposal = decide(snapshot, asked[len(taken) % len(asked)], policy, policy_revision=1)
+        proposal = decide(snapshot, requests[len(taken) % len(requests)], policy, policy_revision=1)
         taken.append((time.perf_counter() - start) * 1_000)
         assert not proposal.unplaced, proposal.pending
     return Took(min(taken), float(np.median(taken)))

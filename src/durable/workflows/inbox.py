@@ -1,8 +1,8 @@
 """Messages in the order they came, read at one place of the workflow's loop and nowhere else.
 
 A handler only puts its message here, so no message changes anything in the middle of a step. A
-message that cannot be read, is unknown or was sent before is recorded with the reason and changes
-nothing.
+message that cannot be read, is unknown or is refused is recorded with the reason and changes
+nothing; neither does one that was accepted before, and its answer says so.
 """
 
 import json
