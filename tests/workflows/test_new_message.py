@@ -94,6 +94,8 @@ async def test_a_new_message_is_answered_recorded_and_refused_like_all_others(ha
         assert isinstance(refused.value.cause, ApplicationError)
         assert why in refused.value.cause.message
         assert refused.value.cause.details == ("invalid",)
+        assert refused.value.cause.failure is not None
+        assert refused.value.cause.failure.stack_trace == "", "the sentence is for people"
     with pytest.raises(WorkflowUpdateFailedError):
         await handle.execute_update("praise", args=[WHO, WHO])
     await handle.signal("praise", {**WHO, "request_id": "by-signal"})

@@ -8,11 +8,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
-from temporalio.converter import CompositePayloadConverter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DefaultFailureConverter,
+    PayloadConverter,
+)
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, TLSConfig
 
 from durable.settings import Settings
@@ -31,7 +37,22 @@ class SharedPayloadConverter(CompositePayloadConverter):
         super().__init__(*_SHARED.converters.values())
 
 
-data_converter = replace(pydantic_data_converter, payload_converter_class=SharedPayloadConverter)
+class SentenceFailureConverter(DefaultFailureConverter):
+    """Sends a refusal without the stack of the worker that refused: its sentence says it all."""
+
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
+        super().to_failure(exception, payload_converter, failure)
+        if isinstance(exception, ApplicationError):
+            failure.stack_trace = ""
+
+
+data_converter = replace(
+    pydantic_data_converter,
+    payload_converter_class=SharedPayloadConverter,
+    failure_converter_class=SentenceFailureConverter,
+)
 
 
 CONNECT_TIMEOUT = timedelta(seconds=10)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 
+from durable.model.phases import Owner
 from durable.model.workload import Condition
 from durable.signals.names import PLACEMENT, WORKLOAD, placement_id, workload_id
 from durable.signals.registry import Sender, messages_to
@@ -16,7 +17,7 @@ REJECTED_SHOWN = 5
 def placement_page(status: PlacementStatus) -> str:
     lines = [
         f"## {status.tenant}/{status.workload} generation {status.generation} in {status.region}",
-        f"**{status.phase}**; next: {status.owner}",
+        f"**{status.phase}**; {_next(status.owner)}",
     ]
     if status.hold is not None:
         held = _line(f"{status.hold.actor}: {status.hold.reason}")
@@ -32,6 +33,10 @@ def placement_page(status: PlacementStatus) -> str:
         lines.append(f"- and {len(status.slots) - SLOTS_SHOWN} more: query `status`")
     lines.append(f"The workload: `{workload_id(status.tenant, status.workload)}`")
     return _paragraphs([*lines, *_rejected(status), *_accepted(PLACEMENT)])
+
+
+def _next(owner: Owner) -> str:
+    return "in its desired state" if owner is Owner.NOBODY else f"next: {owner}"
 
 
 def _slot(slot: SlotView) -> str:

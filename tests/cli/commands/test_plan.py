@@ -42,6 +42,7 @@ def test_a_plan_refuses_what_an_apply_would_refuse(at_plane: Terminal, write: Wr
     before = state_of(at_plane)
     assert at_plane.run("plan", "-f", path, "--json") == 1
     report = json.loads(at_plane.stdout)
+    assert state_of(at_plane) == before, "not even the audit has grown"
     [planned] = report["refusals"]
     assert report["error"]["code"] == at_plane.refusal("apply", "-f", path)
     applied = at_plane.refused("apply", "-f", path)
@@ -49,4 +50,4 @@ def test_a_plan_refuses_what_an_apply_would_refuse(at_plane: Terminal, write: Wr
     assert "64 cpu" in planned
     assert "64 cpu" in applied
     assert "Nothing was applied." in applied
-    assert state_of(at_plane) == before
+    assert state_of(at_plane)[0] == before[0], "a refused apply is audited and changes nothing"

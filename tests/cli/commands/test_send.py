@@ -70,6 +70,6 @@ def test_a_request_id_counts_once_per_message(at_plane: Terminal, write: Write) 
 
     assert answer("hold").startswith("Held")
     assert answer("resume").startswith("Resumed")
-    assert "was taken before, so nothing changed" in answer("hold")
+    assert "was accepted before, so nothing changed" in answer("hold")
     assert wait_for_holds(at_plane, "noted", 0) == {}
     at_plane.json("delete", "shop/noted")
