@@ -2,8 +2,10 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +80,21 @@ def at_plane(
     monkeypatch.setenv("COLUMNS", "200")
     terminal = Terminal(capsys)
     assert terminal.run("fleet", "load", "-f", str(fleet_file)) == 0, terminal.stderr
+    wait_for_nodes(terminal)
     return terminal
+
+
+def wait_for_nodes(terminal: Terminal) -> None:
+    """Until the simulated nodes are registered: before that, nothing can be placed."""
+    give_up = time.monotonic() + 60
+    while not all(node["live"] for node in simulated_nodes(terminal)):
+        assert time.monotonic() < give_up, "the nodes are not registered"
+        time.sleep(0.2)
+
+
+def simulated_nodes(terminal: Terminal) -> list[Any]:
+    nodes = terminal.json("get", "nodes")["nodes"]
+    return [node for node in nodes if node["labels"].get("driver") != "process"]
 
 
 @pytest.fixture
