@@ -38,7 +38,6 @@ CREATE TABLE regional.transitions (
     CONSTRAINT transitions_key PRIMARY KEY (region, version, ordinal),
     CONSTRAINT transitions_kind_known CHECK (kind IN ('reservation', 'binding'))
 );
-CREATE INDEX transitions_region_token_index ON regional.transitions (region, token);
 
 CREATE TABLE regional.decisions (
     region TEXT NOT NULL,
