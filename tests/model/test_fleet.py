@@ -32,7 +32,7 @@ def fleet(*regions: dict[str, Any], tenants: list[dict[str, Any]] | None = None)
     return {"regions": list(regions) or [region()], "tenants": tenants or [tenant()]}
 
 
-def told(data: dict[str, Any]) -> list[str]:
+def sentences_of(data: dict[str, Any]) -> list[str]:
     with pytest.raises(ValidationError) as caught:
         Fleet.model_validate(data)
     return [str(problem) for problem in problems_in(caught.value, Fleet)]
@@ -128,25 +128,25 @@ HEADROOM = {"id": "spare", "resources": {"cpu": 8}, "expires_in": "30d"}
         ),
     ],
 )
-def test_what_does_not_fit_together_is_told_where_it_stands(
+def test_what_does_not_fit_together_is_reported_at_its_place(
     data: dict[str, Any], sentence: str
 ) -> None:
-    assert told(data) == [sentence]
+    assert sentences_of(data) == [sentence]
 
 
 def test_a_node_name_that_would_be_too_long_is_refused_before_a_node_is_made() -> None:
-    [sentence] = told(fleet(region(pools=[pool(name="p" * 60)])))
+    [sentence] = sentences_of(fleet(region(pools=[pool(name="p" * 60)])))
     assert sentence.startswith("field regions[0].pools[0].name: its nodes would be called 'east-p")
     assert sentence.endswith("allowed: node names of up to 63 characters")
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_every_mistake_is_reported_at_once() -> None:
     data = fleet(
         region(pools=[pool(dedicated_to="nobody")]),
         WEST | {"zones": ["west-a", "east-a"]},
         tenants=[tenant(grants={"mars": {"cpu": 1}})],
     )
-    assert len(told(data)) == 3
+    assert len(sentences_of(data)) == 3
 
 
 @pytest.mark.parametrize(

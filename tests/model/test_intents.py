@@ -31,13 +31,13 @@ def test_the_key_names_the_step_of_the_attempt() -> None:
     assert str(release.key) == "risk/api/g3/s2/a4/release-node_lost"
 
 
-def test_who_asks_and_why_does_not_change_what_is_asked() -> None:
+def test_the_sender_and_its_reason_do_not_change_the_request() -> None:
     again = reserve(actor="another", evidence="a retry", epoch=2)
     assert again.payload_sha256 == reserve().payload_sha256
     assert reserve(node="n2").payload_sha256 != reserve().payload_sha256
 
 
-def test_equal_wishes_have_equal_hashes_however_they_are_written() -> None:
+def test_equal_requirements_have_equal_hashes_however_they_are_written() -> None:
     one = Requirements(
         zones=(ZoneId("b"), ZoneId("a"), ZoneId("b")),
         labels={LabelKey("x"): LabelValue("1"), LabelKey("y"): LabelValue("2")},

@@ -90,7 +90,7 @@ def test_amounts_are_numbers_by_dimension() -> None:
     )
 
 
-def test_a_gang_tells_what_keeps_the_others() -> None:
+def test_a_gang_says_what_keeps_the_others() -> None:
     gang = Pending.because(
         PendingCode.GANG, Gang(size=3, slots=3, placeable=1, because=FULL.reason())
     )

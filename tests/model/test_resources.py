@@ -46,7 +46,7 @@ def test_cpu_is_read_in_cores_and_millis(cpu: object, millis: int) -> None:
         ("1048576M", 1_000_000, 1_000_000),
     ],
 )
-def test_memory_is_rounded_up_when_asked_for_and_down_when_offered(
+def test_memory_is_rounded_up_when_requested_and_down_when_offered(
     memory: str, up: int, down: int
 ) -> None:
     assert written(cpu=1, memory=memory).memory_mib == up
@@ -116,14 +116,14 @@ def test_nonsense_is_refused_by_name_with_what_is_allowed(field: str, value: obj
     assert len(problem.message) < 300
 
 
-def test_the_two_usual_slips_are_told_how_to_write_it() -> None:
+def test_the_two_usual_mistakes_are_answered_with_how_to_write_it() -> None:
     with pytest.raises(ValidationError, match=r"500m, not 0\.5"):
         written(cpu=0.5)
     with pytest.raises(ValidationError, match="give a unit"):
         written(cpu=1, memory=512)
 
 
-def test_every_bad_entry_is_told_at_once() -> None:
+def test_every_bad_entry_is_reported_at_once() -> None:
     with pytest.raises(ValidationError) as caught:
         written(cpu="x", memory="y", gpu="z")
     assert [problem.path for problem in problems_in(caught.value, Resources)] == [

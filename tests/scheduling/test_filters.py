@@ -109,7 +109,7 @@ ALLOWED: list[tuple[str, NodeFacts, dict[str, Any]]] = [
     [case[1:] for case in ALLOWED],
     ids=[case[0].replace(" ", "-") for case in ALLOWED],
 )
-def test_a_node_is_taken(facts: NodeFacts, asked: dict[str, Any]) -> None:
+def test_a_node_is_feasible(facts: NodeFacts, asked: dict[str, Any]) -> None:
     proposal = region(facts).decide(request(**asked))
     assert places(proposal) == {0: "n1"}
     assert proposal.pending is None

@@ -120,7 +120,7 @@ def test_a_gang_with_a_minimum_starts_with_that_many() -> None:
     assert proposal.pending.code is PendingCode.CAPACITY
 
 
-def test_a_gang_that_stands_in_part_needs_only_the_rest() -> None:
+def test_a_gang_that_is_partly_live_needs_only_the_rest() -> None:
     asked = request([2, 3], replicas=4, all_or_nothing=True, live={0: "n1", 1: "n1"})
     assert len(places(region(node("n1", cpu=2)).decide(asked))) == 2
     proposal = region(node("n1", cpu=1)).decide(asked)
@@ -128,7 +128,7 @@ def test_a_gang_that_stands_in_part_needs_only_the_rest() -> None:
     assert "1 of 2 slots could be placed beside 2 that are live" in said(proposal)
 
 
-def test_a_gang_that_asks_for_too_few_slots_is_told_so() -> None:
+def test_a_gang_that_requests_too_few_slots_says_so() -> None:
     proposal = region(node()).decide(request([0], replicas=4, all_or_nothing=True))
     assert proposal.unplaced == (0,)
     assert "request more slots at once" in said(proposal)

@@ -71,7 +71,7 @@ def test_nodes_that_run_out_before_the_grant_does_are_named() -> None:
     assert code(region(node(cpu=2), grant=used(cpu=3, memory=9)), slots=5) is PendingCode.CAPACITY
 
 
-def test_what_never_fits_is_said_even_without_a_grant_to_spend() -> None:
+def test_what_never_fits_says_so_even_without_a_grant_to_spend() -> None:
     world = region(node(), grant=(0, 0, 0))
     assert code(world, cpu=99) is PendingCode.NEVER_FITS
     assert code(world, cpu=1) is PendingCode.GRANT
@@ -113,7 +113,7 @@ def test_what_waiting_can_mend_comes_before_what_it_cannot() -> None:
     assert code(region(*lasting, node("n3", cordoned=True), full), cpu=2) is PendingCode.CAPACITY
 
 
-def test_a_gang_that_never_fits_is_told_that_instead() -> None:
+def test_a_gang_that_never_fits_says_that_instead() -> None:
     assert code(region(node()), slots=3, cpu=99, all_or_nothing=True) is PendingCode.NEVER_FITS
     assert code(region(node(), is_open=False), slots=3, all_or_nothing=True) is (
         PendingCode.REGION_FENCED
@@ -140,7 +140,7 @@ def test_a_sentence_stays_short_whatever_the_names() -> None:
     assert "for other reasons" in said(proposal)
 
 
-def test_a_slot_that_crashed_everywhere_is_told_until_when_each_node_is_avoided() -> None:
+def test_a_slot_that_crashed_everywhere_says_until_when_each_node_is_avoided() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     ban = timedelta(seconds=POLICY.crash_pair_seconds)
     crashes = tuple(

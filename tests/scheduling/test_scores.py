@@ -107,7 +107,7 @@ def test_every_score_lies_between_0_and_1() -> None:
         assert points.max() <= 1, score.name
 
 
-def test_a_score_without_weight_is_not_told() -> None:
+def test_a_score_without_weight_is_not_shown() -> None:
     world = region(node("x")).weighing(packing=1.0, cost=0.0)
     (candidate,) = world.decide(request()).evidence.candidates
     assert set(candidate.scores) == {"packing"}

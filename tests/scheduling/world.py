@@ -22,7 +22,7 @@ POLICY = first_policy()
 
 
 def node(name: str = "n1", **facts: Any) -> NodeFacts:
-    """A healthy, empty node of 8 cpu and 32Gi in zone a, unless told otherwise."""
+    """A healthy, empty node of 8 cpu and 32Gi in zone a, unless said otherwise."""
     cpu, memory, gpus = facts.pop("cpu", 8), facts.pop("memory", 32), facts.pop("gpus", 0)
     is_ready, is_cordoned = facts.pop("ready", True), facts.pop("cordoned", False)
     values: dict[str, Any] = {
@@ -54,7 +54,7 @@ def taint(key: str, value: str, effect: str = "no-schedule") -> dict[str, str]:
 
 
 def spec(**wanted: Any) -> WorkloadSpec:
-    """One replica of 1 cpu and 1Gi that goes anywhere, unless told otherwise."""
+    """One replica of 1 cpu and 1Gi that goes anywhere, unless said otherwise."""
     resources = {
         "cpu": wanted.pop("cpu", 1),
         "memory": f"{wanted.pop('memory', 1)}Gi",
@@ -88,7 +88,7 @@ def request(slots: int | Sequence[int] = 1, **wanted: Any) -> PlacementRequest:
 
 @dataclass(frozen=True)
 class Region:
-    """An open region with these nodes and plenty of grant and room, unless told otherwise."""
+    """An open region with these nodes and plenty of grant and room, unless said otherwise."""
 
     nodes: tuple[NodeFacts, ...] = ()
     grant: Amounts | None = PLENTY

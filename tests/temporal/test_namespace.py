@@ -86,8 +86,8 @@ async def test_an_attribute_of_another_type_is_refused(address: str) -> None:
         )
     )
 
-    told = "DurablePhase of namespace default has type Int and must be Keyword"
-    with pytest.raises(StackError, match=told):
+    expected = "DurablePhase of namespace default has type Int and must be Keyword"
+    with pytest.raises(StackError, match=expected):
         await register(Settings(temporal_namespace="default"), address)
 
 

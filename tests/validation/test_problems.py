@@ -46,7 +46,7 @@ class Plan(Value):
     when: Annotated[Once | Daily | None, Field(discriminator="kind")] = None
 
 
-def told(data: object) -> list[str]:
+def sentences_of(data: object) -> list[str]:
     with pytest.raises(ValidationError) as caught:
         Plan.model_validate(data)
     return [str(problem) for problem in problems_in(caught.value, Plan)]
@@ -130,17 +130,17 @@ SITE_FIELDS = "region, mood, replicas, spread, note"
     ],
 )
 def test_a_problem_is_one_sentence(data: object, sentence: str) -> None:
-    assert told(data) == [sentence]
+    assert sentences_of(data) == [sentence]
 
 
 def test_a_key_cannot_forge_a_line_of_the_report() -> None:
-    [line] = told({"x\nfield main: all is well": 1})
+    [line] = sentences_of({"x\nfield main: all is well": 1})
     assert line.isprintable()
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text(min_size=1), min_size=1, max_size=3))
 def test_whatever_the_input_every_problem_fits_on_a_printable_line(data: dict[str, object]) -> None:
-    for line in told({f"x{key}": value for key, value in data.items()}):
+    for line in sentences_of({f"x{key}": value for key, value in data.items()}):
         assert line.isprintable()
         assert len(line) < 500
 

@@ -1,4 +1,4 @@
-"""A job tells of each replica that is done, and afterwards how it ended."""
+"""A job reports each replica that is done, and afterwards how it ended."""
 
 import pytest
 
@@ -57,9 +57,12 @@ async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(
     job = manifest("score", replicas=3, kind="job", max_attempts=1, spread={"max_per_node": 1})
     assert (await plane.durable.place(job, request_id="run")).phase == "failed"
 
-    told = await ended(plane)
-    assert (told.end, told.end_sentence) == ("failed", "1 of 3 are done, 2 were given up")
-    [region] = told.regions
+    explanation = await ended(plane)
+    assert (explanation.end, explanation.end_sentence) == (
+        "failed",
+        "1 of 3 are done, 2 were given up",
+    )
+    [region] = explanation.regions
     by_node = {str(one.node): (one.end, one.tries, one.evidence) for one in region.ended}
     assert by_node == {
         "east-general-0000": (SlotEnd.FAILED, 1, "simulated: crash"),
@@ -68,7 +71,7 @@ async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(
     }
     assert region.condition == "1 completed, 2 given up of 3"
     assert region.owner is Owner.OPERATOR
-    print_explanation(told)
+    print_explanation(explanation)
     said = capsys.readouterr().out
     assert "generation 1 failed (1 of 3 are done, 2 were given up)" in said
     assert said.count("simulated: crash") == 1
@@ -76,7 +79,7 @@ async def test_an_explanation_of_a_failed_job_says_what_failed_and_where(
     assert f"Slots {first} and {second} failed on the first try" in said
 
 
-async def test_a_slot_is_told_with_all_its_tries_and_the_last_of_them(plane: Plane) -> None:
+async def test_a_slot_is_explained_with_all_its_tries_and_the_last_of_them(plane: Plane) -> None:
     await plane.load(small_fleet(nodes=2))
     set_faults(plane, {"kind": "crash", "node": "*", "workload": "risk/score"})
     await (await plane.host()).work()
@@ -96,11 +99,11 @@ async def test_an_explanation_of_a_completed_job_says_that_it_completed(
     await (await (await plane.load()).host()).work()
     await plane.durable.place(manifest("score", kind="job"), request_id="run")
 
-    told = await ended(plane)
-    assert told.end == "complete"
-    [region] = told.regions
+    explanation = await ended(plane)
+    assert explanation.end == "complete"
+    [region] = explanation.regions
     assert (region.condition, region.owner) == ("2 completed of 2", Owner.NOBODY)
-    print_explanation(told)
+    print_explanation(explanation)
     said = capsys.readouterr().out
     assert "generation 1 completed (2 of 2 are done)" in said
     assert "Slots 0 and 1 completed on the first try" in said
@@ -116,26 +119,26 @@ async def test_an_explanation_of_a_deleted_job_says_that_it_was_deleted(plane: P
     await plane.durable.delete("risk", "score", reason="INC-7")
     await plane.durable.wait("risk", "score", until="deleted")
 
-    told = await ended(plane)
-    assert (told.end, told.end_sentence) == ("deleted", None)
-    assert {region.region: region.condition for region in told.regions} == {
+    explanation = await ended(plane)
+    assert (explanation.end, explanation.end_sentence) == ("deleted", None)
+    assert {region.region: region.condition for region in explanation.regions} == {
         EAST: "2 completed of 2",
         WEST: "nothing is left",
     }
-    ends = {one.end: one.evidence for region in told.regions for one in region.ended}
+    ends = {one.end: one.evidence for region in explanation.regions for one in region.ended}
     assert ends == {SlotEnd.COMPLETED: "simulated: exit code 0", SlotEnd.STOPPED: "test: INC-7"}
 
 
 async def ended(plane: Plane) -> Explanation:
-    """The account once the authority knows how it ended, which the workflow tells it last."""
+    """The explanation once the authority knows how it ended, which the workflow tells it last."""
 
     async def has_ended() -> Explanation | None:
-        told = await plane.durable.explain("risk", "score")
-        return told if told.ended else None
+        explanation = await plane.durable.explain("risk", "score")
+        return explanation if explanation.ended else None
 
-    told = await until(has_ended, "the authority knows its end")
-    assert told is not None
-    return told
+    explanation = await until(has_ended, "the authority knows its end")
+    assert explanation is not None
+    return explanation
 
 
 async def test_a_job_that_ended_while_its_workload_was_away_is_counted_all_the_same(

@@ -48,10 +48,10 @@ async def test_a_signal_that_cannot_be_read_changes_nothing_and_is_recorded(
 
     await plane.handle().signal(name, *([] if payload is None else [payload]))
 
-    async def told() -> Any:
+    async def reported() -> Any:
         return (await plane.placement()).rejected
 
-    (rejected,) = await until(told, "the message is in the status")
+    (rejected,) = await until(reported, "the message is in the status")
     assert rejected.name == name
     assert why in rejected.answer
     after = await plane.placement()
@@ -137,10 +137,10 @@ async def test_only_its_workload_releases_a_placement(plane: Plane) -> None:
     await serving(plane)
     await plane.handle().signal("release", ReleasePlacement(**WHO))
 
-    async def told() -> Any:
+    async def reported() -> Any:
         return (await plane.placement()).rejected
 
-    (rejected,) = await until(told, "the message is in the status")
+    (rejected,) = await until(reported, "the message is in the status")
     assert "delete or scale the workload" in rejected.answer
     assert (await plane.durable.status("risk", "api")).serving == 2
 
@@ -160,10 +160,10 @@ async def test_signals_that_no_handler_could_decode_are_recorded_too(plane: Plan
     await plane.handle().signal("hold", args=[WHO, WHO])
     await plane.handle().signal("hodl\x00", WHO)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return (await plane.placement()).rejected_count == 3
 
-    await until(told, "all three are in the status")
+    await until(reported, "all three are in the status")
     first, second, third = (await plane.placement()).rejected
     assert "It cannot be read" in first.answer
     assert "several arguments" in second.answer

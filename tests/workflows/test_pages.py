@@ -52,7 +52,7 @@ def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
     assert "- 0: **serving** on node-1 since 12:00:00Z\n- 1: **starting** on node-1" in page
 
 
-def test_a_hold_is_not_said_to_pass_by_itself() -> None:
+def test_a_hold_does_not_claim_to_pass_by_itself() -> None:
     page = placement_page(
         placement(hold=PlacementHold(actor=ActorId("ann"), reason="INC-42", since=NOON))
     )

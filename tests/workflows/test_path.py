@@ -167,7 +167,7 @@ async def test_grant_that_lies_in_another_region_comes_where_it_is_waited_for(
     await plane.no_invariant_is_broken()
 
 
-async def test_who_waits_for_something_that_never_comes_is_told_what_there_is(
+async def test_a_wait_for_something_that_never_comes_is_refused_with_what_there_is(
     plane: Plane,
 ) -> None:
     with pytest.raises(RefusedError, match="'sleeping' is none of bound, ready, serving"):

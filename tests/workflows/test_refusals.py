@@ -171,7 +171,7 @@ async def test_a_replica_that_serves_under_a_hold_is_not_stopped_over_a_refused_
     assert case.slot.phase is SlotPhase.SERVING
 
 
-async def test_a_lease_that_still_stands_by_the_databases_clock_is_asked_about_later(
+async def test_a_lease_that_is_live_by_the_databases_clock_is_checked_again_later(
     case: Case,
 ) -> None:
     case.hold()

@@ -80,7 +80,7 @@ async def test_work_of_lost_nodes_is_unknown_and_then_placed_again(
     await plane.no_invariant_is_broken()
 
 
-async def test_a_terminated_placement_is_taken_up_where_it_stood(plane: Plane) -> None:
+async def test_a_terminated_placement_resumes_where_it_was(plane: Plane) -> None:
     await (await (await plane.load()).host()).work()
     await plane.durable.apply(manifest())
     await plane.durable.wait("risk", "api")

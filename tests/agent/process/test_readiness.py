@@ -47,7 +47,7 @@ async def test_it_is_running_again_when_its_probe_fails_again(
     await process_region.until(token, "serving")
 
 
-async def test_a_fixed_port_is_asked_and_a_command_too(
+async def test_a_fixed_port_is_probed_and_a_command_too(
     process_region: LiveRegion, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

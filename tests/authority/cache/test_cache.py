@@ -284,7 +284,7 @@ async def test_a_caller_that_gives_up_takes_nobody_with_it(ready_world: World) -
 # ── gaps ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_lost_watch_is_taken_up_again_and_misses_nothing(ready_world: World) -> None:
+async def test_a_lost_watch_is_resumed_and_misses_nothing(ready_world: World) -> None:
     async with caching(ready_world) as cache:
         with psycopg.connect(ready_world.databases.urls[0], autocommit=True) as owner:
             assert owner.execute(WATCHERS).fetchall() == [(True,)]

@@ -301,7 +301,7 @@ def besieged_url(besieged: World) -> str:
 
 
 @pytest.mark.parametrize("role", [*(role.name for role in ROLES), OWNER])
-async def test_plain_sql_cannot_break_a_promise(
+async def test_plain_sql_cannot_break_an_invariant(
     besieged: World, besieged_url: str, role: str
 ) -> None:
     got_through: dict[str, str] = {}

@@ -319,7 +319,7 @@ class Authority(RuleBasedStateMachine):
         assert self.run(check()) == []
 
 
-def test_every_promise_holds_after_every_step(copies: Copies, template: str) -> None:
+def test_every_invariant_holds_after_every_step(copies: Copies, template: str) -> None:
     built = furnished(copies, template, build)
     run_state_machine_as_test(
         cast(Any, lambda: Authority(copies.lend(built))),

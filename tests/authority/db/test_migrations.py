@@ -249,7 +249,7 @@ def but(postgres: EmbeddedPostgres, **wrong: str | int) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def test_a_server_that_is_not_there_is_said_not_to_answer(postgres: EmbeddedPostgres) -> None:
+def test_a_missing_server_is_reported_as_not_answering(postgres: EmbeddedPostgres) -> None:
     assert sentence_of(but(postgres, port=free_port())) == (
         "Could not migrate the database: PostgreSQL did not answer; check that it runs and answers."
     )

@@ -65,7 +65,7 @@ async def rows(world: World, query: str) -> list[tuple[Any, ...]]:
 # ── registration ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_registered_node_is_as_its_agent_said(world: World) -> None:
+async def test_a_registered_node_is_as_its_agent_described_it(world: World) -> None:
     await world.with_region()
     special = node(gpus=2, labels=labels(disk="ssd"), dedicated_to=TenantId("risk"), pool="fast")
     assert await register(world, special, node("n2")) == {N1: 1, N2: 1}

@@ -117,7 +117,7 @@ def forget(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_the_end_of_a_process_is_not_unsaid(ready_world: World, end: ObservedState) -> None:
+async def test_the_end_of_a_process_is_final(ready_world: World, end: ObservedState) -> None:
     token = await ready_world.running(0)
     await send(ready_world, report(token, sequence=5, state=end))
     await send(ready_world, report(token, sequence=9, state=ObservedState.SERVING))

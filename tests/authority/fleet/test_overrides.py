@@ -31,7 +31,7 @@ def override_controller(database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def test_a_sound_override_is_taken(override_controller: psycopg.Connection) -> None:
+def test_a_sound_override_is_accepted(override_controller: psycopg.Connection) -> None:
     override_controller.execute(PROPOSE, SOUND)
 
 

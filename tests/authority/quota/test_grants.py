@@ -375,7 +375,7 @@ async def test_a_request_that_crashed_is_finished_when_it_is_sent_again(
     await assert_promises_hold(databases)
 
 
-async def test_a_source_that_was_emptied_in_between_gives_nothing_and_the_next_is_asked(
+async def test_a_source_that_was_emptied_in_between_gives_nothing_and_the_next_is_tried(
     neighbours: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     databases = await billing(neighbours, hard=10, east=5)
@@ -510,10 +510,10 @@ async def test_a_manifest_that_is_loaded_again_takes_back_only_what_is_not_in_us
             ],
         }
     )
-    told: list[str] = []
-    await apply_fleet(databases, fleet, actor=TEST, request="again", report=told.append)
+    lines: list[str] = []
+    await apply_fleet(databases, fleet, actor=TEST, request="again", report=lines.append)
     assert await split(databases) == (0, 5, 5)
-    assert [line for line in told if "the grant of" in line] == [
+    assert [line for line in lines if "the grant of" in line] == [
         "Left as it is: the grant of billing in us-east is 5 cpu, 5Gi, not 8 cpu, 8Gi as the "
         "manifest says, because of what is in use",
         "Left as it is: the grant of billing in us-west is 5 cpu, 5Gi, not 2 cpu, 2Gi as the "

@@ -40,7 +40,7 @@ def feed_of(world: World) -> ShareFeed:
 
 
 async def following(world: World) -> ShareFeed:
-    """A feed that has told everything there is."""
+    """A feed that has shares everything there is."""
     feed = feed_of(world)
     await feed.everything(now=world.now)
     return feed
@@ -56,7 +56,7 @@ def states(share: ShareStatus) -> dict[int, BindingState | None]:
     return {slot.slot: slot.state for slot in share.slots}
 
 
-async def test_a_share_is_told_with_every_slot_and_what_the_rest_waits_for(
+async def test_a_share_is_reported_with_every_slot_and_what_the_rest_waits_for(
     ready_world: World,
 ) -> None:
     token = await ready_world.running(0)
@@ -144,7 +144,7 @@ async def test_the_first_word_is_everything(ready_world: World) -> None:
     assert states(share) == {0: BindingState.STARTING}
 
 
-async def test_every_step_of_a_binding_is_told(ready_world: World) -> None:
+async def test_every_step_of_a_binding_is_reported(ready_world: World) -> None:
     feed = await following(ready_world)
     token = (await ready_world.granted(ready_world.reserve(0))).token
     assert await feed.changed(now=ready_world.now) == [], "nothing is bound yet"
@@ -164,7 +164,7 @@ async def test_every_step_of_a_binding_is_told(ready_world: World) -> None:
     assert await feed.changed(now=ready_world.now) == []
 
 
-async def test_a_change_of_one_slot_is_told_with_the_whole_share(ready_world: World) -> None:
+async def test_a_change_of_one_slot_is_reported_with_the_whole_share(ready_world: World) -> None:
     tokens = [await ready_world.running(slot) for slot in range(3)]
     await ready_world.running(3, generation=2)
     feed = await following(ready_world)
@@ -176,14 +176,14 @@ async def test_a_change_of_one_slot_is_told_with_the_whole_share(ready_world: Wo
     }  # fmt: skip
 
 
-async def test_a_request_is_told_when_it_changes(ready_world: World) -> None:
+async def test_a_request_is_reported_when_it_changes(ready_world: World) -> None:
     feed = await following(ready_world)
     await write_requests(ready_world.databases, EAST, [request()])
     (share,) = await feed.changed(now=ready_world.now)
     assert share.request is not None
     assert (share.request.waiting, share.slots) == (2, ())
     await write_requests(ready_world.databases, EAST, [request(attempts=1)])
-    assert await feed.changed(now=ready_world.now) == [], "nothing that is told has changed"
+    assert await feed.changed(now=ready_world.now) == [], "nothing that is shares has changed"
     await write_requests(ready_world.databases, EAST, [request(state=RequestState.WITHDRAWN)])
     (share,) = await feed.changed(now=ready_world.now)
     assert share.request is not None
@@ -264,7 +264,7 @@ async def test_what_ended_keeps_the_moment_of_its_end(ready_world: World) -> Non
     assert before.slots == after.slots
 
 
-async def test_the_sweep_tells_once_more_of_what_is_gone(ready_world: World) -> None:
+async def test_the_sweep_reports_once_more_what_is_gone(ready_world: World) -> None:
     token = await ready_world.running(0)
     feed = await following(ready_world)
     await report(ready_world, token, ObservedState.STOPPED)
@@ -278,8 +278,8 @@ async def test_many_shares_are_read_in_parts(ready_world: World) -> None:
     count = SHARES_PER_READ + 5
     rows = [request(workload=WorkloadName(f"w{number:04}")) for number in range(count)]
     await write_requests(ready_world.databases, EAST, rows)
-    told = await feed_of(ready_world).everything(now=ready_world.now)
-    assert [str(share.workload) for share in told] == [f"w{number:04}" for number in range(count)]
+    shares = await feed_of(ready_world).everything(now=ready_world.now)
+    assert [str(share.workload) for share in shares] == [f"w{number:04}" for number in range(count)]
 
 
 async def test_shares_are_read_by_tenant_and_workload(ready_world: World) -> None:

@@ -49,7 +49,7 @@ async def waiting(watch: ShareWatch, *tokens: int) -> "asyncio.Task[ShareStatus 
     return task
 
 
-async def test_whoever_waits_gets_the_share_when_no_binding_is_passing() -> None:
+async def test_a_waiter_gets_the_share_when_no_binding_is_coming_up() -> None:
     watch = ShareWatch()
     task = await waiting(watch, 1, 2)
 

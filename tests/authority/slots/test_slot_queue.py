@@ -63,7 +63,7 @@ async def test_an_assignment_that_ended_before_the_copies_is_finished_when_sent_
     assert await facts(two_regions) == await copies(two_regions)
 
 
-async def test_what_another_region_owns_stays_there_and_is_told(two_regions: World) -> None:
+async def test_what_another_region_owns_stays_there_and_is_reported(two_regions: World) -> None:
     assignments = [assignment("w", {EAST: (0, 1)}), assignment("w", {WEST: (1, 2)})]
     first, second = await assign_slots(two_regions.databases, assignments)
     assert first == second

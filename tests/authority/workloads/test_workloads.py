@@ -158,7 +158,7 @@ async def test_a_share_is_divided_on_the_current_workload(ready_world: World) ->
     assert seen[1].share == {EAST: (0,), WEST: (1, 2)}
 
 
-async def test_an_unknown_tenant_is_told_who_is_known(ready_world: World) -> None:
+async def test_an_unknown_tenant_is_refused_with_those_that_are_known(ready_world: World) -> None:
     with pytest.raises(RefusedError, match="no tenant billing; known tenants: risk") as no:
         await apply(ready_world, "r1", manifest(BILLING))
     assert no.value.refusal.code is RefusalCode.UNKNOWN_TENANT
@@ -185,7 +185,7 @@ async def test_a_deleted_workload_goes_when_nobody_owns_a_slot_of_it(ready_world
     ]  # fmt: skip
 
 
-async def test_a_delete_is_asked_once(ready_world: World) -> None:
+async def test_a_delete_counts_once(ready_world: World) -> None:
     await apply(ready_world, "r1")
     first = await delete(ready_world, "d1")
     assert await delete(ready_world, "d1") == first
@@ -284,7 +284,7 @@ async def test_five_thousand_slots_are_assigned_and_given_up_however_often(
 
 
 @pytest.mark.parametrize("chain", [GLOBAL_CHAIN, EAST])
-async def test_a_refused_message_is_told_once(ready_world: World, chain: str) -> None:
+async def test_a_refused_message_is_audited_once(ready_world: World, chain: str) -> None:
     async def tell(databases: Databases) -> bool:
         return await audit_message(
             databases,

@@ -89,7 +89,7 @@ def test_an_empty_stream_is_marked_as_empty(state: Path, terminal: Terminal) -> 
     assert terminal.stdout == "==> stdout <== (empty)\n==> stderr <==\nerr 1"
 
 
-def test_without_files_the_authority_is_asked(terminal: Terminal) -> None:
+def test_without_files_the_authority_is_read(terminal: Terminal) -> None:
     assert "durable up" in terminal.refused("logs", "shop/web", "0")
 
 

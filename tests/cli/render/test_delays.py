@@ -48,21 +48,21 @@ def said(*regions: RegionProgress, until: Until = "serving") -> str:
 
 
 def test_what_time_mends_continues_by_itself() -> None:
-    for told in (said(), said(waiting(PendingCode.CAPACITY))):
-        assert "It continues by itself; see durable explain shop/web." in told
+    for report in (said(), said(waiting(PendingCode.CAPACITY))):
+        assert "It continues by itself; see durable explain shop/web." in report
 
 
 def test_a_hold_is_ended_by_somebody_who_resumes() -> None:
-    told = said(waiting(PendingCode.CAPACITY), waiting(PendingCode.HELD, "Held by ann: INC-1"))
-    assert "Reason: north: Held by ann: INC-1 (held)" in told
-    assert "Resume it with durable send shop/web resume --reason REASON" in told
-    assert "by itself" not in told
+    report = said(waiting(PendingCode.CAPACITY), waiting(PendingCode.HELD, "Held by ann: INC-1"))
+    assert "Reason: north: Held by ann: INC-1 (held)" in report
+    assert "Resume it with durable send shop/web resume --reason REASON" in report
+    assert "by itself" not in report
 
 
 def test_what_needs_a_change_says_that_waiting_does_not_help() -> None:
-    told = said(waiting(PendingCode.NEVER_FITS))
-    assert "Waiting will not help: change the workload" in told
-    assert "by itself" not in told
+    report = said(waiting(PendingCode.NEVER_FITS))
+    assert "Waiting will not help: change the workload" in report
+    assert "by itself" not in report
 
 
 def test_no_hold_keeps_a_deletion() -> None:
@@ -125,5 +125,5 @@ def test_a_moment_that_has_passed_is_not_promised() -> None:
     assert clock(STOP_TIMEOUT) not in said
 
 
-def test_nothing_is_said_of_what_does_not_stop() -> None:
+def test_nothing_is_reported_about_what_does_not_stop() -> None:
     assert describe_stops([]) == ""

@@ -65,7 +65,6 @@ transitions = Table(
     time_column("at"),
     one_of("kind", "reservation", "binding"),
     PrimaryKeyConstraint("region", "version", "ordinal"),
-    Index(None, "region", "token"),
     schema="regional",
 )
 

@@ -1,4 +1,4 @@
-"""Workflows that were terminated or could not reach the authority, and are taken up again."""
+"""Workflows that were terminated or could not reach the authority, and are resumed."""
 
 from typing import Any
 
@@ -57,7 +57,9 @@ async def test_a_long_reason_does_not_keep_a_workload_from_ending(plane: Plane) 
     assert await plane.bindings() == {}
 
 
-async def test_a_terminated_placement_lets_go_when_its_workload_is_deleted(plane: Plane) -> None:
+async def test_a_terminated_placement_releases_its_claims_when_its_workload_is_deleted(
+    plane: Plane,
+) -> None:
     await serving(plane)
     await plane.handle().terminate("by mistake")
     await plane.durable.delete("risk", "api")
@@ -66,7 +68,7 @@ async def test_a_terminated_placement_lets_go_when_its_workload_is_deleted(plane
     await plane.no_invariant_is_broken()
 
 
-async def test_a_placement_that_is_taken_up_disturbs_nothing_that_serves(plane: Plane) -> None:
+async def test_a_placement_that_is_restarted_disturbs_nothing_that_serves(plane: Plane) -> None:
     await serving(plane)
     before = await tokens(plane)
     await plane.handle().terminate("by mistake")
@@ -80,7 +82,7 @@ async def test_a_placement_that_is_taken_up_disturbs_nothing_that_serves(plane: 
     assert await tokens(plane) == before
 
 
-async def test_a_terminated_workload_is_taken_up_by_the_next_apply(plane: Plane) -> None:
+async def test_a_terminated_workload_is_resumed_by_the_next_apply(plane: Plane) -> None:
     await serving(plane)
     await plane.durable.scale("risk", "api", 3)
     await plane.durable.wait("risk", "api")
