@@ -4,7 +4,7 @@ import pytest
 
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import write_requests
-from durable.controllers import quota as controller
+from durable.controllers import quota as quota_controller
 from durable.controllers.quota import RETRY_FIRST_SECONDS, QuotaController
 from durable.model.ids import RegionId, WorkloadName
 from durable.model.pending_reasons import PendingCode
@@ -69,13 +69,13 @@ async def test_a_tenant_with_nothing_to_give_is_tried_less_and_less_often(
     await use(neighbours, WEST, 2)
     await wait_in(neighbours, WEST, 1)
     asked: list[float] = []
-    top_up = controller.top_up
+    top_up = quota_controller.top_up
 
     async def counted(*of: object, **more: object) -> Resources:
         asked.append(now)
         return await top_up(*of, **more)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(controller, "top_up", counted)
+    monkeypatch.setattr(quota_controller, "top_up", counted)
     controller = QuotaController(databases)
     for now in range(int(8 * RETRY_FIRST_SECONDS)):
         await controller.once(now)
