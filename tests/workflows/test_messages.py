@@ -32,7 +32,7 @@ async def serving(plane: Plane, replicas: int = 2) -> None:
     ("name", "payload", "why"),
     [
         ("hold", None, "no payload"),
-        ("hold", "not an object", "It cannot be read"),
+        ("hold", "not an object", "Invalid payload"),
         ("hold", {**WHO, "reason": ""}, "reason"),
         ("hold", {**WHO, "surprise": 1}, "surprise"),
         ("evict", {**WHO, "slots": ["first"]}, "slots"),
@@ -159,21 +159,30 @@ async def test_signals_that_no_handler_could_decode_are_recorded_too(plane: Plan
     )
     await plane.handle().signal("hold", args=[WHO, WHO])
     await plane.handle().signal("hodl\x00", WHO)
+    nested = Payload(metadata={"encoding": b"json/plain"}, data=b"[" * 50_000)
+    await client.workflow_service.signal_workflow_execution(
+        SignalWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=plane.handle().id),
+            signal_name="hold",
+            input=Payloads(payloads=[nested]),
+        )
+    )
 
     async def reported() -> bool:
-        return (await plane.placement()).rejected_count == 3
+        return (await plane.placement()).rejected_count == 4
 
-    await until(reported, "all three are in the status")
-    first, second, third = (await plane.placement()).rejected
-    assert "It cannot be read" in first.answer
+    await until(reported, "all of them are in the status")
+    first, second, third, _ = (await plane.placement()).rejected
+    assert "Invalid payload" in first.answer
     assert "several arguments" in second.answer
     assert third.name == "hodl?"
 
     async def audited() -> bool:
         events = await read_events(plane.databases, last=200)
-        return len([e for e in events if e.action.startswith("reject message")]) == 3
+        return len([e for e in events if e.action.startswith("reject message")]) == 4
 
-    await until(audited, "all three are in the audit")
+    await until(audited, "all of them are in the audit")
     assert (await plane.durable.scale("risk", "api", 3)).generation == 1
     assert (await plane.durable.wait("risk", "api")).serving == 3
 
@@ -222,3 +231,20 @@ async def test_a_workload_that_fits_nowhere_now_is_woken_when_room_appears(plane
     await plane.durable.delete("risk", "first")
     assert (await plane.durable.wait("risk", "second")).serving == 1
     await plane.no_invariant_is_broken()
+
+
+async def test_every_refused_apply_is_audited_in_whichever_life_of_the_workload(
+    plane: Plane,
+) -> None:
+    await (await (await plane.load()).host()).work()
+    for number in range(3):
+        with pytest.raises(RefusedError):
+            await plane.durable.apply(
+                manifest(resources={"cpu": 400}), request_id=f"too-large-{number}"
+            )
+
+    async def audited() -> bool:
+        events = await read_events(plane.databases, last=200)
+        return len([e for e in events if e.action == "reject message apply"]) == 3
+
+    await until(audited, "each of the three is in the audit")

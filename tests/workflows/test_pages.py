@@ -47,7 +47,7 @@ def slot(number: int, phase: SlotPhase = SlotPhase.SERVING) -> SlotView:
 def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
     page = placement_page(placement(slot(0), slot(1, SlotPhase.STARTING)))
     assert f"**waiting**; next: {Owner.SCHEDULER}" in page
-    assert "(grant, may pass by itself): Tenant risk has no grant left." in page
+    assert "(grant, may resolve on its own): Tenant risk has no grant left." in page
     assert "Next try: 2026-01-01 12:00:00Z" in page
     assert "- 0: **serving** on node-1 since 12:00:00Z\n- 1: **starting** on node-1" in page
 
@@ -58,7 +58,7 @@ def test_a_hold_does_not_claim_to_pass_by_itself() -> None:
     )
     assert "**Held** by ann: INC-42; nothing new is placed until `resume`." in page
     assert "Next try" not in page
-    assert "pass by itself" not in page
+    assert "resolve on its own" not in page
 
 
 def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:

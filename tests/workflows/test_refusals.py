@@ -175,7 +175,7 @@ async def test_a_lease_that_is_live_by_the_databases_clock_is_checked_again_late
     case: Case,
 ) -> None:
     case.hold()
-    asked = await case.run_for(41, {"expire": no(RefusalCode.LEASE_STANDS)}.get)
+    asked = await case.run_for(41, {"expire": no(RefusalCode.LEASE_ACTIVE)}.get)
     assert asked["expire"] in (2, 3)
     assert set(asked) == {"expire"}, "nothing is given up that may still be bound"
 

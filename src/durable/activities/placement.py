@@ -113,7 +113,7 @@ class PlacementActivities:
         reach(Failpoint.AFTER_ENQUEUE)
 
     async def _come_up(self, step: StartStep, started: Sequence[Claim]) -> SlotsObserved | None:
-        if not started:
+        if not started or not step.coming_up:
             return None
         key = step.key
         share = await self._regional.watch.wait_past(

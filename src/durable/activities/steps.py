@@ -123,7 +123,7 @@ class StartStep(ClaimsStep):
     """What to start, and the placement's request if agents cannot read there yet what to run."""
 
     request: SchedulingRequest | None = None
-    # Bindings in these states are still on their way.
+    # Bindings in these states are still on their way; none: do not wait for them to come up.
     coming_up: tuple[BindingState, ...] = ()
 
 

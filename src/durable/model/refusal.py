@@ -46,7 +46,7 @@ class RefusalCode(StrEnum):
     BUDGET_EXHAUSTED = "budget_exhausted"
     POLICY_WITHDRAWN = "policy_withdrawn"
     LEASE_EXPIRED = "lease_expired"
-    LEASE_STANDS = "lease_stands"
+    LEASE_ACTIVE = "lease_active"
     WRONG_STATE = "wrong_state"
     NOT_APPLIED = "not_applied"
     BEING_DELETED = "being_deleted"
@@ -83,7 +83,7 @@ WAITING_HELPS = frozenset(
         RefusalCode.GRANT_EXHAUSTED,
         RefusalCode.HEADROOM_RESERVED,
         RefusalCode.BUDGET_EXHAUSTED,
-        RefusalCode.LEASE_STANDS,
+        RefusalCode.LEASE_ACTIVE,
         RefusalCode.STILL_RUNNING,
         RefusalCode.CAPACITY_IN_USE,
         RefusalCode.GRANT_IN_USE,

@@ -5,13 +5,11 @@ message that cannot be read, is unknown or is refused is recorded with the reaso
 nothing; neither does one that was accepted before, and its answer says so.
 """
 
-import json
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -29,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
 REJECTED_KEPT = 20
 REQUESTS_KEPT = 500
 PAYLOAD_CHARACTERS_KEPT = 500
+ARGUMENTS_KEPT = 3
 
 
 @dataclass
@@ -39,6 +38,8 @@ class Envelope:
     payload: Payload
     answer: str | None = None
     refused: ApplicationError | None = None
+    # Whether its request id was counted, and has to be forgotten if it is refused.
+    is_counted: bool = False
 
     @property
     def request(self) -> str | None:
@@ -93,7 +94,7 @@ class Inbox:
             return
         self._count()
         why = "It has several arguments; send one JSON object."
-        self.reject(name, [_decoded(arg) for arg in args], why if message else self._unknown(name))
+        self.reject(name, _shown(*args), why if message else self._unknown(name))
 
     async def receive_update(self, message: Message, raw: RawValue | None) -> str:
         """Queues an update and waits until the loop has answered it."""
@@ -112,10 +113,10 @@ class Inbox:
             return Envelope(message, message.payload.model_validate_json(_json(raw)))
         except ValidationError as error:
             problems = in_one_line(problems_in(error, message.payload))
-            refused = _invalid(f"It cannot be read: {problems}")
+            refused = _invalid(f"Invalid payload: {problems}")
         except ApplicationError as error:
             refused = error
-        self.reject(message.name, _decoded(raw), refused.message)
+        self.reject(message.name, "" if raw is None else _shown(raw), refused.message)
         raise refused
 
     def next(self) -> Envelope | None:
@@ -128,6 +129,7 @@ class Inbox:
                 return envelope
             if request not in self.log.requests:
                 self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], request]
+                envelope.is_counted = True
                 return envelope
             assert isinstance(envelope.payload, OperatorRequest)
             envelope.answer = (
@@ -140,19 +142,19 @@ class Inbox:
         """Answers a message that was acted on, and has it audited if its kind is."""
         envelope.answer = answer
         if envelope.message.is_audited:
-            payload = envelope.payload.model_dump(mode="json")
+            payload = envelope.payload.model_dump_json()
             self.log.unaudited.append(
                 _record(envelope.message.name, payload, answer, accepted=True)
             )
 
     def refuse(self, envelope: Envelope, refused: ApplicationError) -> None:
         """Refuses a message that could be read; sent again under the same id, it counts."""
-        self.log.requests = [one for one in self.log.requests if one != envelope.request]
+        if envelope.is_counted:
+            self.log.requests = [one for one in self.log.requests if one != envelope.request]
         envelope.refused = refused
-        payload = envelope.payload.model_dump(mode="json")
-        self.reject(envelope.message.name, payload, refused.message)
+        self.reject(envelope.message.name, envelope.payload.model_dump_json(), refused.message)
 
-    def reject(self, name: str, payload: object, why: str) -> None:
+    def reject(self, name: str, payload: str, why: str) -> None:
         """Records a message that changed nothing, for its sender and for the audit."""
         self._has_news = True
         rejected = _record(name, payload, why)
@@ -182,21 +184,18 @@ def _json(raw: RawValue | None) -> bytes:
     return raw.payload.data
 
 
-def _decoded(raw: RawValue | None) -> object:
-    if raw is None:
-        return None
-    try:
-        return json.loads(raw.payload.data)
-    except ValueError:
-        return raw.payload.data[:PAYLOAD_CHARACTERS_KEPT]
+def _shown(*raw: RawValue) -> str:
+    """What was sent, as text that is never parsed: any bytes may be in it."""
+    parts = (one.payload.data[:PAYLOAD_CHARACTERS_KEPT] for one in raw[:ARGUMENTS_KEPT])
+    return ", ".join(part.decode(errors="replace") for part in parts)
 
 
-def _record(name: str, payload: Any, answer: str, *, accepted: bool = False) -> MessageRecord:
+def _record(name: str, payload: str, answer: str, *, accepted: bool = False) -> MessageRecord:
     return MessageRecord(
         at=workflow.now(),
-        name=_printable(name)[:100],
-        answer=_printable(answer)[:500],
-        payload=_printable(json.dumps(payload, default=repr))[:PAYLOAD_CHARACTERS_KEPT],
+        name=_printable(name[:100]),
+        answer=_printable(answer[:500]),
+        payload=_printable(payload[:PAYLOAD_CHARACTERS_KEPT]),
         accepted=accepted,
     )
 

@@ -23,7 +23,7 @@ def placement_page(status: PlacementStatus) -> str:
         held = _line(f"{status.hold.actor}: {status.hold.reason}")
         lines.append(f"**Held** by {held}; nothing new is placed until `resume`.")
     elif status.pending is not None:
-        helps = "may pass by itself" if status.pending.waiting_helps else "somebody must act"
+        helps = "may resolve on its own" if status.pending.waiting_helps else "somebody must act"
         lines.append(f"**Waits** ({status.pending.code}, {helps}): {status.pending.sentence}")
         lines.append(
             f"Next try: {_moment(status.next_retry_at)}; overdue from {_moment(status.placed_by)}"

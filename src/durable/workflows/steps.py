@@ -40,10 +40,13 @@ async def run_step(
 
 async def audit_messages(log: MessageLog, activity: Activity[None]) -> None:
     """Writes messages into the audit; those that cannot be written now are tried again later."""
-    name = workflow.info().workflow_id
+    info = workflow.info()
+    # The first run stays the same through continue-as-new, and differs in another life of this id.
+    life = f"{info.workflow_id}/{info.first_execution_run_id}"
     while log.unaudited and (log.audit_at is None or log.audit_at <= workflow.now()):
         batch = tuple(log.unaudited[:AUDITED_AT_ONCE])
-        step = AuditMessages(target=name, messages=batch, key=f"{name}/{log.audited_count}")
+        key = f"{life}/{log.audited_count}"
+        step = AuditMessages(target=info.workflow_id, messages=batch, key=key)
         try:
             await run_step(activity, step, "write messages into the audit")
         except STEP_FAILURES:

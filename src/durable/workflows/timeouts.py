@@ -24,31 +24,32 @@ ADMIT_RETRY = RetryPolicy(
 # A workload that was started and never applied to ends by itself.
 FIRST_APPLY = timedelta(minutes=2)
 
-# While the authority is away a placement asks again after so long, for as long as it takes.
+# How long a placement waits before it tries the authority again, for as long as that takes.
 UNREACHABLE_RETRY = timedelta(seconds=3)
 
 # A node whose lease lapsed may still come back; after this its slots are placed elsewhere.
 UNKNOWN_TIMEOUT = timedelta(seconds=30)
 
-# A node that was asked to stop something has so long before it is taken for lost, if it is.
+# How long a node may take to stop a slot before we check whether it is lost.
 STOP_TIMEOUT = timedelta(minutes=1)
 
-# A rejected message that could not be put into the audit is tried again after so long.
+# How long to wait before a message is written into the audit again, and how often at the end.
 AUDIT_RETRY = timedelta(seconds=30)
+AUDIT_TRIES = 10
 
 # A replica that failed is started again after 1, 2, 4 ... seconds, up to this.
 CRASH_FIRST = timedelta(seconds=1)
 CRASH_LONGEST = timedelta(minutes=5)
-# What has served for so long begins anew when it fails.
+# A replica that has served for this long starts with no crashes counted.
 CRASHES_FORGOTTEN = timedelta(minutes=10)
 
-# A moment that has passed while nothing could be done about it is not looked at more often.
+# Lower bound on a rest, so that an overdue deadline does not spin the loop.
 SHORTEST_REST = timedelta(milliseconds=100)
 
-# Slots that wait for something only the authority can tell are asked about again after so long.
+# How long to wait before the claims are read after a refusal.
 CLAIMS_RETRY = timedelta(seconds=5)
 
-# What a workload waits for, such as an old claim's end, is looked at again after 1, 2, 4 ...
+# What a workload waits for, such as an old claim's end, is tried again after 1, 2, 4 ... seconds.
 DIVIDE_FIRST = timedelta(seconds=1)
 DIVIDE_LONGEST = timedelta(seconds=30)
 

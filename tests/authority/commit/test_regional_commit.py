@@ -278,7 +278,7 @@ async def test_an_expired_reservation_cannot_be_bound(world: World) -> None:
 async def test_a_reservation_expires_late_never_early(world: World) -> None:
     token = (await world.granted(world.reserve())).token
     world.now = seconds(29)
-    assert await world.refused(world.expire(token)) is RefusalCode.LEASE_STANDS
+    assert await world.refused(world.expire(token)) is RefusalCode.LEASE_ACTIVE
     world.now = seconds(30)
     await world.granted(world.expire(token, ordinal=2))
     assert await world.refused(world.bind(token)) is RefusalCode.WRONG_STATE

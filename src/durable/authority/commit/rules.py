@@ -156,7 +156,7 @@ def _expire(ledger: Ledger, claim: ClaimEntry, intent: Expire) -> Granted | Refu
         return _wrong_state(ledger, claim, "a held reservation can expire")
     if claim.expires_at > ledger.now:
         return refused(
-            RefusalCode.LEASE_STANDS,
+            RefusalCode.LEASE_ACTIVE,
             f"Reservation {claim.token} is leased until {claim.expires_at.isoformat()}; "
             "expire it after that.",
         )

@@ -74,7 +74,7 @@ _CLAIM_FIELDS = (
 
 
 class Stop(Value):
-    """A slot that was told to stop and whose node has not reported yet that it did."""
+    """A slot that was asked to stop and whose node has not reported yet that it did."""
 
     region: RegionId
     slot: Slot

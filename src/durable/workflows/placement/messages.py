@@ -63,6 +63,10 @@ class PlacementMessages:
         return f"Resumed; it was held by {held.actor}: {held.reason}."
 
     def on_retry_now(self, retry: payloads.RetryPlacement) -> str:
+        if self._state.hold is not None:
+            return f"It is held by {self._state.hold}; nothing is placed until somebody resumes."
+        if not self._state.slots.in_phase(SlotPhase.WAITING):
+            return "Nothing waits for a node."
         self._retry()
         return "Looking for nodes now."
 
@@ -81,8 +85,9 @@ class PlacementMessages:
             slot.leave, slot.evidence = Leave.AGAIN, why
         if not evicted:
             return "Nothing to stop: it waits for a node, or is being stopped already."
-        again = "when somebody resumes" if self._state.hold is not None else "once it has stopped"
-        return f"Stopping {slot_numbers(evicted)}; each is placed again {again}."
+        each = "it is" if len(evicted) == 1 else "each is"
+        again = "after a resume" if self._state.hold is not None else "once it has stopped"
+        return f"Stopping {slot_numbers(evicted)}; {each} placed again {again}."
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ which order it came. Steps are idempotent by business keys: whatever dies betwee
 line is run again and finds what it did.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -40,6 +40,8 @@ with workflow.unsafe.imports_passed_through():
 T = TypeVar("T")
 
 MESSAGES = messages_to(PLACEMENT)
+# The answer for more slots, with what was observed of each, may not fit into one payload.
+MAX_SLOTS_PER_STEP = 1_000
 
 
 @workflow.defn(name=PLACEMENT)
@@ -71,6 +73,7 @@ class Placement(PlacementMessages):
             await self._bind()
             await self._start()
             await self._report()
+            await self._let_handlers_finish()
             if self._is_over():
                 return await self._end()
             if self._must_continue():
@@ -184,21 +187,23 @@ class Placement(PlacementMessages):
         if not bound or not self._places:
             return
         state.begin_wait(workflow.now())
-        request = state.request(workflow.now())
-        step = StartStep(
-            key=state.key,
-            claims=tuple(slot.claim for slot in bound),
-            why="start the slot",
-            request=None if request == state.written else request,
-            coming_up=_COMING_UP[state.spec.kind],
-        )
-        started = await self._step(PlacementActivities.start, step, _summary("start", bound))
-        if started is UNREACHABLE:
-            return
-        state.written = request
-        self._believe(started, "start", self._started)
-        if started.observed is not None:
-            self.on_observed(started.observed)
+        is_small = len(self._slots.by_number) <= MAX_SLOTS_PER_STEP
+        for part in _parts(bound):
+            request = state.request(workflow.now())
+            step = StartStep(
+                key=state.key,
+                claims=tuple(slot.claim for slot in part),
+                why="start the slot",
+                request=None if request == state.written else request,
+                coming_up=_COMING_UP[state.spec.kind] if is_small else (),
+            )
+            started = await self._step(PlacementActivities.start, step, _summary("start", part))
+            if started is UNREACHABLE:
+                return
+            state.written = request
+            self._believe(started, "start", self._started)
+            if started.observed is not None:
+                self.on_observed(started.observed)
 
     @property
     def _places(self) -> bool:
@@ -227,19 +232,19 @@ class Placement(PlacementMessages):
         cause: ReleaseCause = ReleaseCause.WITHDRAWN,
     ) -> None:
         """Takes one step for these slots, and believes the authority about each of them."""
-        if not slots:
-            return
         verb = activity.__name__
         ends = verb in ("stop", "release")
-        step = ClaimsStep(
-            key=self._state.key,
-            claims=tuple(slot.claim for slot in slots),
-            why=f"{verb} the slot",
-            reasons={s.slot: s.evidence[:500] for s in slots if s.evidence} if ends else {},
-            cause=cause,
-        )
-        result = await self._step(activity, step, _summary(verb, slots))
-        if result is not UNREACHABLE:
+        for part in _parts(slots):
+            step = ClaimsStep(
+                key=self._state.key,
+                claims=tuple(slot.claim for slot in part),
+                why=f"{verb} the slot",
+                reasons={s.slot: s.evidence[:500] for s in part if s.evidence} if ends else {},
+                cause=cause,
+            )
+            result = await self._step(activity, step, _summary(verb, part))
+            if result is UNREACHABLE:
+                return
             self._believe(result, verb, done)
 
     def _believe(
@@ -265,7 +270,7 @@ class Placement(PlacementMessages):
             slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
         elif code is RefusalCode.STOP_REQUESTED or verb == "bind":
             slot.leave = slot.leave or Leave.AGAIN
-        elif code is not RefusalCode.LEASE_STANDS and not state.must_read_claims:
+        elif code is not RefusalCode.LEASE_ACTIVE and not state.must_read_claims:
             # Once for all that is refused until then, or each refusal would put it off.
             state.must_read_claims, state.read_claims_at = True, now + timeouts.CLAIMS_RETRY
 
@@ -349,16 +354,25 @@ class Placement(PlacementMessages):
                 moments.append(max(filter(None, (slot.retry_at, state.next_retry_at)), default=now))
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def _must_continue(self) -> bool:
-        is_full = (
+    async def _let_handlers_finish(self) -> None:
+        """A handler that was just answered must not keep a run from ending, nor be left behind."""
+        if self._state.is_over or self._is_full():
+            await workflow.wait_condition(
+                lambda: bool(self._inbox) or workflow.all_handlers_finished()
+            )
+
+    def _is_full(self) -> bool:
+        return (
             workflow.info().is_continue_as_new_suggested()
             or self._inbox.count_in_this_run >= timeouts.MESSAGES_PER_RUN
         )
-        # Nothing may be on its way: a message or a handler left behind would be lost.
-        return is_full and not self._inbox and workflow.all_handlers_finished()
+
+    def _must_continue(self) -> bool:
+        return self._is_full() and not self._inbox and workflow.all_handlers_finished()
 
     def _is_over(self) -> bool:
-        return self._state.is_over and not self._inbox and workflow.all_handlers_finished()
+        is_idle = not self._inbox and workflow.all_handlers_finished()
+        return self._state.is_over and is_idle and not self._state.messages.unaudited
 
     async def _end(self) -> PlacementEnded:
         ended, key = self._state.ended(), self._state.key
@@ -379,6 +393,11 @@ _COMING_UP = {
 
 def _is_due(slot: SlotState, now: datetime) -> bool:
     return slot.leave is None and (slot.retry_at is None or slot.retry_at <= now)
+
+
+def _parts(slots: Sequence[SlotState]) -> Iterator[Sequence[SlotState]]:
+    for first in range(0, len(slots), MAX_SLOTS_PER_STEP):
+        yield slots[first : first + MAX_SLOTS_PER_STEP]
 
 
 def _summary(verb: str, slots: Sequence[SlotState]) -> str:

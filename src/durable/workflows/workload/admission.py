@@ -59,10 +59,13 @@ class WorkloadAdmission:
         self._inbox.receive_signal(name, args)
 
     async def receive(self, message: Message, raw: RawValue) -> Any:
+        """A request id is counted by the authority, which remembers what it answered."""
         envelope = self._inbox.open(message, raw)
         handle: Any = getattr(self, f"on_{message.name}")
         try:
-            return await handle(envelope.payload)
+            answer = await handle(envelope.payload)
+            self._inbox.accept(envelope, str(answer))
+            return answer
         except ApplicationError as refused:
             self._inbox.refuse(envelope, refused)
             raise

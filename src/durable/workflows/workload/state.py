@@ -39,6 +39,8 @@ class WorkloadState:
     reports: dict[RegionId, ShareReport] = field(default_factory=dict[RegionId, ShareReport])
     deleting: str | None = None
     done: bool = False
+    # Whether the authority has recorded the end.
+    is_finished: bool = False
     waits: list[str] = field(default_factory=list[str])
     tries: int = 0
     conditions: list[Condition] = field(default_factory=list[Condition])

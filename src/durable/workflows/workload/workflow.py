@@ -64,6 +64,7 @@ class Workload(WorkloadAdmission):
             await self._release_old()
             await self._divide()
             self._report()
+            await self._let_handlers_finish()
             if await self._has_ended():
                 return self._status()
             if self._must_continue():
@@ -81,10 +82,24 @@ class Workload(WorkloadAdmission):
             await self._read_messages()
             if self._was_refused and workflow.all_handlers_finished():
                 break
-        if self._state.generation == 0:
-            await workflow.wait_condition(workflow.all_handlers_finished)
-            await audit_messages(self._state.messages, WorkloadActivities.audit)
+        await self._settle_refusal()
         return self._state.generation > 0
+
+    async def _settle_refusal(self) -> None:
+        """Answers and audits what came until now; an apply that comes meanwhile still counts."""
+        for _ in range(timeouts.AUDIT_TRIES):
+            if self._state.generation > 0:
+                return
+            await workflow.wait_condition(
+                lambda: bool(self._inbox) or workflow.all_handlers_finished()
+            )
+            await self._read_messages()
+            await audit_messages(self._state.messages, WorkloadActivities.audit)
+            is_idle = not self._inbox and workflow.all_handlers_finished()
+            if is_idle and not self._state.messages.unaudited:
+                return
+            if is_idle:
+                await workflow.sleep(timeouts.AUDIT_RETRY)
 
     def _can_go_on(self) -> bool:
         # What placements report while it is being admitted is of a generation not known yet.
@@ -248,19 +263,31 @@ class Workload(WorkloadAdmission):
             return timeouts.AUDIT_RETRY, "the audit"
         return None, ""
 
-    def _must_continue(self) -> bool:
-        is_full = (
+    async def _let_handlers_finish(self) -> None:
+        """A handler that was just answered must not keep a run from ending, nor be left behind."""
+        if self._state.is_ending or self._state.job_is_done or self._is_full():
+            await workflow.wait_condition(
+                lambda: self._has_work() or workflow.all_handlers_finished()
+            )
+
+    def _is_full(self) -> bool:
+        return (
             workflow.info().is_continue_as_new_suggested()
             or self._inbox.count_in_this_run >= timeouts.MESSAGES_PER_RUN
         )
-        return is_full and not self._has_work() and workflow.all_handlers_finished()
+
+    def _must_continue(self) -> bool:
+        return self._is_full() and self._is_idle()
+
+    def _is_idle(self) -> bool:
+        return not self._has_work() and workflow.all_handlers_finished()
 
     async def _has_ended(self) -> bool:
         """Whether everything is released: deleted, or a job that is done."""
         state = self._state
         if not state.is_ending and not state.job_is_done:
             return False
-        if self._has_work() or not workflow.all_handlers_finished():
+        if not self._is_idle():
             return False
         if not state.is_ending:
             state.done, state.share = True, {}
@@ -277,7 +304,11 @@ class Workload(WorkloadAdmission):
             conditions=status.conditions,
             replicas_by_state={"completed": status.completed},
         )
-        return await self._step(WorkloadActivities.finish, step, "finish") is not UNREACHABLE
+        if not state.is_finished:
+            finished = await self._step(WorkloadActivities.finish, step, "finish")
+            state.is_finished = finished is not UNREACHABLE
+        # What came meanwhile is answered and audited before the workflow ends.
+        return state.is_finished and self._is_idle() and not state.messages.unaudited
 
 
 def _ended(placement: OpenPlacement) -> PlacementEnded:
