@@ -111,7 +111,10 @@ class Durable:
         """Sets the desired state of a workload; returns its generation and the regions' shares."""
         wanted = read_manifest(manifest)
         message = ApplyWorkload(
-            manifest=wanted, actor=self.actor, reason=reason, request_id=request_id or _new_id()
+            manifest=wanted,
+            actor=self.actor,
+            reason=reason,
+            request_id=_request_id(request_id),
         )
 
         async def send() -> Admitted:
@@ -156,7 +159,10 @@ class Durable:
     ) -> Admitted:
         """Changes the replica count."""
         message = ScaleWorkload(
-            replicas=replicas, actor=self.actor, reason=reason, request_id=request_id or _new_id()
+            replicas=replicas,
+            actor=self.actor,
+            reason=reason,
+            request_id=_request_id(request_id),
         )
         return await self._update(tenant, name, "scale", message, Admitted)
 
@@ -165,7 +171,9 @@ class Durable:
     ) -> None:
         """Stops and releases everything; `wait(..., until="deleted")` returns when it is gone."""
         message = DeleteWorkload(
-            actor=self.actor, reason=reason, request_id=request_id or _new_id()
+            actor=self.actor,
+            reason=reason,
+            request_id=_request_id(request_id),
         )
         await self._update(tenant, name, "delete", message, str)
 
@@ -357,8 +365,8 @@ def _too_late(
     return f"{tenant}/{name} is not {until} after {timeout:.0f} s: {counts} of {last.wanted}.{why}"
 
 
-def _new_id() -> str:
-    return f"request-{uuid.uuid4()}"
+def _request_id(given: str | None) -> str:
+    return f"request-{uuid.uuid4()}" if given is None else given
 
 
 def _update_id(message: OperatorRequest) -> str:

@@ -22,6 +22,12 @@ from pydantic import (
 from durable.state_dir.record import StackError, is_running, read_record, why_nothing_runs
 
 PREFIX = "DURABLE_"
+# An agent gives these to its replicas, which may run our own commands.
+_OF_REPLICAS = frozenset(
+    {
+        "region", "node", "tenant", "workload", "generation", "slot", "token", "devices", "replica",
+    }
+)  # fmt: skip
 
 PostgresUrl = Annotated[str, StringConstraints(pattern=r"^postgresql://[^\s/]+/[^\s/?]+(\?\S*)?$")]
 HostAndPort = Annotated[
@@ -81,6 +87,7 @@ class Settings(BaseModel):
             for name, value in environment.items()
             if name.startswith(PREFIX) and value.strip()
         }
+        given = {name: value for name, value in given.items() if name not in _OF_REPLICAS}
         _refuse_unknown(given)
         if state_dir is not None:
             given["state_dir"] = str(state_dir)

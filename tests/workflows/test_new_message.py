@@ -98,13 +98,18 @@ async def test_a_new_message_is_answered_recorded_and_refused_like_all_others(ha
         assert refused.value.cause.failure.stack_trace == "", "the sentence is for people"
     with pytest.raises(WorkflowUpdateFailedError):
         await handle.execute_update("praise", args=[WHO, WHO])
+    with pytest.raises(WorkflowUpdateFailedError) as unknown:
+        await handle.execute_update("scold", WHO)
+    assert isinstance(unknown.value.cause, ApplicationError)
+    why = "There is no message scold; send one of evict, hold, praise"
+    assert why in unknown.value.cause.message
     await handle.signal("praise", {**WHO, "request_id": "by-signal"})
 
     log = await handle.query("log")
     assert [record["accepted"] for record in log["unaudited"]] == [
-        True, *[False] * 6, True
+        True, *[False] * 7, True
     ]  # fmt: skip
-    assert {record["name"] for record in log["rejected"]} == {"praise"}
+    assert {record["name"] for record in log["rejected"]} == {"praise", "scold"}
 
 
 async def test_a_new_message_is_described_and_shown_on_the_page(

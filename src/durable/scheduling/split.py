@@ -30,6 +30,11 @@ def split(
 
 def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
     """The weight of every region that may have any slot, in the order of names."""
+    if not regions:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_REGION,
+            "There are no regions yet; load a fleet with durable fleet load -f FILE.",
+        )
     named = spec.requirements.regions
     unknown = sorted({*named, *spec.weights}.difference(regions))
     if unknown:

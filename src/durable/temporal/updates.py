@@ -29,6 +29,7 @@ LONGEST_PAUSE_SECONDS = 2.0
 _TRANSIENT = frozenset(
     {
         RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.UNKNOWN,  # the connection broke in the middle of the call
         RPCStatusCode.RESOURCE_EXHAUSTED,
         RPCStatusCode.DEADLINE_EXCEEDED,
         RPCStatusCode.ABORTED,

@@ -37,8 +37,8 @@ def _update(message: Message) -> Any:
     async def handler(self: Any, raw: RawValue = _NO_INPUT) -> Any:
         return await self.receive(message, raw)
 
-    # Several arguments fit neither function. Here that refuses the update; in the handler alone it
-    # would fail the task.
+    # Several arguments fit neither function, and the SDK wants both to take the same. Here that
+    # refuses the update; in the handler alone it would fail the task.
     def takes_one_argument(self: Any, raw: RawValue = _NO_INPUT) -> None:
         del self, raw
 

@@ -28,6 +28,7 @@ REJECTED_KEPT = 20
 REQUESTS_KEPT = 500
 PAYLOAD_CHARACTERS_KEPT = 500
 ARGUMENTS_KEPT = 3
+SEVERAL_ARGUMENTS = "It has several arguments; send one JSON object."
 
 
 @dataclass
@@ -93,8 +94,13 @@ class Inbox:
                 self._envelopes.append(self.open(message, args[0] if args else None))
             return
         self._count()
-        why = "It has several arguments; send one JSON object."
-        self.reject(name, _shown(*args), why if message else self._unknown(name))
+        self.reject(name, _shown(*args), SEVERAL_ARGUMENTS if message else self._unknown(name))
+
+    def refuse_unknown(self, name: str, args: Sequence[RawValue]) -> ApplicationError:
+        """The answer to an update of a name that nothing handles; it is recorded as well."""
+        self._count()
+        self.reject(name, _shown(*args), self._unknown(name))
+        return _invalid(self._unknown(name))
 
     async def receive_update(self, message: Message, raw: RawValue | None) -> str:
         """Queues an update and waits until the loop has answered it."""

@@ -55,7 +55,7 @@ def send(
         content = {
             "actor": durable.actor,
             "reason": reason,
-            "request_id": request_id or f"cli-{uuid.uuid4()}",
+            "request_id": f"cli-{uuid.uuid4()}" if request_id is None else request_id,
         }
         answers: list[PlacementAnswer] = []
         for placement, slots in (await _find_targets(durable, target, slot or [])).items():

@@ -103,6 +103,8 @@ def request_id_of(key: str | None, name: str) -> str:
 
     request_id = f"cli-{uuid.uuid4()}" if key is None else f"{key}/{name}"
     try:
+        if key is not None:
+            TypeAdapter[str](RequestId).validate_python(key)
         return TypeAdapter[str](RequestId).validate_python(request_id)
     except ValidationError:
         raise typer.BadParameter(

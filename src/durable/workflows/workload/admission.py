@@ -58,6 +58,10 @@ class WorkloadAdmission:
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
         self._inbox.receive_signal(name, args)
 
+    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
+    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
+        raise self._inbox.refuse_unknown(name, args)
+
     async def receive(self, message: Message, raw: RawValue) -> Any:
         """A request id is counted by the authority, which remembers what it answered."""
         envelope = self._inbox.open(message, raw)
