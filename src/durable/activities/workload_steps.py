@@ -29,7 +29,10 @@ class AdmitStep(Value):
 
 
 class Admitted(Value):
-    """The workload as it is now, and the generation that this request was answered with."""
+    """The workload as it is now, and the generation that this request was answered with.
+
+    The authority's own row also has status and times, which no workflow should remember.
+    """
 
     generation: Generation
     spec: WorkloadSpec

@@ -1,9 +1,9 @@
 """What the query `status` answers: where something is, why, and who acts next."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, cast
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, computed_field, model_validator
 
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
 from durable.model.pending import Pending
@@ -83,10 +83,26 @@ class WorkloadStatus(Counts):
     deleting: bool
     conditions: tuple[Condition, ...]
     regions: tuple[RegionProgress, ...]
-    waits_for: tuple[str, ...] = ()
+    # What the workload itself waits for; each region has its own reason.
+    own_waits: tuple[str, ...] = ()
     rejected: tuple[MessageRecord, ...] = ()
     rejected_count: int = 0
 
+    @computed_field
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Every wait, its own first."""
+        return (*self.own_waits, *(one.waits_for for one in self.regions if one.waits_for))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_computed(cls, data: Any) -> Any:
+        """Written for people beside what it is computed from, and never read back."""
+        if not isinstance(data, Mapping):
+            return data
+        fields = cast(Mapping[str, Any], data)
+        return {name: value for name, value in fields.items() if name != "waits_for"}
+
     def has_reached(self, stage: str) -> bool:
-        """Whether every replica has come so far, and those that are too many have gone."""
+        """Whether every wanted replica has reached this stage and no surplus one is bound."""
         return getattr(self, stage) >= self.wanted >= self.bound

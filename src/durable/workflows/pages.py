@@ -61,9 +61,8 @@ def workload_page(status: WorkloadStatus) -> str:
             f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "
             f"{one.wanted}; next: `{placement}`{waits}"
         )
-    of_regions = {one.waits_for for one in status.regions}
-    own = [reason for reason in status.waits_for if reason not in of_regions]
-    lines += ["### Waits", *(f"- {_line(reason)}" for reason in own)] if own else []
+    if status.own_waits:
+        lines += ["### Waits", *(f"- {_line(reason)}" for reason in status.own_waits)]
     return _paragraphs([*lines, *_rejected(status), *_accepted(WORKLOAD)])
 
 

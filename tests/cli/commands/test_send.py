@@ -73,3 +73,18 @@ def test_a_request_id_counts_once_per_message(at_plane: Terminal, write: Write) 
     assert "was accepted before, so nothing changed" in answer("hold")
     assert wait_for_holds(at_plane, "noted", 0) == {}
     at_plane.json("delete", "shop/noted")
+
+
+def test_any_field_of_a_payload_can_be_set(at_plane: Terminal, write: Write) -> None:
+    at_plane.json("apply", "-f", write(service("fields", 2)))
+    send = ("send", "shop/fields", "evict", "--reason", "INC-3")
+    answers = at_plane.json(*send, "--set", "slots=[]")["answers"]
+    assert all("Stopping" in answer["answer"] for answer in answers)
+    for wrong, why in (
+        ("slots", "allowed: NAME=JSON"),
+        ("slots=[", "allowed: NAME=JSON"),
+        ("slots=1", "slots"),
+        ("loudly=true", "loudly"),
+    ):
+        assert at_plane.run(*send, "--set", wrong) == 2
+        assert why in at_plane.stderr

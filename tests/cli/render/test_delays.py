@@ -38,7 +38,6 @@ def status(*regions: RegionProgress, name: str = "web") -> WorkloadStatus:
         deleting=False,
         conditions=(),
         regions=regions,
-        waits_for=tuple(region.waits_for or "" for region in regions),
     )
 
 

@@ -29,7 +29,7 @@ ShareKey = tuple[str, str, int]
 
 
 class RequestStatus(Value):
-    """What its placement last wrote into the queue."""
+    """What its placement last wrote into the queue, without the spec: hundreds are read at once."""
 
     state: RequestState
     pending: Pending | None

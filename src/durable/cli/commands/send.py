@@ -1,5 +1,6 @@
 """`durable send`: sends an operator's message to the placements of a workload."""
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -38,6 +39,12 @@ def send(
         list[int] | None,
         typer.Option(min=0, max=99_999, help="A slot that the message is about; repeatable."),
     ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=JSON", help="Another field of the payload; repeatable."
+        ),
+    ] = None,
     request_id: Annotated[
         str | None,
         typer.Option(
@@ -53,6 +60,7 @@ def send(
 
     async def send_all(durable: Durable) -> list[PlacementAnswer]:
         content = {
+            **_parse_fields(fields or []),
             "actor": durable.actor,
             "reason": reason,
             "request_id": f"cli-{uuid.uuid4()}" if request_id is None else request_id,
@@ -81,6 +89,21 @@ def _find_message(name: str, *, has_slots: bool) -> Message:
     if has_slots and "slots" not in message.payload.model_fields:
         raise typer.BadParameter(f"{name} takes no slots; omit it", param_hint="--slot")
     return message
+
+
+def _parse_fields(fields: Sequence[str]) -> dict[str, object]:
+    content: dict[str, object] = {}
+    for field in fields:
+        name, equals, value = field.partition("=")
+        try:
+            content[name] = json.loads(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise typer.BadParameter(
+                f"got {field!r}; allowed: NAME=JSON, such as replicas=3", param_hint="--set"
+            )
+    return content
 
 
 def _build(message: Message, content: Mapping[str, object]) -> OperatorRequest:

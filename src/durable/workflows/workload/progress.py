@@ -87,7 +87,6 @@ def workload_status(
     given_up = sum(end.given_up for end in ended.values())
     over = given_up + sum(end.completed for end in ended.values())
     is_job = spec.kind is WorkloadKind.JOB
-    reasons = (*waits, *(one.waits_for for one in regions if one.waits_for))
     return WorkloadStatus(
         **counts.model_dump(),
         tenant=tenant,
@@ -100,7 +99,7 @@ def workload_status(
             wanted=spec.replicas,
             serving=counts.serving,
             completed=completed,
-            is_waiting=bool(reasons),
+            is_waiting=bool(waits) or any(one.pending for one in regions),
             is_over=is_done or (is_job and over >= spec.replicas),
             is_deleting=is_deleting,
         ),
@@ -111,7 +110,7 @@ def workload_status(
             spec, counts, completed, given_up, _Conditions(conditions, generation, now)
         ),
         regions=regions,
-        waits_for=reasons,
+        own_waits=tuple(waits),
         rejected=tuple(messages.rejected),
         rejected_count=messages.rejected_count,
     )
