@@ -6,21 +6,17 @@ which order it came. Steps are idempotent by business keys: whatever dies betwee
 line is run again and finds what it did.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import Claim, ClaimsStep, ReserveStep, StartStep, StepResult
+    from durable.activities.steps import Claim, ReserveStep, StartStep
     from durable.model.intents import ReleaseCause
-    from durable.model.pending import Pending
-    from durable.model.pending_reasons import PendingCode, Unreachable
     from durable.model.phases import PlacementPhase, SlotPhase
-    from durable.model.refusal import RefusalCode
     from durable.model.states import COMING_UP, BindingState
     from durable.model.workload import WorkloadKind
     from durable.signals import search_attributes
@@ -28,25 +24,27 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.payloads import PlacementEnded
     from durable.signals.registry import messages_to
     from durable.workflows import timeouts
-    from durable.workflows.failures import STEP_FAILURES, sentence_of
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import placement_page
-    from durable.workflows.placement.messages import PlacementMessages, slot_numbers
     from durable.workflows.placement.slots import ENDED, STARTED, Leave, SlotState
     from durable.workflows.placement.state import PlacementStart, PlacementState
-    from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
+    from durable.workflows.placement.steps import (
+        MAX_SLOTS_PER_STEP,
+        PlacementSteps,
+        in_parts,
+        summary_of,
+    )
+    from durable.workflows.steps import UNREACHABLE, audit_messages
 
 T = TypeVar("T")
 
 MESSAGES = messages_to(PLACEMENT)
-# The answer for more slots, with what was observed of each, may not fit into one payload.
-MAX_SLOTS_PER_STEP = 1_000
 
 
 @workflow.defn(name=PLACEMENT)
 @accepts(MESSAGES)
-class Placement(PlacementMessages):
+class Placement(PlacementSteps):
     @workflow.init
     def __init__(self, start: PlacementStart) -> None:
         self._state = start.state or PlacementState(
@@ -162,7 +160,7 @@ class Placement(PlacementMessages):
             live=self._slots.live(),
             crashes=tuple(crash for slot in due for crash in slot.crashes),
         )
-        reserved = await self._step(PlacementActivities.reserve, step, _summary("reserve", due))
+        reserved = await self._step(PlacementActivities.reserve, step, summary_of("reserve", due))
         if reserved is UNREACHABLE:
             return
         now = workflow.now()
@@ -188,7 +186,7 @@ class Placement(PlacementMessages):
             return
         state.begin_wait(workflow.now())
         is_small = len(self._slots.by_number) <= MAX_SLOTS_PER_STEP
-        for part in _parts(bound):
+        for part in in_parts(bound):
             request = state.request(workflow.now())
             step = StartStep(
                 key=state.key,
@@ -197,7 +195,7 @@ class Placement(PlacementMessages):
                 request=None if request == state.written else request,
                 coming_up=_COMING_UP[state.spec.kind] if is_small else (),
             )
-            started = await self._step(PlacementActivities.start, step, _summary("start", part))
+            started = await self._step(PlacementActivities.start, step, summary_of("start", part))
             if started is UNREACHABLE:
                 return
             state.written = request
@@ -215,76 +213,6 @@ class Placement(PlacementMessages):
 
     def _started(self, claim: Claim, now: datetime) -> None:
         self._slots.started(claim, now, self._state.spec)
-
-    def _freed(self, claim: Claim, now: datetime) -> None:
-        self._slots.freed(claim.slot, now, self._state.spec)
-
-    # ── steps ───────────────────────────────────────────────────────────────────────────────────
-
-    async def _free(self, slots: Sequence[SlotState], cause: ReleaseCause) -> None:
-        await self._take(PlacementActivities.release, slots, self._freed, cause)
-
-    async def _take(
-        self,
-        activity: Callable[[Any, ClaimsStep], Awaitable[StepResult]],
-        slots: Sequence[SlotState],
-        done: Callable[[Claim, datetime], None],
-        cause: ReleaseCause = ReleaseCause.WITHDRAWN,
-    ) -> None:
-        """Takes one step for these slots, and believes the authority about each of them."""
-        verb = activity.__name__
-        ends = verb in ("stop", "release")
-        for part in _parts(slots):
-            step = ClaimsStep(
-                key=self._state.key,
-                claims=tuple(slot.claim for slot in part),
-                why=f"{verb} the slot",
-                reasons={s.slot: s.evidence[:500] for s in part if s.evidence} if ends else {},
-                cause=cause,
-            )
-            result = await self._step(activity, step, _summary(verb, part))
-            if result is UNREACHABLE:
-                return
-            self._believe(result, verb, done)
-
-    def _believe(
-        self, result: StepResult, verb: str, done: Callable[[Claim, datetime], None]
-    ) -> None:
-        for claim in result.done:
-            done(claim, workflow.now())
-        for refused in result.refused:
-            slot = self._slots.by_number[refused.slot]
-            slot.ordinal += 1
-            if slot.leave is None:  # otherwise why it leaves is what people want to know
-                slot.evidence = refused.refusal.sentence
-            self._refused(slot, refused.refusal.code, verb)
-
-    def _refused(self, slot: SlotState, code: RefusalCode, verb: str) -> None:
-        state, now = self._state, workflow.now()
-        if verb == "expire":
-            slot.has_lapsed, slot.lease_expires_at = False, now + timeouts.CLAIMS_RETRY
-        if code is RefusalCode.LEASE_EXPIRED:
-            slot.has_lapsed = True
-        elif code is RefusalCode.STILL_RUNNING:
-            # Its node is back, or was never gone: wait for what it reports.
-            slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
-        elif code is RefusalCode.STOP_REQUESTED or verb == "bind":
-            slot.leave = slot.leave or Leave.AGAIN
-        elif code is not RefusalCode.LEASE_ACTIVE and not state.must_read_claims:
-            # Once for all that is refused until then, or each refusal would put it off.
-            state.must_read_claims, state.read_claims_at = True, now + timeouts.CLAIMS_RETRY
-
-    async def _step(
-        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
-    ) -> T:
-        """One idempotent local activity; while the authority is away, a visible wait instead."""
-        try:
-            return await run_step(activity, argument, summary)
-        except STEP_FAILURES as error:
-            why = Unreachable(error=sentence_of(error)[:500])
-            self._state.pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, why)
-            self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
-            return UNREACHABLE
 
     # ── reporting ───────────────────────────────────────────────────────────────────────────────
 
@@ -393,12 +321,3 @@ _COMING_UP = {
 
 def _is_due(slot: SlotState, now: datetime) -> bool:
     return slot.leave is None and (slot.retry_at is None or slot.retry_at <= now)
-
-
-def _parts(slots: Sequence[SlotState]) -> Iterator[Sequence[SlotState]]:
-    for first in range(0, len(slots), MAX_SLOTS_PER_STEP):
-        yield slots[first : first + MAX_SLOTS_PER_STEP]
-
-
-def _summary(verb: str, slots: Sequence[SlotState]) -> str:
-    return f"{verb} {slot_numbers(slots)}"

@@ -1,0 +1,108 @@
+"""Taking the steps of a placement: what the authority answers for each slot, and what follows."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from durable.activities.placement import PlacementActivities
+    from durable.activities.steps import Claim, ClaimsStep, StepResult
+    from durable.model.intents import ReleaseCause
+    from durable.model.pending import Pending
+    from durable.model.pending_reasons import PendingCode, Unreachable
+    from durable.model.refusal import RefusalCode
+    from durable.workflows import timeouts
+    from durable.workflows.failures import STEP_FAILURES, sentence_of
+    from durable.workflows.placement.messages import PlacementMessages, slot_numbers
+    from durable.workflows.placement.slots import Leave, PlacementSlots, SlotState
+    from durable.workflows.steps import UNREACHABLE, run_step
+
+T = TypeVar("T")
+
+# The answer for more slots, with what was observed of each, may not fit into one payload.
+MAX_SLOTS_PER_STEP = 1_000
+
+
+class PlacementSteps(PlacementMessages):
+    """One idempotent local activity for many slots; the authority is believed about each."""
+
+    _slots: PlacementSlots
+
+    async def _free(self, slots: Sequence[SlotState], cause: ReleaseCause) -> None:
+        await self._take(PlacementActivities.release, slots, self._freed, cause)
+
+    async def _take(
+        self,
+        activity: Callable[[Any, ClaimsStep], Awaitable[StepResult]],
+        slots: Sequence[SlotState],
+        done: Callable[[Claim, datetime], None],
+        cause: ReleaseCause = ReleaseCause.WITHDRAWN,
+    ) -> None:
+        """Takes one step for these slots, and believes the authority about each of them."""
+        verb = activity.__name__
+        ends = verb in ("stop", "release")
+        for part in in_parts(slots):
+            step = ClaimsStep(
+                key=self._state.key,
+                claims=tuple(slot.claim for slot in part),
+                why=f"{verb} the slot",
+                reasons={s.slot: s.evidence[:500] for s in part if s.evidence} if ends else {},
+                cause=cause,
+            )
+            result = await self._step(activity, step, summary_of(verb, part))
+            if result is UNREACHABLE:
+                return
+            self._believe(result, verb, done)
+
+    def _believe(
+        self, result: StepResult, verb: str, done: Callable[[Claim, datetime], None]
+    ) -> None:
+        for claim in result.done:
+            done(claim, workflow.now())
+        for refused in result.refused:
+            slot = self._slots.by_number[refused.slot]
+            slot.ordinal += 1
+            if slot.leave is None:  # otherwise why it leaves is what people want to know
+                slot.evidence = refused.refusal.sentence
+            self._refused(slot, refused.refusal.code, verb)
+
+    def _refused(self, slot: SlotState, code: RefusalCode, verb: str) -> None:
+        state, now = self._state, workflow.now()
+        if verb == "expire":
+            slot.has_lapsed, slot.lease_expires_at = False, now + timeouts.CLAIMS_RETRY
+        if code is RefusalCode.LEASE_EXPIRED:
+            slot.has_lapsed = True
+        elif code is RefusalCode.STILL_RUNNING:
+            # Its node is back, or was never gone: wait for what it reports.
+            slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
+        elif code is RefusalCode.STOP_REQUESTED or verb == "bind":
+            slot.leave = slot.leave or Leave.AGAIN
+        elif code is not RefusalCode.LEASE_ACTIVE and not state.must_read_claims:
+            # Once for all that is refused until then, or each refusal would put it off.
+            state.must_read_claims, state.read_claims_at = True, now + timeouts.CLAIMS_RETRY
+
+    async def _step(
+        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
+    ) -> T:
+        """One idempotent local activity; while the authority is away, a visible wait instead."""
+        try:
+            return await run_step(activity, argument, summary)
+        except STEP_FAILURES as error:
+            why = Unreachable(error=sentence_of(error)[:500])
+            self._state.pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, why)
+            self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
+            return UNREACHABLE
+
+    def _freed(self, claim: Claim, now: datetime) -> None:
+        self._slots.freed(claim.slot, now, self._state.spec)
+
+
+def in_parts(slots: Sequence[SlotState]) -> Iterator[Sequence[SlotState]]:
+    for first in range(0, len(slots), MAX_SLOTS_PER_STEP):
+        yield slots[first : first + MAX_SLOTS_PER_STEP]
+
+
+def summary_of(verb: str, slots: Sequence[SlotState]) -> str:
+    return f"{verb} {slot_numbers(slots)}"
