@@ -43,13 +43,14 @@ def upgrade(url: str, *, serves_global: bool = True) -> None:
     the global side. One that serves the global side stays marked, whichever URL it is reached by.
     """
     with explained("migrate the database"):
-        database = driver_url(url)
         limits = f"-c lock_timeout={LOCK_TIMEOUT_SECONDS}s"
-        # A limit in the URL is the operator's own and goes before ours.
-        timeout = database.query.get("connect_timeout", CONNECT_TIMEOUT_SECONDS)
         engine = create_engine(
-            database,
-            connect_args={"connect_timeout": timeout, "options": limits, **KEEPALIVE},
+            driver_url(url),
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "options": limits,
+                **KEEPALIVE,
+            },
         )
         try:
             with engine.begin() as connection:
