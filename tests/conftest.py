@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -16,6 +17,11 @@ from psycopg import sql
 from durable.authority.migrations import upgrade
 from durable.stack.ports import free_port
 from durable.stack.postgres.server import EmbeddedPostgres
+
+# A suite that was started in the background inherits an ignored SIGINT, and would pass it on to the
+# commands that it interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder of every run has a name of its own below it
 MEMORY_NEEDED_BYTES = 4 * 2**30
