@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.status import MessageRecord
     from durable.validation.problems import in_one_line, problems_in
     from durable.workflows.failures import refusal
+    from durable.workflows.timeouts import MESSAGES_PER_RUN
 
 REJECTED_KEPT = 20
 REQUESTS_KEPT = 500
@@ -167,6 +168,13 @@ class Inbox:
         self.log.rejected_count += 1
         self.log.rejected = [*self.log.rejected[1 - REJECTED_KEPT :], rejected]
         self.log.unaudited.append(rejected)
+
+    def is_full(self) -> bool:
+        """Whether this run has had enough, by the server's word or by its messages."""
+        return (
+            workflow.info().is_continue_as_new_suggested()
+            or self.count_in_this_run >= MESSAGES_PER_RUN
+        )
 
     def _unknown(self, name: str) -> str:
         people = (m.name for m in self._messages.values() if m.sender is Sender.PERSON)

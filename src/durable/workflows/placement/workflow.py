@@ -284,19 +284,13 @@ class Placement(PlacementSteps):
 
     async def _let_handlers_finish(self) -> None:
         """A handler that was just answered must not keep a run from ending, nor be left behind."""
-        if self._state.is_over or self._is_full():
+        if self._state.is_over or self._inbox.is_full():
             await workflow.wait_condition(
                 lambda: bool(self._inbox) or workflow.all_handlers_finished()
             )
 
-    def _is_full(self) -> bool:
-        return (
-            workflow.info().is_continue_as_new_suggested()
-            or self._inbox.count_in_this_run >= timeouts.MESSAGES_PER_RUN
-        )
-
     def _must_continue(self) -> bool:
-        return self._is_full() and not self._inbox and workflow.all_handlers_finished()
+        return self._inbox.is_full() and not self._inbox and workflow.all_handlers_finished()
 
     def _is_over(self) -> bool:
         is_idle = not self._inbox and workflow.all_handlers_finished()

@@ -265,19 +265,13 @@ class Workload(WorkloadAdmission):
 
     async def _let_handlers_finish(self) -> None:
         """A handler that was just answered must not keep a run from ending, nor be left behind."""
-        if self._state.is_ending or self._state.job_is_done or self._is_full():
+        if self._state.is_ending or self._state.job_is_done or self._inbox.is_full():
             await workflow.wait_condition(
                 lambda: self._has_work() or workflow.all_handlers_finished()
             )
 
-    def _is_full(self) -> bool:
-        return (
-            workflow.info().is_continue_as_new_suggested()
-            or self._inbox.count_in_this_run >= timeouts.MESSAGES_PER_RUN
-        )
-
     def _must_continue(self) -> bool:
-        return self._is_full() and self._is_idle()
+        return self._inbox.is_full() and self._is_idle()
 
     def _is_idle(self) -> bool:
         return not self._has_work() and workflow.all_handlers_finished()
