@@ -42,6 +42,10 @@ format: $(STAMP) ## Format the code and fix what lint can fix
 test: $(STAMP) ## Run every test a contributor needs to trust a change
 	@$(BIN)/python -m pytest
 
+.PHONY: determinism
+determinism: $(STAMP) ## Run the workflow tests in Temporal's own sandbox, which refuses clocks and chance
+	@DETERMINISM_GUARD=1 $(BIN)/python -m pytest tests/workflows
+
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks: each prints a table and one line of JSON
 	@for bench in bench/[a-z]*.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done

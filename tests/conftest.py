@@ -47,6 +47,19 @@ def _has_room(folder: Path) -> bool:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def other_postgres() -> Iterator[EmbeddedPostgres]:
+    """A second server, for a region of its own; tests may freeze it, and thaw it in the end."""
+    with running_server() as server:
+        yield server
+
+
+@contextmanager
+def running_server() -> Generator[EmbeddedPostgres]:
     # Not below pytest's own folder: every run closes that to others, and as root the server runs
     # under another user.
     with tempfile.TemporaryDirectory(prefix="durable-test-") as folder:
@@ -56,7 +69,13 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         # Nothing here outlives the run: durability is tested by those who kill servers.
         server.start(
             free_port(),
-            settings={"fsync": "off", "synchronous_commit": "off", "max_wal_size": "256MB"},
+            settings={
+                "fsync": "off",
+                "synchronous_commit": "off",
+                "max_wal_size": "256MB",
+                # Whoever counts what statements touch would count its blocks, too.
+                "autovacuum": "off",
+            },
         )
         try:
             _ask_for_the_password_quickly(server)

@@ -12,7 +12,7 @@ was the first time, with another payload it is refused. A refusal is a `RefusedE
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, Self, TypeVar, get_args
 
@@ -23,16 +23,12 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import (
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
-    WorkflowIDReusePolicy,
-)
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
+from durable.authority.workloads.ledger import Answer, RequestIdentity
+from durable.authority.workloads.unmanaged import recall_unmanaged
 from durable.explain.explain import explain
 from durable.explain.explanation import Explanation
 from durable.model.ids import ActorId, TenantId, WorkloadName
@@ -41,15 +37,14 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.plan.planner import Plan, Planner
 from durable.settings import Settings
-from durable.signals import search_attributes
-from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id
+from durable.signals.names import WORKLOAD, workload_id
 from durable.signals.payloads import ApplyWorkload, DeleteWorkload, OperatorRequest, ScaleWorkload
+from durable.signals.starting import workload_options
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
-from durable.temporal.updates import TRY_TIMEOUT, send_until_answered
+from durable.temporal.updates import TRY_TIMEOUT, Turns, send_until_answered
 from durable.validation.problems import in_one_line, problems_in
 from durable.validation.value import Value
-from durable.workflows.timeouts import WORKFLOW_TASK
 from durable.workflows.workload.state import WorkloadStart
 
 T = TypeVar("T")
@@ -82,6 +77,7 @@ class Durable:
         self.client = client
         self.databases = databases
         self.actor = actor
+        self._turns = Turns()
 
     @classmethod
     async def connect(
@@ -117,36 +113,12 @@ class Durable:
             request_id=_request_id(request_id),
         )
 
-        async def send() -> Admitted:
-            start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-                WORKLOAD,
-                WorkloadStart(wanted.tenant, wanted.name),
-                id=workload_id(wanted.tenant, wanted.name),
-                task_queue=GLOBAL_QUEUE,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                task_timeout=WORKFLOW_TASK,
-                search_attributes=_attributes(wanted),
-                static_summary=f"{wanted.tenant}/{wanted.name}",
-                static_details="A workload's desired state, divided over regions. Each share is a "
-                f"workflow: `placement/{wanted.tenant}/{wanted.name}/...`. Its state is "
-                "under current details; `durable explain` says why.",
+        name = (wanted.tenant, wanted.name)
+        async with self._turns.of(workload_id(*name)):
+            return await send_until_answered(
+                f"apply {wanted.tenant}/{wanted.name}",
+                lambda: self._update_with_start(name, "apply", message, Admitted),
             )
-            try:
-                return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
-                    "apply",
-                    message,
-                    start_workflow_operation=start,
-                    id=_update_id(message),
-                    result_type=Admitted,
-                    rpc_timeout=TRY_TIMEOUT,
-                )
-            except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
-                with suppress(Exception):
-                    await start.workflow_handle()  # it holds the same error
-                raise
-
-        return await send_until_answered(f"apply {wanted.tenant}/{wanted.name}", send)
 
     async def scale(
         self,
@@ -164,23 +136,27 @@ class Durable:
             reason=reason,
             request_id=_request_id(request_id),
         )
-        return await self._update(tenant, name, "scale", message, Admitted)
+        identity = RequestIdentity.of_scale(
+            *_names(tenant, name), replicas, message.request_id, self.actor
+        )
+        return await self._update(identity, message, Admitted, _read_admitted)
 
     async def delete(
         self, tenant: str, name: str, *, request_id: str | None = None, reason: str = REASON
-    ) -> None:
+    ) -> str:
         """Stops and releases everything; `wait(..., until="deleted")` returns when it is gone."""
         message = DeleteWorkload(
             actor=self.actor,
             reason=reason,
             request_id=_request_id(request_id),
         )
-        await self._update(tenant, name, "delete", message, str)
+        identity = RequestIdentity.of_delete(*_names(tenant, name), message.request_id, self.actor)
+        return await self._update(identity, message, str, lambda answer: str(answer["answer"]))
 
     async def send(self, placement: str, name: str, payload: OperatorRequest) -> PlacementAnswer:
         """Sends hold, resume, retry_now or evict to a placement, and returns its answer.
 
-        It counts once per request id and kind: a hold and its resume may share one.
+        It counts once per request id: a hold and its resume have ids of their own.
         """
         handle = self.client.get_workflow_handle(placement)
 
@@ -189,12 +165,13 @@ class Durable:
                 name, payload, id=_update_id(payload), result_type=str, rpc_timeout=TRY_TIMEOUT
             )
 
-        answer = await send_until_answered(
-            f"send {name} to {placement}",
-            execute,
-            unknown=RefusalCode.UNKNOWN_PLACEMENT,
-            see="durable get placements",
-        )
+        async with self._turns.of(placement):
+            answer = await send_until_answered(
+                f"send {name} to {placement}",
+                execute,
+                unknown=RefusalCode.UNKNOWN_PLACEMENT,
+                see="durable get placements",
+            )
         return PlacementAnswer(placement=placement, answer=answer)
 
     async def place(
@@ -246,7 +223,7 @@ class Durable:
         )
         if found is None:
             raise _unknown(tenant, name)
-        return WorkloadStatus.model_validate(found)
+        return WorkloadStatus.read(found)
 
     async def progress(
         self, tenant: str, name: str, *, until: Until = "serving"
@@ -305,16 +282,63 @@ class Durable:
         return current and status.has_reached(until)
 
     async def _update(
-        self, tenant: str, name: str, update: str, message: OperatorRequest, answer: type[T]
+        self,
+        request: RequestIdentity,
+        message: OperatorRequest,
+        answer: type[T],
+        read: Callable[[Answer], T],
     ) -> T:
-        handle = self._handle(tenant, name)
+        """Asks the workload's workflow; if it is gone, one that begins with what exists."""
+        name, update = (request.tenant, request.workload), request.kind.value
+        handle = self._handle(*name)
 
         async def send() -> T:
-            return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
-                update, message, id=_update_id(message), result_type=answer, rpc_timeout=TRY_TIMEOUT
-            )
+            try:
+                return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
+                    update,
+                    message,
+                    id=_update_id(message),
+                    result_type=answer,
+                    rpc_timeout=TRY_TIMEOUT,
+                )
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+            recorded = await recall_unmanaged(self.databases, request)
+            if recorded is not None:
+                return read(recorded)
+            return await self._update_with_start(name, update, message, answer)
 
-        return await send_until_answered(f"{update} {tenant}/{name}", send)
+        async with self._turns.of(handle.id):
+            return await send_until_answered(f"{update} {name[0]}/{name[1]}", send)
+
+    async def _update_with_start(
+        self,
+        name: tuple[TenantId, WorkloadName],
+        update: str,
+        message: OperatorRequest,
+        answer: type[T],
+    ) -> T:
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            WORKLOAD, WorkloadStart(*name), **workload_options(*name, _priority_of(message))
+        )
+        try:
+            return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
+                update,
+                message,
+                start_workflow_operation=start,
+                id=_update_id(message),
+                result_type=answer,
+                rpc_timeout=TRY_TIMEOUT,
+            )
+        except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            with suppress(Exception):
+                await start.workflow_handle()  # it holds the same error
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+                # The run that took it was terminated: it is sent again, and the authority knows
+                # by the request's id what came of it.
+                raise RPCError(error.message, RPCStatusCode.ABORTED, b"") from error
+            raise
 
     def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(workload_id(*_names(tenant, name)))
@@ -369,6 +393,11 @@ def _request_id(given: str | None) -> str:
     return f"request-{uuid.uuid4()}" if given is None else given
 
 
+def _priority_of(message: OperatorRequest) -> int | None:
+    """The priority with which a workload is started that does not run yet."""
+    return message.manifest.spec.priority if isinstance(message, ApplyWorkload) else None
+
+
 def _update_id(message: OperatorRequest) -> str:
     """A new one for each send: under a known id Temporal would return an old failure again.
 
@@ -377,10 +406,6 @@ def _update_id(message: OperatorRequest) -> str:
     return f"{message.request_id}/{uuid.uuid4()}"
 
 
-def _attributes(manifest: WorkloadManifest) -> TypedSearchAttributes:
-    return TypedSearchAttributes(
-        [
-            SearchAttributePair(search_attributes.TENANT, str(manifest.tenant)),
-            SearchAttributePair(search_attributes.WORKLOAD, str(manifest.name)),
-        ]
-    )
+def _read_admitted(recorded: Answer) -> Admitted:
+    fields = Admitted.model_fields
+    return Admitted.read({name: recorded[name] for name in fields})

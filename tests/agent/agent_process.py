@@ -11,7 +11,7 @@ from durable.agent.leases import Timing
 from durable.agent.log import EventLog
 from durable.agent.nodes import OwnNode
 from durable.agent.process.driver import ProcessDriver
-from durable.agent.process.node_directory import NodeDirectory
+from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
 from durable.authority.db.connection import Databases
 from durable.failpoints import VARIABLE
 from durable.model.ids import NodeId
@@ -31,7 +31,18 @@ async def _run(url: str, state_dir: Path, name: str, timing: Timing) -> None:
         with NodeDirectory(state_dir, NodeId(name)) as directory:
             driver = ProcessDriver(directory.path, EAST, log)
             nodes = OwnNode(node(name, labels=labels(driver="process")))
-            await Agent(databases, EAST, nodes, driver, name=TEST, log=log, timing=timing).run()
+            leases = PersistentLeases(timing.trusted_seconds, directory, EAST, NodeId(name))
+            await Agent(
+                databases,
+                EAST,
+                nodes,
+                driver,
+                name=TEST,
+                log=log,
+                timing=timing,
+                leases=leases,
+                host=directory.host,
+            ).run()
 
 
 class AgentProcesses:

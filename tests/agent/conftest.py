@@ -11,7 +11,7 @@ from durable.agent.agent import Agent
 from durable.agent.leases import Timing
 from durable.agent.nodes import DeclaredNodes, OwnNode
 from durable.agent.process.driver import ProcessDriver
-from durable.agent.process.launcher import kill
+from durable.agent.process.killing import kill
 from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
 from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.agent.simulated.driver import Delays, SimulatedDriver
@@ -96,6 +96,7 @@ class Agents:
             log=self.log,
             timing=timing,
             leases=PersistentLeases(timing.trusted_seconds, directory, EAST, NodeId(name)),
+            host=directory.host,
         )
         self.start(name, agent)
 
@@ -136,7 +137,7 @@ async def agents(tmp_path: Path) -> AsyncIterator[Agents]:
 def _end_replicas(root: Path) -> None:
     for path in root.glob("**/agents/*/*/assignment.json"):
         directory = ReplicaDirectory(path.parent)
-        kill(directory, directory.leader)
+        kill(directory.path, directory.leader)
 
 
 @pytest.fixture

@@ -113,6 +113,12 @@ class LiveRegion:
         await eventually(f"{name} is registered", registered)
         return await self.session(name)
 
+    async def until_lapsed(self, name: str = "n1") -> None:
+        async def lapsed() -> bool:
+            return await self.session(name) == 0
+
+        await eventually(f"the lease of {name} has ended", lapsed)
+
     async def binding(self, token: int) -> Binding:
         found = await read_bindings(self.databases, EAST, active=False)
         return next(binding for binding in found if binding.token == token)

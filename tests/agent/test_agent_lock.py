@@ -3,8 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +17,7 @@ from durable.agent.hosting import host_every_region, host_region
 from durable.agent.nodes import DeclaredNodes
 from durable.agent.simulated.driver import SimulatedDriver
 from durable.authority.db.connection import Databases
-from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
+from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.agent_lock import hold_agent_lock, is_agent_lock_free
 from durable.model.ids import RegionId
 from tests.agent.conftest import INSTANTLY, Agents
@@ -25,10 +27,8 @@ from tests.authority.world import EAST, TEST
 
 DURABLE = (sys.executable, "-c", "from durable.cli.main import run; run()")
 HOLDERS = """
-    SELECT pid{} FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
-     WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database()
+    SELECT a.pid{} FROM regional.agent_locks AS a JOIN pg_stat_activity AS s USING (pid)
 """
-TAKE = "SELECT pg_advisory_lock(hashtextextended('durable simulated us-east', 0))"
 
 
 async def command(region: LiveRegion, state_dir: Path) -> asyncio.subprocess.Process:
@@ -57,10 +57,12 @@ def times_hosted(agents: Agents) -> int:
     return [event for event, _ in agents.events].count("hosting")
 
 
-async def another(region: LiveRegion) -> psycopg.AsyncConnection:
-    return await psycopg.AsyncConnection.connect(
-        region.url, autocommit=True, application_name="another"
-    )
+@asynccontextmanager
+async def another(region: LiveRegion) -> AsyncGenerator[None]:
+    """Somebody else hosts the region meanwhile."""
+    async with hold_agent_lock(region.databases, EAST):
+        await region.ask("UPDATE regional.agent_locks SET holder = 'another' RETURNING 1")
+        yield
 
 
 async def test_a_second_agent_is_refused_and_the_first_keeps_its_session(
@@ -145,7 +147,7 @@ async def test_a_lock_that_was_held_for_long_is_taken_again_at_once(
     await eventually("it holds the lock", is_held)
     before = await holders()
     clock.now = 3600.0
-    await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
+    await region.ask(HOLDERS.format(", pg_terminate_backend(a.pid)"))
 
     async def is_held_anew() -> bool:
         return bool(await holders() - before)
@@ -157,16 +159,17 @@ async def test_a_lock_that_was_held_for_long_is_taken_again_at_once(
 async def test_an_agent_on_standby_leaves_the_lock_to_one_that_only_lost_its_connection(
     region: LiveRegion, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holder = await another(region)
-    await holder.execute(TAKE)
+    holding = AsyncExitStack()
+    await holding.enter_async_context(another(region))
     looks: list[bool] = []
 
     async def look_while_the_holder_is_away(databases: Databases, name: RegionId) -> bool:
         if len(looks) == 1:
-            await holder.execute("SELECT pg_advisory_unlock_all()")
-        if len(looks) == 2:
-            await holder.execute(TAKE)
+            await holding.aclose()
+            await eventually("it is free", lambda: is_agent_lock_free(databases, name))
         looks.append(await is_agent_lock_free(databases, name))
+        if len(looks) == 2:
+            await holding.enter_async_context(another(region))
         return looks[-1]
 
     monkeypatch.setattr(hosting, "REGIONS_CHECK_SECONDS", 0.05)
@@ -176,7 +179,7 @@ async def test_an_agent_on_standby_leaves_the_lock_to_one_that_only_lost_its_con
     assert looks[:4] == [False, True, False, False]
     assert times_hosted(agents) == 0
 
-    await holder.close()
+    await holding.aclose()
     await eventually("it took over", lambda: times_hosted(agents) == 1)
 
 
@@ -190,32 +193,55 @@ async def test_an_agent_that_lost_its_lock_to_another_gives_way_and_goes_on_stan
         host_region(region.databases, EAST, simulating(region, agents), agents.log),
     )
     session = await region.until_registered()
-    holder = await another(region)
-    # Whoever waits for a lock has it before anybody who only tries.
-    waiting = asyncio.create_task(holder.execute(TAKE))
-    queued = HOLDERS.format("").replace("l.granted", "NOT l.granted")
+    async with await psycopg.AsyncConnection.connect(region.url) as thief:
+        (life_sign,) = await one(thief, "SELECT 7 FROM pg_advisory_lock(7)")
+        await one(thief, "SELECT 1 FROM regional.agent_locks FOR UPDATE")
+        await region.ask(HOLDERS.format(", pg_terminate_backend(a.pid)"))
+        take = "UPDATE regional.agent_locks SET pid = pg_backend_pid(), life_sign = %s,"
+        await one(thief, f"{take} holder = 'another' RETURNING 1", life_sign)
+        await thief.commit()
+        await eventually("it gave way", lambda: is_logged(agents, "are hosted by another"))
+        assert times_hosted(agents) == 1
 
-    async def is_queued() -> bool:
-        return bool(await region.ask(queued))
-
-    await eventually("the other waits", is_queued)
-    await region.ask(HOLDERS.format(", pg_terminate_backend(pid)"))
-    await waiting
-    await eventually("it gave way", lambda: is_logged(agents, "are hosted by another"))
-    assert times_hosted(agents) == 1
-
-    await holder.close()
     await region.until_registered(after=session)
     assert times_hosted(agents) == 2
 
 
-async def test_a_lost_connection_that_the_server_still_counts_is_not_another_agent(
+async def one(connection: psycopg.AsyncConnection, statement: str, *values: object) -> Any:
+    return await (await connection.execute(statement.encode(), values)).fetchone()
+
+
+async def test_an_agent_takes_its_own_lock_again_while_the_server_counts_its_lost_connection(
     region: LiveRegion,
 ) -> None:
-    async with hold_agent_lock(region.databases, EAST) as lost:
-        with pytest.raises(AuthorityUnreachableError, match="the connection that was lost"):
-            async with hold_agent_lock(region.databases, EAST, lost=lost):
-                pass
+    async with (
+        hold_agent_lock(region.databases, EAST) as lost,
+        hold_agent_lock(region.databases, EAST, lost=lost),
+    ):
+        assert not await is_agent_lock_free(region.databases, EAST)
+
+
+@pytest.mark.parametrize("role", ["durable_reader", "durable_operator"])
+async def test_no_other_role_takes_or_keeps_the_lock(region: LiveRegion, role: str) -> None:
+    async with (
+        hold_agent_lock(region.databases, EAST) as lock,
+        await psycopg.AsyncConnection.connect(region.url, autocommit=True) as other,
+    ):
+        await other.execute(f"SET ROLE {role}".encode())
+        for statement in (
+            "UPDATE regional.agent_locks SET pid = pg_backend_pid()",
+            "SELECT FROM regional.agent_locks FOR SHARE",
+            "DELETE FROM regional.agent_locks",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await other.execute(statement.encode())
+        # Anybody may wait for the number that they see, and have it once its holder is gone.
+        queued = asyncio.create_task(other.execute("SELECT pg_advisory_lock(%s)", [lock.life_sign]))
+        await asyncio.sleep(0)
+        await region.ask(HOLDERS.format(", pg_terminate_backend(a.pid)"))
+        await queued
+        async with hold_agent_lock(region.databases, EAST):
+            pass
 
 
 @pytest.mark.parametrize("error", [OSError("the disk"), AuthorityError("the disk")], ids=repr)

@@ -16,7 +16,7 @@ from durable.model.ids import NodeId
 from tests.agent.conftest import INSTANTLY, Agents
 from tests.agent.region import LiveRegion, node, workload
 from tests.agent.waiting import eventually
-from tests.authority.world import API, EAST, RISK, TEST
+from tests.authority.world import API, EAST, RISK, T0, TEST
 
 N1 = NodeId("n1")
 UNKNOWN = 99
@@ -45,7 +45,7 @@ class Desk:
     async def start(self, token: int) -> None:
         assignment = Assignment(
             region=EAST, token=token, node=N1, tenant=RISK, workload=API, generation=1, slot=0,
-            attempt=1, devices=(), spec=workload(),
+            attempt=1, bound_at=T0, devices=(), spec=workload(),
         )  # fmt: skip
         self.replicas.add(assignment)
         await self.driver.start(assignment)

@@ -14,7 +14,7 @@ from tests.agent.commands import directory_of, lives, number_in, shell
 from tests.agent.conftest import INSTANTLY, Agents
 from tests.agent.region import LiveRegion, node
 from tests.agent.waiting import eventually
-from tests.authority.world import API, EAST, RISK
+from tests.authority.world import API, EAST, RISK, T0
 
 UNKNOWN = 99
 
@@ -25,7 +25,7 @@ async def test_a_process_that_the_region_does_not_know_is_ended_before_its_node_
     spec = shell("echo $$ > pid; exec sleep 1000")
     stray = Assignment(
         region=EAST, token=UNKNOWN, node=NodeId("n1"), tenant=RISK, workload=API, generation=1,
-        slot=0, attempt=1, devices=(), spec=spec,
+        slot=0, attempt=1, bound_at=T0, devices=(), spec=spec,
     )  # fmt: skip
     directory = ReplicaDirectory(directory_of(tmp_path, UNKNOWN))
     assert directory.claim(stray, None)

@@ -13,6 +13,7 @@ from durable.authority.fleet.regions import add_region
 from durable.authority.quota.budgets import set_budget
 from durable.authority.quota.quotas import set_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
+from durable.authority.slots.assignment import Division
 from durable.authority.slots.ownership import SlotRegistry
 from durable.authority.workloads.admission import AdmissionRequest, Divide
 from durable.authority.workloads.admission_queue import admit_workloads
@@ -51,6 +52,7 @@ EAST, WEST = RegionId("us-east"), RegionId("us-west")
 RISK, BILLING = TenantId("risk"), TenantId("billing")
 API = WorkloadName("api")
 TEST = ActorId("test")
+FIRST_DIVISION = Division(revision=1, generation=1)
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -147,7 +149,7 @@ class World:
     async def with_slots(
         self, count: int = 8, tenant: TenantId = RISK, region: RegionId = EAST
     ) -> "World":
-        registry = SlotRegistry(self.databases, tenant, API)
+        registry = SlotRegistry(self.databases, tenant, API, FIRST_DIVISION)
         await registry.assign(range(count), region, transfer=f"seed/{tenant}")
         return self
 

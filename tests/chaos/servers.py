@@ -4,7 +4,10 @@ import asyncio
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
 from durable.stack.ports import free_port
@@ -27,6 +30,19 @@ class PostgresServer:
 
     def kill(self) -> None:
         os.kill(self._server.pid, signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stops every process of the server: it takes connections, and answers nothing."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        server = psutil.Process(self._server.pid)
+        for process in (server, *server.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
     def restart(self) -> None:
         self._server.stop()

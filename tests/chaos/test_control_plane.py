@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from durable.authority.migrations import upgrade
@@ -13,7 +14,7 @@ from durable.model.states import BindingState
 from durable.settings import Settings
 from tests.chaos.servers import NAMESPACE, PostgresServer, TemporalServer
 from tests.workflows.plane import Plane, manifest, small_fleet, until
-from tests.workflows.processes import AGENT, WORKER, process
+from tests.workflows.processes import AGENT, WORKER, Process, process
 
 WORKLOADS = [f"api-{number}" for number in range(6)]
 
@@ -126,3 +127,48 @@ async def test_real_processes_are_started_once_whatever_is_killed(
         await plane.durable.delete("risk", "real")
         await plane.durable.wait("risk", "real", until="deleted", within_seconds=180)
     await plane.no_invariant_is_broken()
+
+
+QUICKLY = (*WORKER, "--grace", "2")
+# Far less than a worker takes that waits for the database.
+ENDS_WITHIN_SECONDS = 15.0
+WAITS_FOR_A_LOCK = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+
+async def ends_in_its_time(worker: Process) -> None:
+    async def ended() -> bool:
+        return worker.exit_code is not None
+
+    worker.terminate()
+    await until(ended, "the worker has ended", seconds=ENDS_WITHIN_SECONDS)
+
+
+async def test_a_worker_ends_in_its_time_while_a_lock_or_the_database_hangs(world: World) -> None:
+    plane = world.plane
+    with process(plane.settings, AGENT), process(plane.settings, QUICKLY) as worker:
+        await plane.durable.apply(manifest("api", replicas=1), request_id="api")
+        await plane.durable.wait("risk", "api", within_seconds=180)
+        async with (
+            await psycopg.AsyncConnection.connect(world.postgres.url) as other,
+            await psycopg.AsyncConnection.connect(world.postgres.url, autocommit=True) as looking,
+        ):
+            await other.execute("SELECT FROM regional.regions FOR UPDATE")
+            scaling = plane.background(plane.durable.scale("risk", "api", 2))
+
+            async def waits() -> bool:
+                return bool(await (await looking.execute(WAITS_FOR_A_LOCK)).fetchall())
+
+            await until(waits, "a commit waits for the lock", seconds=60)
+            await ends_in_its_time(worker)
+        worker.start()
+        await scaling
+        assert (await plane.durable.wait("risk", "api", within_seconds=180)).serving == 2
+
+        world.postgres.freeze()
+        try:
+            await ends_in_its_time(worker)
+        finally:
+            world.postgres.thaw()
+        worker.start()
+        await plane.durable.scale("risk", "api", 3)
+        assert (await plane.durable.wait("risk", "api", within_seconds=180)).serving == 3

@@ -59,3 +59,10 @@ def test_a_command_that_only_reads_the_authority_does_not_load_temporal(name: st
         [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=100
     )
     assert "temporalio" not in done.stdout
+
+
+def test_the_help_of_a_switch_names_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal(capsys)
+    assert terminal.run("get", "workloads", "--help") == 0
+    [line] = [line for line in terminal.stdout.splitlines() if "--json" in line]
+    assert "<bool>" not in line

@@ -87,7 +87,25 @@ def test_a_share_without_slots_has_nothing_left() -> None:
     ],
 )
 def test_the_request_decides_first_who_acts_next(waits: Any, owner: Owner) -> None:
-    assert next_owner(SLOTS, [observed(0)], [], waits) is owner
+    assert next_owner(SLOTS, [observed(slot) for slot in SLOTS], [], waits) is owner
+
+
+@pytest.mark.parametrize(
+    ("slots", "waits", "owner"),
+    [
+        # Nothing exists of the share, and nobody knows of a placement.
+        ([], None, Owner.WORKLOAD),
+        ([0], None, Owner.WORKLOAD),
+        ([], queue(RequestState.WITHDRAWN), Owner.WORKLOAD),
+        ([0, 1], queue(RequestState.PLACED), Owner.SCHEDULER),
+        # One that nobody desires any more still serves.
+        ([0, 1, 2, 3], queue(RequestState.PLACED), Owner.SCHEDULER),
+    ],
+)
+def test_what_differs_from_what_is_desired_is_not_in_its_desired_state(
+    slots: list[int], waits: Any, owner: Owner
+) -> None:
+    assert next_owner(SLOTS, [observed(slot) for slot in slots], [], waits) is owner
 
 
 def test_the_first_slot_that_is_not_where_it_should_be_decides_next() -> None:
@@ -98,7 +116,7 @@ def test_the_first_slot_that_is_not_where_it_should_be_decides_next() -> None:
 def test_an_operator_looks_at_a_job_that_failed() -> None:
     ends = [ended(0, SlotEnd.COMPLETED), ended(1, SlotEnd.FAILED)]
     assert next_owner(SLOTS, [], ends, queue(RequestState.WITHDRAWN)) is Owner.OPERATOR
-    assert next_owner(SLOTS, [], ends[:1], queue(RequestState.WITHDRAWN)) is Owner.NOBODY
+    assert next_owner([0], [], ends[:1], queue(RequestState.WITHDRAWN)) is Owner.NOBODY
 
 
 @pytest.mark.parametrize(

@@ -254,10 +254,21 @@ def test_a_duration_is_shown_as_it_can_be_read_again(seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("shape", "gpu"), ("example.com/disk_type", "nvme-1.2"), ("a" * 63, "0")]
+    ("key", "value"),
+    [
+        ("shape", "gpu"),
+        ("example.com/disk_type", "nvme-1.2"),
+        ("a" * 63, "0"),
+        ("gpu", ""),
+        ("gpu", "A100-SXM"),
+    ],
 )
 def test_labels_have_a_grammar_of_their_own(key: str, value: str) -> None:
     assert LabelKey(key) == key
     assert LabelValue(value) == value
+
+
+@pytest.mark.parametrize("value", ["a/b", "-A", "A.", " ", "é", "A" * 64])
+def test_other_label_values_are_refused(value: str) -> None:
     with pytest.raises(ValueError, match="allowed for LabelValue"):
-        LabelValue("a/b")
+        LabelValue(value)

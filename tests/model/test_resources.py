@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from durable.model.resources import DIMENSIONS, ZERO, Capacity, Resources
+from durable.model.resources import (
+    DIMENSIONS,
+    ZERO,
+    Capacity,
+    Resources,
+    at_most,
+    minus,
+    plus,
+    times,
+)
 from durable.validation.problems import problems_in
 from durable.validation.quantities import MAX_QUANTITY
 
@@ -23,8 +32,12 @@ def written(**fields: object) -> Resources:
 
 @pytest.mark.parametrize(
     ("cpu", "millis"),
-    [("500m", 500), ("0", 0), (0, 0), ("2", 2000), (2, 2000), ("1m", 1), ("1500m", 1500)],
-)
+    [
+        ("500m", 500), ("0", 0), (0, 0), ("2", 2000), (2, 2000), ("1m", 1), ("1500m", 1500),
+        ("0.5", 500), (0.5, 500), ("1.25", 1250), (0.001, 1), (0.29, 290), (1.0, 1000),
+        ("2.500", 2500), ("1.0m", 1), ("9007199254740.991", MAX_QUANTITY),
+    ],
+)  # fmt: skip
 def test_cpu_is_read_in_cores_and_millis(cpu: object, millis: int) -> None:
     assert written(cpu=cpu) == Resources(cpu_millis=millis)
 
@@ -44,6 +57,10 @@ def test_cpu_is_read_in_cores_and_millis(cpu: object, millis: int) -> None:
         ("1G", 954, 953),
         ("1T", 953_675, 953_674),
         ("1048576M", 1_000_000, 1_000_000),
+        ("1.5Gi", 1536, 1536),
+        ("0.5Gi", 512, 512),
+        ("2.0Mi", 2, 2),
+        ("0.25Ti", 256 * 1024, 256 * 1024),
     ],
 )
 def test_memory_is_rounded_up_when_requested_and_down_when_offered(
@@ -95,10 +112,15 @@ NO_NUMBERS: list[object] = [
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *[("cpu", value) for value in [*NO_NUMBERS, "0.5", "1.5m", "5 m", "5M", "5k", 0.5]],
+        *[("cpu", value) for value in NO_NUMBERS if value != 1.0],
+        *[("cpu", value) for value in ["1.5m", "5 m", "5M", "5k", ".5", "1.", "0.5.0", "-0.5"]],
+        *[("cpu", value) for value in [0.0005, "0.0005", 1e-9, 1e300, -0.5, float("inf")]],
         *[("memory", value) for value in [*NO_NUMBERS, "1", 1, 0, "Mi", "1gb", "1gi", "1GB"]],
         *[("memory", f"{value}Mi") for value in NO_NUMBERS if isinstance(value, str)],
-        *[("memory", value) for value in ["1 Gi", "0.5Gi", "1Gi\n", f"{2**63}Mi", "1Pi", "1k"]],
+        *[
+            ("memory", value)
+            for value in ["1 Gi", "0.3Gi", "1.5G", "0.5Ki", "1Gi\n", f"{2**63}Mi", "1Pi", "1k"]
+        ],
         *[("gpu", value) for value in [*NO_NUMBERS, "1", "1m"]],
         *[(field, value) for field in DIMENSIONS for value in [*NO_NUMBERS, "1", 2**53]],
     ],
@@ -116,9 +138,13 @@ def test_nonsense_is_refused_by_name_with_what_is_allowed(field: str, value: obj
     assert len(problem.message) < 300
 
 
-def test_the_two_usual_mistakes_are_answered_with_how_to_write_it() -> None:
-    with pytest.raises(ValidationError, match=r"500m, not 0\.5"):
-        written(cpu=0.5)
+def test_the_usual_mistakes_are_answered_with_how_to_write_it() -> None:
+    with pytest.raises(
+        ValidationError, match=r"got 0\.0005, which is not a whole number of millis"
+    ):
+        written(cpu=0.0005)
+    with pytest.raises(ValidationError, match=r"got '0\.3Gi', which is not a whole number of MiB"):
+        written(cpu=1, memory="0.3Gi")
     with pytest.raises(ValidationError, match="give a unit"):
         written(cpu=1, memory=512)
 
@@ -197,6 +223,15 @@ def test_a_sum_past_the_bound_is_refused_rather_than_rounded() -> None:
         mul(Resources.of(1), -1)
     with pytest.raises(ValidationError):
         mul(Resources.of(1), 0.5)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@given(resources, resources, st.integers(0, MAX_QUANTITY))
+def test_what_fits_into_a_sum_fits_into_its_clipped_form(
+    a: Resources, b: Resources, amount: int
+) -> None:
+    total = plus(times(a.amounts, 4_000), b.amounts)
+    assert at_most((amount, 0, 0), total) == Resources.of(amount).fits_in(Resources.clipped(total))
+    assert Resources.clipped(minus(ZERO.amounts, a.amounts)) == ZERO
 
 
 def test_the_shortfall_names_the_dimensions() -> None:

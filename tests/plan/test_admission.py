@@ -1,18 +1,20 @@
 """What was read a moment ago lets work in; before it refuses, it is read again."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 from durable.authority.db.connection import Databases
+from durable.authority.fleet.regions import add_region, fence_region
 from durable.authority.quota.quotas import set_quota
-from durable.model.ids import TenantId, WorkloadName
+from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.plan import admission as admission_module
 from durable.plan.admission import AdmissionCheck, TtlCache
-from tests.authority.world import EAST, RISK, TEST, World
+from tests.authority.world import EAST, RISK, TEST, WEST, World
 
 
 @pytest.fixture
@@ -31,19 +33,19 @@ async def test_a_quota_that_was_raised_lets_in_at_once(world: World) -> None:
     admission = AdmissionCheck(world.databases)
     # What is granted keeps the old limit in force, yet the target is what admission goes by.
     with pytest.raises(RefusedError, match="more than the hard quota of risk") as no:
-        await admission.regions_for(manifest(1000))
+        await admission.check(manifest(1000))
     assert no.value.refusal.code is RefusalCode.OVER_HARD_QUOTA
     await set_quota(world.databases, RISK, hard=Resources.of(2000, 4096), actor=TEST)
-    assert await admission.regions_for(manifest(1000)) == [EAST]
+    assert (await admission.check(manifest(1000))).share_of(None) == {EAST: (0, 1)}
 
 
 async def test_a_tenant_that_was_just_added_is_let_in(world: World) -> None:
     admission, late = AdmissionCheck(world.databases), TenantId("late")
     with pytest.raises(RefusedError) as no:
-        await admission.regions_for(manifest(1000, late))
+        await admission.check(manifest(1000, late))
     assert no.value.refusal.code is RefusalCode.UNKNOWN_TENANT
     await world.with_tenant(late)
-    await admission.regions_for(manifest(1000, late))
+    await admission.check(manifest(1000, late))
 
 
 async def test_simultaneous_readers_share_one_reading() -> None:
@@ -59,7 +61,7 @@ async def test_simultaneous_readers_share_one_reading() -> None:
     assert await asyncio.gather(*(cache.get("a") for _ in range(50))) == [1] * 50
     assert await cache.get("b") == 2
     # Whoever came after the first reading began shares the next one.
-    fresh = await asyncio.gather(*(cache.get("a", fresh=True) for _ in range(50)))
+    fresh = await asyncio.gather(*(cache.get("a", seconds=0) for _ in range(50)))
     assert fresh == [3] + [4] * 49
     assert await cache.get("a") == 4
 
@@ -77,3 +79,36 @@ async def test_a_reading_that_failed_is_not_remembered() -> None:
     with pytest.raises(RefusedError):
         await cache.get("a")
     assert await cache.get("a") == 7
+
+
+async def test_an_empty_region_and_a_fenced_one_get_no_share(database_url: str) -> None:
+    async with Databases(database_url) as databases:
+        await World(databases).with_two_regions()
+
+        async def share() -> Mapping[RegionId, tuple[int, ...]]:
+            return (await AdmissionCheck(databases).check(manifest(1000))).share_of(None)
+
+        assert await share() == {EAST: (0,), WEST: (1,)}
+        await add_region(databases, RegionId("a-new-one"), TEST)
+        assert await share() == {EAST: (0,), WEST: (1,)}
+        await fence_region(databases, WEST, expected_epoch=1, actor=TEST, reason="it is lost")
+        assert await share() == {EAST: (0, 1)}
+
+
+async def test_what_was_admitted_a_moment_ago_is_not_promised_twice(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region's node has 8 cpu: two of three workloads of 4 cpu fill it."""
+    for name in ("ROOM_SECONDS", "TIGHT_SECONDS"):
+        monkeypatch.setattr(admission_module, name, 600.0)
+    async with Databases(database_url) as databases:
+        await World(databases).with_two_regions()
+        admission = AdmissionCheck(databases)
+        shares: list[dict[RegionId, int]] = []
+        for _ in range(3):
+            admissible = await admission.check(manifest(4000))
+            share = admissible.share_of(None)
+            admission.promise(admissible.manifest, admissible.added)
+            shares.append({region: len(slots) for region, slots in share.items()})
+        assert shares[:2] == [{EAST: 1, WEST: 1}] * 2
+        assert all(one.fits == 0 for one in (await admission.check(manifest(4000))).offers)

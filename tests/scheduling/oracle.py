@@ -66,8 +66,9 @@ class State:
 
     def free(self, facts: NodeFacts) -> tuple[int, ...]:
         asked, new = self.asked.spec.resources.amounts, self.new[facts.node]
-        pairs = zip(facts.capacity, facts.used, asked, strict=True)
-        return tuple(have - used - new * each for have, used, each in pairs)
+        unusable = (0, 0, facts.unhealthy_gpus)
+        amounts = zip(facts.capacity, facts.used, unusable, asked, strict=True)
+        return tuple(have - used - lost - new * each for have, used, lost, each in amounts)
 
     def takes(self, facts: NodeFacts, slot: int) -> bool:
         """Whether one more, for this slot, breaks nothing."""
@@ -107,6 +108,27 @@ class State:
             }
             wrong += [f"{rule} of {name}" for rule, holds in checks.items() if not holds]
         return wrong
+
+
+def complete_assignment(world: Region, asked: PlacementRequest) -> dict[int, str] | None:
+    """A node for every slot that breaks no rule, found by trying all of them; None if none does."""
+    eligible = [facts for facts in world.nodes if may_now(facts, asked)]
+    crashed = {(crash.slot, str(crash.node)) for crash in asked.crashes}
+
+    def extend(placed: dict[int, str], rest: list[int]) -> dict[int, str] | None:
+        if not rest:
+            return None if State(world, asked, placed).broken(placed) else placed
+        slot, *others = rest
+        state = State(world, asked, placed)
+        for facts in eligible:
+            may = (slot, facts.node) not in crashed
+            if may and fits(asked.spec.resources.amounts, state.free(facts)):
+                found = extend({**placed, slot: facts.node}, others)
+                if found is not None:
+                    return found
+        return None
+
+    return extend({}, list(asked.slots))
 
 
 def slots_let_through(world: Region, asked: PlacementRequest) -> int:

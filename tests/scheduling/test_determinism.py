@@ -4,13 +4,17 @@ import os
 import random
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import Snapshot
+from durable.scheduling.working_set import WorkingSet
 from tests.scheduling.world import REGION, Region, node, places, region, request, taint
 from tests.scheduling.worlds import regions, requests
 
@@ -61,20 +65,77 @@ def test_a_snapshot_that_grew_answers_like_one_that_was_rebuilt(
     assert proposal.model_dump_json() == as_text(world, asked)
 
 
-def test_another_process_gives_the_same_answer() -> None:
-    script = (
-        "from tests.scheduling.test_determinism import as_text, asked_of_mixed, mixed;"
-        "import sys; sys.stdout.write(as_text(mixed(), asked_of_mixed()))"
+ANSWER = (
+    "import sys; from tests.scheduling.test_determinism import two_answers;"
+    "sys.stdout.write(two_answers())"
+)
+
+
+def two_answers() -> str:
+    return as_text(mixed(), asked_of_mixed()) + as_text(equals(), request())
+
+
+def equals() -> Region:
+    """Many nodes between which no score sees a difference."""
+    return region(*(node(f"node-{number:03}") for number in range(500)))
+
+
+def answered_elsewhere(**environment: str) -> str:
+    answer = subprocess.run(
+        [sys.executable, "-c", ANSWER],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
+    return answer.stdout
+
+
+def test_another_process_gives_the_same_answer() -> None:
+    here = two_answers()
     for seed in ("1", "4242"):
-        answer = subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
+        assert answered_elsewhere(PYTHONHASHSEED=seed) == here
+
+
+def test_another_processor_gives_the_same_answer() -> None:
+    """Without the wide instructions that this processor may have: equals are in the same order."""
+    wide = " ".join(_wide_instructions())
+    assert answered_elsewhere(NPY_DISABLE_CPU_FEATURES=wide) == two_answers()
+
+
+def _wide_instructions() -> list[str]:
+    """What this NumPy would use of this processor, beyond what every processor of its kind has."""
+    config: Any = np.show_config(mode="dicts")
+    return config["SIMD Extensions"].get("found", [])
+
+
+def test_equal_candidates_are_shown_by_name_behind_the_chosen_one() -> None:
+    proposal = equals().decide(request())
+    chosen, *others = [str(each.node) for each in proposal.evidence.candidates]
+    assert chosen == places(proposal)[0]
+    assert (
+        others == [name for name in sorted(f"node-{n:03}" for n in range(5)) if name != chosen][:4]
+    )
+
+
+def test_a_placed_replica_changes_a_node_as_if_it_had_been_there_before() -> None:
+    """One node is worked out without arrays, and must not differ in the last bit."""
+    dice = random.Random(7)  # noqa: S311 - it must repeat
+    for _ in range(300):
+        capacity = tuple(dice.choice([0, dice.randrange(1, 2**53)]) for _ in range(3))
+        amounts = [dice.randrange(max(1, has // 3)) if has else 0 for has in capacity]
+        if not any(amounts):
+            continue
+        names = ("cpu_millis", "memory_mib", "gpus")
+        resources = dict(zip(names, amounts, strict=True))
+        asked = request().model_copy(
+            update={"spec": WorkloadSpec.model_validate({"replicas": 1, "resources": resources})}
         )
-        assert answer.stdout == as_text(mixed(), asked_of_mixed())
+        before = WorkingSet(region(node(capacity=capacity)).snapshot(), asked)
+        before.take(0)
+        after = WorkingSet(region(node(capacity=capacity, used=tuple(amounts))).snapshot(), asked)
+        assert before.filled.tolist() == after.filled.tolist()
+        assert before.uneven.tolist() == after.uneven.tolist()
 
 
 def test_another_attempt_chooses_anew_between_equals() -> None:

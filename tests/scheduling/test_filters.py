@@ -58,6 +58,8 @@ REFUSED: list[tuple[str, NodeFacts, dict[str, Any], str, PendingCode]] = [
      "insufficient memory", PendingCode.CAPACITY),
     ("too few free gpus", node(gpus=4, used=used(gpus=3)), {"gpus": 2},
      "insufficient gpu", PendingCode.CAPACITY),
+    ("too few healthy gpus", node(gpus=4, used=used(gpus=1), unhealthy_gpus=2), {"gpus": 2},
+     "too few healthy gpus", PendingCode.CAPACITY),
     ("a node with all the replicas that it may have", node(),
      {"live": {7: "n1"}, "spread": {"max_per_node": 1}},
      "at its 1 per node", PendingCode.SPREAD),
@@ -92,6 +94,8 @@ ALLOWED: list[tuple[str, NodeFacts, dict[str, Any]]] = [
      {"requirements": {"labels": {"disk": "ssd"}}}),
     ("exactly the whole node", node(gpus=1), {"cpu": 8, "memory": 32, "gpus": 1}),
     ("exactly what is free", node(used=used(cpu=7, memory=31)), {}),
+    ("as many healthy gpus as are asked for", node(gpus=4, unhealthy_gpus=2), {"gpus": 2}),
+    ("gpus that are not healthy and not asked for", node(gpus=1, unhealthy_gpus=1), {}),
     ("full of what is not asked for", node(gpus=1, used=used(gpus=1)), {}),
     ("a taint tolerated by key", node(taints=[GPU_TAINT]), {"tolerations": [{"key": "shape"}]}),
     ("a taint tolerated by all it says", node(taints=[GPU_TAINT]),
@@ -164,6 +168,6 @@ def test_every_reason_has_a_code_in_the_one_list() -> None:
     assert [each.code for each in FILTERS] == [
         "region_fenced", "residency", "residency", "tenancy", "required_labels", "never_fits",
         "taint", "avoided_zone", "not_ready", "cordoned", "stale", "insufficient_cpu",
-        "insufficient_memory", "insufficient_gpu", "max_per_node", "crashed", "zone_skew",
-        "node_skew",
+        "insufficient_memory", "insufficient_gpu", "unhealthy_devices", "max_per_node", "crashed",
+        "zone_skew", "node_skew",
     ]  # fmt: skip

@@ -25,7 +25,7 @@ def test_the_first_policy_weighs_every_score() -> None:
         ({"weights": {"cost": -1.0}}, "field weights.cost: got -1.0"),
         ({"weights": {}}, "field weights"),
         ({"candidates_kep": 5}, "did you mean candidates_kept?"),
-        ({"retry_first_seconds": 61.0}, "field retry_first_seconds: got 61.0"),
+        ({"retry_first_seconds": 601.0}, "field retry_first_seconds: got 601.0"),
     ],
 )
 def test_a_policy_that_cannot_be_used_is_refused_with_its_field(

@@ -1,6 +1,6 @@
 """Builds small regions and requests in which a case shows only what matters to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -70,9 +70,11 @@ def request(slots: int | Sequence[int] = 1, **wanted: Any) -> PlacementRequest:
     numbers = tuple(range(slots)) if isinstance(slots, int) else tuple(slots)
     wanted.setdefault("replicas", len(numbers))
     for name in ("live", "crashes"):
-        pairs: Mapping[int, str] = values.get(name, {})
+        # By slot, or as pairs where a slot has more than one.
+        given: Any = values.get(name, {})
+        pairs: Iterable[tuple[int, str]] = given.items() if hasattr(given, "items") else given
         at = {"at": datetime.fromtimestamp(NOW, UTC)} if name == "crashes" else {}
-        values[name] = tuple({"slot": slot, "node": where, **at} for slot, where in pairs.items())
+        values[name] = tuple({"slot": slot, "node": where, **at} for slot, where in pairs)
     defaults: dict[str, Any] = {"region": REGION, "tenant": TENANT, "attempt": 1}
     return PlacementRequest.model_validate(
         {

@@ -22,6 +22,7 @@ ORDINARY = st.just(NONE)
 # What may be strange about a node, about a region and about a request.
 NODES: dict[str, st.SearchStrategy[Any]] = {
     "used": st.builds(used, st.integers(0, 6), st.integers(0, 6), st.integers(0, 2)),
+    "unhealthy_gpus": st.integers(1, 2),
     "labels": st.sampled_from([{"disk": "ssd"}, {"disk": "hdd", "cost": "3"}, {"cost": "1"}]),
     "taints": st.lists(st.sampled_from(MARKS), min_size=1, max_size=2),
     "dedicated_to": st.sampled_from(["risk", "billing"]),
@@ -77,9 +78,10 @@ def nodes(draw: st.DrawFn, name: str, ways: dict[str, st.SearchStrategy[Any]]) -
     zone = draw(st.sampled_from(ZONES))
     made = node(name, zone=zone, cpu=cpu, memory=memory, gpus=gpus, **facts)
     cpu_millis, memory_mib, gpus = map(min, made.used, made.capacity)
+    unhealthy = min(made.unhealthy_gpus, made.capacity[2] - gpus)
     return node(
         name,
-        **{**facts, "used": (cpu_millis, memory_mib, gpus)},
+        **{**facts, "used": (cpu_millis, memory_mib, gpus), "unhealthy_gpus": unhealthy},
         zone=zone,
         capacity=made.capacity,
     )

@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 
 from durable.settings import Settings
 from durable.stack.detached import start_detached
-from durable.stack.health import stack_status
+from durable.stack.health.status import stack_status
 from durable.stack.ports import choose_port
 from durable.stack.shutdown import stop_stack
 from durable.stack.supervisor import StackEvent
@@ -163,6 +163,7 @@ def test_up_recovers_a_directory_whose_supervisor_was_killed(state_dir: Path) ->
     orphans = [process for part in before.parts if (process := part.process)]
     kill(state_dir, "supervisor", "postgres", "temporal", *OURS)
     after_all = start(state_dir)
+    assert healthy(state_dir), "up returns once a placement would go through"
 
     first_to_last = (*reversed(OURS), "temporal", "postgres")
     assert any(

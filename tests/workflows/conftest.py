@@ -2,9 +2,11 @@
 
 import asyncio
 import itertools
+import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,9 @@ from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
 from durable.stack.ports import free_port
 from durable.stack.temporal_server import DYNAMIC_CONFIG, temporal_binary
+from durable.temporal import worker
 from durable.temporal.connection import answers
+from tests.workflows.determinism import guard
 from tests.workflows.plane import Plane
 
 NAMESPACES = 120
@@ -49,26 +53,35 @@ def _started(tries: int) -> tuple[str, "subprocess.Popen[bytes]"]:
     raise AssertionError(f"the Temporal server ended while it started, {tries} times")
 
 
-MakePlane = Callable[[], Awaitable[Plane]]
+@pytest.fixture(autouse=True)
+def determinism_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make determinism`: whatever runs a workflow, in production's way or not, is guarded."""
+    if os.environ.get("DETERMINISM_GUARD") == "1":
+        runner = guard(monkeypatch)
+        monkeypatch.setattr(worker, "sandbox", lambda: runner)
+
+
+MakePlane = Callable[..., Awaitable[Plane]]
 
 
 @pytest.fixture
 async def make_plane(
     temporal_address: str, new_database: Callable[[], str], tmp_path: Path
 ) -> AsyncIterator[MakePlane]:
-    """Makes control planes that know nothing of each other."""
+    """Makes control planes that know nothing of each other; settings may differ."""
     made: list[Plane] = []
 
-    async def make() -> Plane:
+    async def make(**other: Any) -> Plane:
         number = next(_numbers)
         state_dir = tmp_path / f"plane-{number}"
         state_dir.mkdir()
-        settings = Settings(
-            state_dir=state_dir,
-            database_url=new_database(),
-            temporal_address=temporal_address,
-            temporal_namespace=f"test-{number}",
-        )
+        usual = {
+            "state_dir": state_dir,
+            "temporal_address": temporal_address,
+            "temporal_namespace": f"test-{number}",
+        }
+        database_url = other.pop("database_url", None) or new_database()
+        settings = Settings(**usual, database_url=database_url, **other)
         made.append(await Plane.make(settings, state_dir / "faults.yaml"))
         return made[-1]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.agent.simulated.faults import Faults
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.manifest import apply_fleet
+from durable.authority.reads.census import take_census
 from durable.authority.reads.claims import read_bindings
 from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
@@ -103,7 +104,7 @@ class Plane:
 
     @classmethod
     async def make(cls, settings: Settings, faults: Path) -> "Plane":
-        databases = Databases(settings.require_database_url())
+        databases = Databases(settings.require_database_url(), settings.regional_database_urls)
         durable = await Durable.connect(settings, actor="test")
         return cls(settings, databases, durable, faults)
 
@@ -131,10 +132,20 @@ class Plane:
         return self
 
     async def host(self, *regions: RegionId, delays: Delays = INSTANTLY) -> "Plane":
-        """A simulated agent for each region, in this process."""
+        """A simulated agent for each region, in this process, once its nodes take work."""
         for region in regions or (EAST,):
             await self.stack.enter_async_context(self.agent(region, delays))
+        await until(lambda: self._nodes_are_live(regions or (EAST,)), "the nodes are registered")
         return self
+
+    async def _nodes_are_live(self, regions: Sequence[RegionId]) -> bool:
+        hosted = [
+            pool
+            for one in (await take_census(self.databases)).regions
+            for pool in one.pools
+            if one.region.region in regions
+        ]
+        return all(pool.live == pool.nodes for pool in hosted)
 
     @contextlib.asynccontextmanager
     async def agent(
@@ -185,6 +196,19 @@ class Plane:
         by_slot = {(str(binding.workload), binding.slot): binding for binding in found}
         assert len(by_slot) == len(found), "a slot has two active bindings"
         return by_slot
+
+    async def started(self, name: str = "api", region: RegionId = EAST) -> list[int]:
+        """The slots of every binding of a workload that there ever was."""
+        found = await read_bindings(self.databases, region, active=False)
+        return [binding.slot for binding in found if binding.workload == name]
+
+    def adopt_databases(self, other: "Plane") -> None:
+        """Uses the authority of another plane, beside Temporal's own namespace."""
+        self.settings = self.settings.model_copy(
+            update={"database_url": other.settings.database_url}
+        )
+        self.databases = other.databases
+        self.durable.databases = other.databases
 
     async def no_invariant_is_broken(self) -> None:
         assert await violations_everywhere(self.databases) == []

@@ -64,6 +64,11 @@ class Process:
         assert self._running is not None
         return self._running.exitcode
 
+    def terminate(self) -> None:
+        """Asks it to stop, as a supervisor does."""
+        assert self._running is not None
+        self._running.terminate()
+
     def kill(self) -> None:
         assert self._running is not None
         self._running.kill()

@@ -1,19 +1,22 @@
 """What is sent to a placement: what counts, what is refused, and that nothing is lost."""
 
 import asyncio
+import json
+import re
 from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
+from temporalio.client import WorkflowUpdateFailedError
 
 from durable.authority.audit.events import read_events
-from durable.model.refusal import RefusedError
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState
 from durable.signals.payloads import (
     EvictSlots,
     HoldPlacement,
-    ReleasePlacement,
+    OperatorRequest,
     ResumePlacement,
     RetryPlacement,
 )
@@ -36,7 +39,7 @@ async def serving(plane: Plane, replicas: int = 2) -> None:
         ("hold", {**WHO, "reason": ""}, "reason"),
         ("hold", {**WHO, "surprise": 1}, "surprise"),
         ("evict", {**WHO, "slots": ["first"]}, "slots"),
-        ("observed", {"version": -1}, "version"),
+        ("look", {"generation": "first"}, "generation"),
         ("hodl", WHO, "There is no message hodl"),
     ],
 )
@@ -62,7 +65,7 @@ async def test_a_signal_that_cannot_be_read_changes_nothing_and_is_recorded(
     )
 
     async def audited() -> Any:
-        events = await read_events(plane.databases, last=200)
+        events, _ = await read_events(plane.databases, last=200)
         return [event for event in events if event.action == f"reject message {name}"]
 
     (event,) = await until(audited, "the message is in the audit")
@@ -82,7 +85,8 @@ async def test_a_held_placement_places_nothing_until_it_is_resumed(plane: Plane)
 
     await until(waits, "the third slot waits, held")
     assert len(await plane.bindings()) == 2
-    await handle.execute_update("resume", ResumePlacement(**WHO))
+    resume: dict[str, Any] = {**WHO, "request_id": "INC-42-2"}
+    await handle.execute_update("resume", ResumePlacement(**resume))
     assert (await plane.durable.wait("risk", "api")).serving == 3
 
 
@@ -129,20 +133,114 @@ async def test_a_message_that_is_sent_twice_counts_once(plane: Plane) -> None:
         )
 
     await until(moved, "slot 0 was moved")
+    token = (await plane.bindings())["api", 0].token
     answer = await plane.handle().execute_update("evict", EvictSlots(**WHO, slots=(0,)))
-    assert answer.startswith("Request INC-42-1 was accepted before, so nothing changed")
+    assert answer.startswith("Stopping slot 0; it is placed again once it has stopped.")
+    assert "(Request id INC-42-1 was used for the evict at 20" in answer
+    assert (await plane.bindings())["api", 0].token == token
 
 
-async def test_only_its_workload_releases_a_placement(plane: Plane) -> None:
+async def test_a_request_id_is_not_used_for_something_else(plane: Plane) -> None:
     await serving(plane)
-    await plane.handle().signal("release", ReleasePlacement(**WHO))
 
-    async def reported() -> Any:
-        return (await plane.placement()).rejected
+    async def send(name: str, payload: OperatorRequest) -> str:
+        return (await plane.durable.send(plane.handle().id, name, payload)).answer
 
-    (rejected,) = await until(reported, "the message is in the status")
-    assert "delete or scale the workload" in rejected.answer
-    assert (await plane.durable.status("risk", "api")).serving == 2
+    def who(request: str) -> dict[str, Any]:
+        return {**WHO, "request_id": request}
+
+    assert (await send("hold", HoldPlacement(**who("h1")))).startswith("Held")
+    assert (await send("hold", HoldPlacement(**who("h1")))).startswith("Held"), "it was lost"
+    assert (await send("resume", ResumePlacement(**who("r1")))).startswith("Resumed")
+    for name, payload, why in (
+        ("hold", HoldPlacement(**who("h1")), "used for the hold at 20.*resume was accepted since"),
+        ("evict", EvictSlots(**who("h1")), "used for the hold at 20.*not this request"),
+        ("hold", HoldPlacement(**who("r1")), "used for the resume at 20.*not this request"),
+    ):
+        with pytest.raises(RefusedError, match=why) as no:
+            await send(name, payload)
+        assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
+    status = await plane.placement()
+    assert status.hold is None
+    assert status.rejected_count == 3
+
+
+async def test_the_examples_on_a_page_are_accepted_when_pasted(plane: Plane) -> None:
+    await serving(plane)
+    workload: Any = plane.durable.client.get_workflow_handle("workload/risk/api")
+    sent = {
+        plane.handle(): ("hold", "resume", "retry_now", "evict"),
+        workload: ("apply", "scale", "delete"),
+    }
+    for handle, names in sent.items():
+        used: set[str] = set()
+        for name in names:
+
+            async def fresh(name: str = name, handle: Any = handle, used: Any = used) -> Any:
+                page = (await handle.query("__temporal_workflow_metadata")).current_details
+                found = re.search(rf"- `{name}`: .*`({{.*}})`", page)
+                assert found is not None, page
+                example = json.loads(found[1])
+                return None if example["request_id"] in used else example
+
+            example = await until(fresh, "the page has an id that was not used")
+            used.add(example["request_id"])
+            assert await handle.execute_update(name, example)
+    assert (await plane.durable.wait("risk", "api", until="deleted")).rejected_count == 0
+
+
+async def test_every_message_that_is_acted_on_is_audited(plane: Plane) -> None:
+    await serving(plane)
+    for number, name in enumerate(("hold", "resume", "retry_now", "evict")):
+        await plane.handle().signal(name, {**WHO, "request_id": f"n-{number}"})
+    await plane.durable.scale("risk", "api", 3, reason="INC-43")
+
+    async def audited() -> bool:
+        events, _ = await read_events(plane.databases, last=200)
+        actions = [event.action for event in events]
+        return all(
+            f"accept message {name}" in actions for name in ("hold", "resume", "retry_now", "evict")
+        )
+
+    await until(audited, "all of them are in the audit")
+    events, _ = await read_events(plane.databases, last=200)
+    scaled = [event for event in events if (event.after or {}).get("kind") == "scale"]
+    assert [(event.after or {})["reason"] for event in scaled] == ["INC-43"]
+
+
+@pytest.mark.parametrize(
+    ("name", "payload"),
+    [
+        ("look", {"why": "it is all gone", "region": "east", "generation": 1}),
+        ("look", {"region": "nowhere", "generation": 1}),
+        ("look", {"generation": 7, "region": "east"}),
+        ("look", {}),
+        ("wake", {"why": "there is room"}),
+        ("release", {**WHO, "actor": "controller:workload"}),
+        ("set_share", {"slots": [], "revision": 9_999_999_999_999}),
+        ("report", {"region": "east", "generation": 1, "by_state": {}}),
+        ("ended", {"region": "east", "generation": 1}),
+    ],
+)
+async def test_a_forged_message_of_a_controller_changes_nothing(
+    plane: Plane, name: str, payload: object
+) -> None:
+    await serving(plane)
+    before = await plane.bindings()
+    status = await plane.durable.status("risk", "api")
+    workload: Any = plane.durable.client.get_workflow_handle("workload/risk/api")
+
+    for handle in (plane.handle(), workload):
+        await handle.signal(name, payload)
+        # A message that is answered after it: whatever it caused has happened by then.
+        with pytest.raises(WorkflowUpdateFailedError):
+            await handle.execute_update("nonsense", WHO)
+
+    assert await plane.bindings() == before
+    now = await plane.durable.status("risk", "api")
+    assert (now.phase, now.serving, now.regions) == ("serving", 2, status.regions)
+    assert (await plane.durable.scale("risk", "api", 3)).generation == 1
+    assert (await plane.durable.wait("risk", "api")).serving == 3
 
 
 async def test_signals_that_no_handler_could_decode_are_recorded_too(plane: Plane) -> None:
@@ -179,7 +277,7 @@ async def test_signals_that_no_handler_could_decode_are_recorded_too(plane: Plan
     assert third.name == "hodl?"
 
     async def audited() -> bool:
-        events = await read_events(plane.databases, last=200)
+        events, _ = await read_events(plane.databases, last=200)
         return len([e for e in events if e.action.startswith("reject message")]) == 4
 
     await until(audited, "all of them are in the audit")
@@ -244,7 +342,7 @@ async def test_every_refused_apply_is_audited_in_whichever_life_of_the_workload(
             )
 
     async def audited() -> bool:
-        events = await read_events(plane.databases, last=200)
+        events, _ = await read_events(plane.databases, last=200)
         return len([e for e in events if e.action == "reject message apply"]) == 3
 
     await until(audited, "each of the three is in the audit")

@@ -96,8 +96,9 @@ async def test_a_new_message_is_answered_recorded_and_refused_like_all_others(ha
         assert refused.value.cause.details == ("invalid",)
         assert refused.value.cause.failure is not None
         assert refused.value.cause.failure.stack_trace == "", "the sentence is for people"
-    with pytest.raises(WorkflowUpdateFailedError):
+    with pytest.raises(WorkflowUpdateFailedError) as several:
         await handle.execute_update("praise", args=[WHO, WHO])
+    assert "several arguments; send one JSON object" in str(several.value.cause)
     with pytest.raises(WorkflowUpdateFailedError) as unknown:
         await handle.execute_update("scold", WHO)
     assert isinstance(unknown.value.cause, ApplicationError)
@@ -107,7 +108,7 @@ async def test_a_new_message_is_answered_recorded_and_refused_like_all_others(ha
 
     log = await handle.query("log")
     assert [record["accepted"] for record in log["unaudited"]] == [
-        True, *[False] * 7, True
+        True, *[False] * 8, True
     ]  # fmt: skip
     assert {record["name"] for record in log["rejected"]} == {"praise", "scold"}
 
@@ -122,6 +123,6 @@ async def test_a_new_message_is_described_and_shown_on_the_page(
     assert set(described) >= {"hold", "resume", "evict", "retry_now"}
 
     monkeypatch.setattr(registry, "REGISTRY", (*registry.REGISTRY, PRAISE))
-    assert f"- `praise`: {PRAISE.sentence} `{json.dumps(PRAISE.example)}`" in placement_page(
-        placement()
-    )
+    example = {**PRAISE.example, "request_id": "ui-1-praise"}
+    page = placement_page(placement(), "ui-1")
+    assert f"- `praise`: {PRAISE.sentence} `{json.dumps(example)}`" in page

@@ -1,5 +1,6 @@
 """What an operator reads on the page of a workflow."""
 
+import re
 from datetime import UTC, datetime
 
 from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
@@ -7,6 +8,7 @@ from durable.model.pending_reasons import PendingCode
 from durable.model.phases import Owner, PlacementPhase, SlotPhase, WorkloadPhase
 from durable.model.request import PlacementHold
 from durable.model.workload import WorkloadSpec
+from durable.signals.payloads import EvictSlots
 from durable.signals.status import (
     PlacementStatus,
     RegionProgress,
@@ -33,6 +35,7 @@ def placement(*slots: SlotView, hold: PlacementHold | None = None) -> PlacementS
         placed_by=NOON,
         hold=hold,
         attempts=1,
+        policy_revision=7,
         slots=slots,
         rejected=(),
         rejected_count=0,
@@ -45,7 +48,7 @@ def slot(number: int, phase: SlotPhase = SlotPhase.SERVING) -> SlotView:
 
 
 def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
-    page = placement_page(placement(slot(0), slot(1, SlotPhase.STARTING)))
+    page = placement_page(placement(slot(0), slot(1, SlotPhase.STARTING)), "ui-1")
     assert f"**waiting**; next: {Owner.SCHEDULER}" in page
     assert "(grant, may resolve on its own): Tenant risk has no grant left." in page
     assert "Next try: 2026-01-01 12:00:00Z" in page
@@ -54,7 +57,7 @@ def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
 
 def test_a_hold_does_not_claim_to_pass_by_itself() -> None:
     page = placement_page(
-        placement(hold=PlacementHold(actor=ActorId("ann"), reason="INC-42", since=NOON))
+        placement(hold=PlacementHold(actor=ActorId("ann"), reason="INC-42", since=NOON)), "ui-1"
     )
     assert "**Held** by ann: INC-42; nothing new is placed until `resume`." in page
     assert "Next try" not in page
@@ -62,7 +65,7 @@ def test_a_hold_does_not_claim_to_pass_by_itself() -> None:
 
 
 def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
-    page = placement_page(placement())
+    page = placement_page(placement(), "ui-1")
     for name, sentence in (
         ("hold", "Place nothing new until resumed; what runs stays."),
         ("resume", "Place again after a hold."),
@@ -73,9 +76,31 @@ def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
 
 
 def test_lists_are_apart_from_what_surrounds_them() -> None:
-    lines = placement_page(placement(slot(0))).splitlines()
+    lines = placement_page(placement(slot(0)), "ui-1").splitlines()
     first = lines.index("- 0: **serving** on node-1 since 12:00:00Z")
     assert lines[first - 1] == lines[first + 1] == ""
+
+
+def test_pages_link_to_each_other_in_whichever_namespace() -> None:
+    page = placement_page(placement(slot(0)), "ui-1")
+    assert "[workload/risk/api](/namespaces/{namespace}/workflows/workload%2Frisk%2Fapi)" in page
+    assert "policy revision 7" in page
+
+
+def test_examples_name_a_slot_that_exists_and_a_fresh_request_id() -> None:
+    page = placement_page(placement(slot(3), slot(4)), "ui-1")
+    evict = re.search(r"- `evict`: .*?`({.*})`", page)
+    assert evict is not None
+    payload = EvictSlots.model_validate_json(evict[1])
+    assert (payload.slots, payload.request_id) == ((3,), "ui-1-evict")
+
+
+def test_what_others_wrote_has_no_effect_on_the_page() -> None:
+    reason = "[free](http://evil.example) <b>now</b>\n# Done"
+    page = placement_page(
+        placement(hold=PlacementHold(actor=ActorId("ann"), reason=reason, since=NOON)), "ui-1"
+    )
+    assert r"ann: \[free\](http://evil.example) \<b\>now\</b\> # Done" in page
 
 
 def test_a_workload_shows_a_regions_wait_once_and_where_to_look() -> None:
@@ -104,7 +129,7 @@ def test_a_workload_shows_a_regions_wait_once_and_where_to_look() -> None:
         deleting=False,
         own_waits=("An old claim is live.",),
     )
-    page = workload_page(status)
+    page = workload_page(status, "ui-1")
     assert page.count("No room.") == 1
-    assert "- east: 1 serving, 1 ready, 1 bound of 2; next: `placement/risk/api/g1/east`" in page
+    assert "- east: 1 serving, 1 ready, 1 bound of 2; next: [placement/risk/api/g1/east](/" in page
     assert "### Waits\n\n- An old claim is live." in page

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from durable.model.fleet import Fleet
 from durable.model.refusal import RefusedError
@@ -19,10 +20,35 @@ async def test_a_workload_is_bound_started_and_serves(plane: Plane) -> None:
     assert (answer.generation, dict(answer.share)) == (1, {EAST: (0, 1, 2)})
     assert (status.bound, status.ready, status.serving) == (3, 3, 3)
     assert status.observed_generation == 1
-    assert [c.type for c in status.conditions if c.status] == ["Bound", "Serving"]
+    assert await observed_generation(plane) == 1
+    assert [c.type for c in status.conditions if c.status] == ["Opened", "Bound", "Serving"]
     bindings = await plane.bindings()
     assert {binding.state for binding in bindings.values()} == {BindingState.SERVING}
     await plane.no_invariant_is_broken()
+
+
+async def test_a_workload_that_remembers_an_older_division_goes_on_from_the_newer(
+    plane: Plane,
+) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(replicas=1))
+    await plane.durable.wait("risk", "api")
+    # As after a reset of the workflow: the authority knows of a division that it does not.
+    async with plane.databases.at_global("durable_workload").begin() as connection:
+        ahead = text("UPDATE global.workloads SET revision = revision + 1000000000")
+        await connection.execute(ahead)
+
+    await plane.durable.scale("risk", "api", 2)
+    status = await plane.durable.wait("risk", "api")
+
+    assert (status.serving, status.own_waits) == (2, ())
+    await plane.no_invariant_is_broken()
+
+
+async def observed_generation(plane: Plane) -> int:
+    async with plane.databases.at_global("durable_reader").connect() as connection:
+        query = text("SELECT observed_generation FROM global.workloads")
+        return (await connection.execute(query)).scalar_one()
 
 
 async def test_replicas_are_split_over_regions_by_weight(plane: Plane) -> None:

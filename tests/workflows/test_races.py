@@ -1,11 +1,14 @@
 """Many who ask the same at once, and two who want the same last thing."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
+from durable.activities.workload_steps import Admitted
 from durable.authority.reads.claims import read_reservations
+from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
@@ -24,12 +27,33 @@ async def test_the_same_request_fifty_times_at_once_is_one_workload(plane: Plane
     await plane.no_invariant_is_broken()
 
 
+async def test_fifty_callers_of_several_processes_are_all_answered(plane: Plane) -> None:
+    """Five times as many as Temporal lets in at a time, and each client knows of ten alone."""
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(replicas=1))
+    clients = [await Durable.connect(plane.settings) for _ in range(5)]
+    for client in clients:
+        plane.stack.push_async_callback(client.databases.close)
+
+    def request(number: int) -> Awaitable[Admitted]:
+        client, count = clients[number % 5], 1 + number % 3
+        if number % 2:
+            return client.scale("risk", "api", count, request_id=f"n-{number}")
+        return client.apply(manifest(replicas=count), request_id=f"n-{number}")
+
+    answers = await asyncio.gather(*map(request, range(50)))
+    assert [one.spec.replicas for one in answers] == [1 + number % 3 for number in range(50)]
+    assert {one.generation for one in answers} == {1}
+    await plane.durable.scale("risk", "api", 3)
+    assert (await plane.durable.wait("risk", "api")).serving == 3
+
+
 async def test_another_payload_under_the_same_request_id_is_a_conflict(plane: Plane) -> None:
     await (await (await plane.load()).host()).work()
     await plane.durable.apply(manifest(), request_id="one")
     await plane.durable.wait("risk", "api")
 
-    with pytest.raises(RefusedError, match="Request id one was used for something else") as no:
+    with pytest.raises(RefusedError, match="Request id one was used for the apply at") as no:
         await plane.durable.apply(manifest(replicas=3), request_id="one")
 
     assert no.value.refusal.code is RefusalCode.KEY_CONFLICT

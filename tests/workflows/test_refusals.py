@@ -23,10 +23,12 @@ from durable.model.pending_reasons import PendingCode
 from durable.model.phases import SlotPhase
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.request import PlacementHold
+from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, SlotsObserved
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadSpec
-from durable.signals.payloads import SetShare, SlotsObserved
-from durable.workflows.placement.slots import Leave, SlotState
+from durable.signals.payloads import ResumePlacement, RetryPlacement, Wake
+from durable.workflows import timeouts
+from durable.workflows.placement.slots import Leave, PlacementSlots, SlotState
 from durable.workflows.placement.state import PlacementStart
 from durable.workflows.placement.workflow import Placement
 from durable.workflows.steps import UNREACHABLE
@@ -59,9 +61,9 @@ def _said(code: RefusalCode) -> Refusal:
     return Refusal(code=code, sentence="No; ask again.")
 
 
-def live(state: BindingState) -> list[ObservedSlot]:
+def live(state: BindingState) -> PlacementFacts:
     claim = CLAIM.model_dump(include={"slot", "attempt", "token", "node"})
-    return [ObservedSlot(**claim, state=state)]
+    return PlacementFacts(claims=(ObservedSlot(**claim, state=state),))
 
 
 class Case:
@@ -76,8 +78,11 @@ class Case:
             workload=WorkloadName("api"),
             generation=1,
         )
-        share = SetShare(slots=(0,), spec=SPEC, revision=1)
-        self.it: Any = Placement(PlacementStart(key, share))
+        self.it: Any = Placement(PlacementStart(key))
+        share = DesiredShare(slots=(0,), spec=SPEC, revision=1)
+        past = PlacementPast(next_attempt=1)
+        self.it._state.learn(PlacementFacts(claims=(), share=share, past=past), self.now)
+        self.it._state.must_recall = False
         self.it._slots.reserved(CLAIM, self.now)
 
     @property
@@ -105,7 +110,7 @@ class Case:
         self.it._step = step
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
-            await self.it._read_claims()
+            await self.it._recall()
             await self.it._stop()
             await self.it._release()
             await self.it._reserve()
@@ -121,8 +126,23 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case(monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "code", [RefusalCode.NODE_CORDONED, RefusalCode.NODE_STALE, RefusalCode.NODE_NOT_READY]
+)
+@pytest.mark.parametrize("verb", ["bind", "start"])
+async def test_a_node_that_takes_no_work_any_more_is_left_for_another(
+    case: Case, verb: str, code: RefusalCode
+) -> None:
+    done = StepResult(done=(CLAIM,))
+    refused = Started(refused=no(code).refused)
+    answers = {"bind": done, "release": done, "reserve": FULL, verb: refused}
+    asked = await case.run_for(20, answers.__getitem__)
+    assert (asked[verb], asked["release"], asked["reserve"]) == (1, 1, 1)
+    assert case.slot.phase is SlotPhase.WAITING
+
+
 async def test_each_slot_is_released_with_its_own_reason(case: Case) -> None:
-    case.it._slots.resize((0, 1), case.now)
+    case.it._slots.resize((0, 1), case.now, "")
     case.it._slots.reserved(CLAIM.model_copy(update={"slot": 1, "token": 6}), case.now)
     for number, evidence in ((0, "exit 1, see /logs/0"), (1, "exit 2, see /logs/1")):
         case.it._slots.by_number[number].enter(SlotPhase.FAILED, case.now, evidence)
@@ -153,10 +173,10 @@ async def test_a_start_whose_answer_was_lost_is_found_out_under_a_hold(case: Cas
     case.hold()
     answers = {
         "expire": no(RefusalCode.WRONG_STATE),
-        "read_claims": live(BindingState.SERVING),
+        "recall": live(BindingState.SERVING),
     }
     asked = await case.run_for(90, answers.get)
-    assert asked == {"expire": 1, "read_claims": 1}, "asked once, and then what stands is read"
+    assert asked == {"expire": 1, "recall": 1}, "asked once, and then what stands is read"
     assert case.slot.phase is SlotPhase.SERVING
 
 
@@ -166,7 +186,7 @@ async def test_a_replica_that_serves_under_a_hold_is_not_stopped_over_a_refused_
     case.hold()
     await case.run_for(31, {"expire": no(RefusalCode.WRONG_STATE)}.get)
     case.serves()
-    asked = await case.run_for(10, {"read_claims": live(BindingState.SERVING)}.get)
+    asked = await case.run_for(10, {"recall": live(BindingState.SERVING)}.get)
     assert "stop" not in asked
     assert case.slot.phase is SlotPhase.SERVING
 
@@ -197,14 +217,77 @@ async def test_a_claim_that_is_gone_is_given_up_after_one_look(case: Case) -> No
     answers = {
         "bind": not_bound(RefusalCode.UNKNOWN_TOKEN),
         "release": no(RefusalCode.UNKNOWN_TOKEN),
-        "read_claims": list[ObservedSlot](),
+        "recall": PlacementFacts(claims=()),
         "reserve": FULL,
     }
     asked = await case.run_for(59, answers.get)
-    assert asked == {"bind": 1, "release": 1, "read_claims": 1, "reserve": 1}
+    assert asked == {"bind": 1, "release": 1, "recall": 1, "reserve": 1}
 
 
 async def test_what_leaves_for_good_is_not_placed_again_over_a_refusal(case: Case) -> None:
     case.slot.leave = Leave.FOR_GOOD
     await case.run_for(2, {"release": no(RefusalCode.REGION_FENCED)}.get)
     assert case.slot.leave is Leave.FOR_GOOD
+
+
+# ── after a crash ───────────────────────────────────────────────────────────────────────────────
+
+
+async def crashed(case: Case) -> None:
+    """The slot failed and was released; it waits for the end of its backoff."""
+    case.slot.enter(SlotPhase.FAILED, case.now, "exit 1")
+    case.it._slots.crashed(case.slot, case.now)
+    await case.run_for(0, {"release": StepResult(done=(CLAIM,))}.get)
+    case.it._slots.freed(0, case.now, SPEC)
+    case.slot.retry_at = case.now + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("message", ["wake", "resume", "share"])
+async def test_a_crash_backoff_is_not_shortened_by_a_wakeup(case: Case, message: str) -> None:
+    await crashed(case)
+    if message == "wake":
+        case.it.on_wake(Wake(why="room"))
+    elif message == "resume":
+        case.it.on_resume(ResumePlacement(actor=ActorId("ann"), reason="go", request_id="r"))
+    else:
+        share = DesiredShare(slots=(0,), spec=SPEC, revision=2)
+        case.it._state.learn(PlacementFacts(claims=(), share=share), case.now)
+    asked = await case.run_for(59, {"reserve": FULL}.get)
+    assert "reserve" not in asked
+    asked = await case.run_for(2, {"reserve": FULL}.get)
+    assert asked["reserve"] == 1
+
+
+async def test_a_person_may_end_a_crash_backoff(case: Case) -> None:
+    await crashed(case)
+    case.it.on_retry_now(RetryPlacement(actor=ActorId("ann"), reason="fixed", request_id="r"))
+    asked = await case.run_for(1, {"reserve": FULL}.get)
+    assert asked["reserve"] == 1
+
+
+def adopted(case: Case, spec: WorkloadSpec = SPEC, **claim: object) -> SlotState:
+    """The slot after another run has read its claim from the region."""
+    fields = CLAIM.model_dump(include={"slot", "attempt", "token", "node"})
+    slots = PlacementSlots()
+    slots.resize((0,), case.now, "")
+    slots.remember_crashes(case.it._slots.crash_memory())
+    slots.adopt([ObservedSlot.model_validate({**fields, **claim})], case.now, spec)
+    return slots.by_number[0]
+
+
+def test_a_stop_is_waited_for_from_when_it_was_requested_in_whichever_run(case: Case) -> None:
+    asked_at = START - timedelta(seconds=50)
+    slot = adopted(
+        case, state=BindingState.UNKNOWN, stop_requested=True, stop_requested_at=asked_at
+    )
+    assert slot.phase is SlotPhase.STOPPING
+    assert slot.deadline == asked_at + timeouts.STOP_TIMEOUT
+
+
+def test_a_failure_that_is_found_at_adoption_counts_once(case: Case) -> None:
+    failed_at = START - timedelta(seconds=5)
+    first = adopted(case, state=BindingState.FAILED, since=failed_at)
+    assert (first.crash_count, first.retry_at) == (1, START + timeouts.CRASH_FIRST)
+    case.it._slots.by_number[0] = first
+    again = adopted(case, state=BindingState.FAILED, since=failed_at)
+    assert (again.crash_count, again.retry_at) == (1, first.retry_at)

@@ -14,9 +14,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
+from durable.agent.agent import SIMULATED_HOST
 from durable.agent.nodes import DeclaredNodes
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.regions import read_region
+from durable.authority.queue.decisions import read_decisions
 from durable.authority.queue.requests import read_request
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
@@ -111,13 +113,15 @@ async def test_a_placement_without_room_is_decided_again_ever_more_rarely_and_la
     await clocks.fast_forward(plane.handle(), 55 * MINUTE)
     early, request = await plane.placement(), await queued(plane)
     assert request.state is RequestState.PENDING
-    assert early.attempts >= begun.attempts + 50
+    assert early.attempts <= begun.attempts + 1, "one more that found what is left, then the same"
+    repeats = await repeated(plane)
+    assert repeats >= 10
 
     await clocks.fast_forward(plane.handle(), 10 * MINUTE)
     late, request = await plane.placement(), await queued(plane)
     assert request.state is RequestState.TIMED_OUT
     assert request.deadline == late.placed_by == begun.placed_by
-    assert late.attempts >= early.attempts + 8
+    assert await repeated(plane) > repeats
     assert late.pending is not None
     assert (late.pending.code, late.owner) == (PendingCode.CAPACITY, Owner.SCHEDULER)
     assert request.pending == late.pending
@@ -139,7 +143,7 @@ async def test_a_late_placement_is_still_placed_when_room_appears(
 
     await plane.durable.delete("risk", "first")
 
-    assert (await plane.durable.wait("risk", "api")).serving == 1
+    assert (await plane.durable.wait("risk", "api", within_seconds=60)).serving == 1
     assert (await queued(plane)).state is RequestState.PLACED
     await plane.no_invariant_is_broken()
 
@@ -166,7 +170,7 @@ async def test_a_slot_that_nobody_starts_is_given_up_there_at_its_deadline_and_p
     assert [binding.token for binding in (await plane.bindings()).values()] == [first.token]
 
     await plane.host()
-    assert (await plane.durable.wait("risk", "api")).serving == 1
+    assert (await plane.durable.wait("risk", "api", within_seconds=60)).serving == 1
     (binding,) = (await plane.bindings()).values()
     assert binding.node != first.node
     await plane.no_invariant_is_broken()
@@ -192,6 +196,11 @@ async def queued(plane: Plane) -> SchedulingRequest:
     return found
 
 
+async def repeated(plane: Plane) -> int:
+    """How often its last decision was made again."""
+    return (await read_decisions(plane.databases, EAST, RISK, API))[-1].repeats
+
+
 async def rests(plane: Plane) -> list[float]:
     """How many seconds the placement rested each time, by the timers that came to their end."""
     started: dict[str, float] = {}
@@ -206,12 +215,11 @@ async def rests(plane: Plane) -> list[float]:
 
 
 def grew_to_the_limit(seconds: list[float]) -> None:
-    """Each at least about as long as the one before: a decision's own time is no part of a rest."""
+    """Each of the first is longer than the one before, whatever the jitter."""
     policy = first_policy()
     assert seconds[0] < policy.retry_longest_seconds / 4
-    assert all(later > 0.75 * before for before, later in pairwise(seconds)), seconds
-    assert policy.retry_longest_seconds * 0.75 < seconds[-1], seconds
-    assert max(seconds) <= policy.retry_longest_seconds
+    assert all(later > before for before, later in pairwise(seconds[:8])), seconds
+    assert policy.retry_longest_seconds * 0.7 < max(seconds) <= policy.retry_longest_seconds
 
 
 async def lease_nodes_without_an_agent(plane: Plane) -> None:
@@ -222,4 +230,5 @@ async def lease_nodes_without_an_agent(plane: Plane) -> None:
         list(nodes.values()),
         epoch=(await read_region(plane.databases, EAST)).epoch,
         lease_ttl_seconds=LONG_LEASE_SECONDS,
+        host=SIMULATED_HOST,
     )

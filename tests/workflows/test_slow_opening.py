@@ -7,7 +7,7 @@ import pytest
 
 from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.steps import PlacementKey
-from durable.workflows import timeouts
+from durable.signals.names import WORKFLOW_TASK_TIMEOUT
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet
 
 
@@ -19,7 +19,7 @@ async def test_reports_and_ends_that_come_before_all_placements_are_open_count(
     async def slow_in_west(self: Any, key: PlacementKey, *of: Any, **more: Any) -> bool:
         if key.region == WEST:
             # Longer than a task lasts: messages are handed over while the step goes on.
-            await asyncio.sleep(timeouts.WORKFLOW_TASK.total_seconds() * 1.5)
+            await asyncio.sleep(WORKFLOW_TASK_TIMEOUT.total_seconds() * 1.2)
         return await start(self, key, *of, **more)
 
     monkeypatch.setattr(PlacementWorkflows, "start", slow_in_west)

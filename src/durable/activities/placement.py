@@ -1,4 +1,4 @@
-"""The steps of a placement: enqueue, reserve, bind, start, stop, release, expire.
+"""The steps of a placement: recall, enqueue, reserve, bind, start, stop, release, expire.
 
 Each is idempotent by its business key, so any of them may be sent again after a crash, a timeout or
 a replay. The decision is recorded before its intents are sent: whoever runs the step again finds
@@ -16,7 +16,7 @@ from durable.activities.reserve import Reserver
 from durable.activities.steps import (
     Claim,
     ClaimsStep,
-    PlacementKey,
+    RecallStep,
     Reserved,
     ReserveStep,
     Started,
@@ -24,14 +24,13 @@ from durable.activities.steps import (
     StepRefusal,
     StepResult,
 )
-from durable.authority.reads.claims import read_live_claims
+from durable.authority.reads.placements import read_placement
 from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
-from durable.model.claims import ObservedSlot
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
 from durable.model.refusal import RefusalCode
 from durable.model.request import SchedulingRequest
-from durable.signals.payloads import SlotsObserved
+from durable.model.share import PlacementFacts, SlotsObserved
 
 UNREACHABLE = "unreachable"
 # Messages to the placement wait as long; a process that takes longer is reported by a signal.
@@ -96,10 +95,17 @@ class PlacementActivities:
         return await self._commit(step, lambda fields: Expire(**fields))
 
     @activity.defn
-    async def read_claims(self, key: PlacementKey) -> list[ObservedSlot]:
-        """The live claims of this placement."""
-        return await read_live_claims(
-            self._regional.databases, key.region, key.tenant, key.workload, key.generation
+    async def recall(self, step: RecallStep) -> PlacementFacts:
+        """What the region knows of this placement: its claims, and its share if that is news."""
+        key = step.key
+        return await read_placement(
+            self._regional.databases,
+            key.region,
+            key.tenant,
+            key.workload,
+            key.generation,
+            known_revision=step.known_revision,
+            with_past=step.with_past,
         )
 
     @activity.defn
@@ -147,6 +153,6 @@ class PlacementActivities:
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
-            self.enqueue, self.reserve, self.bind, self.start, self.stop, self.release,
-            self.expire, self.read_claims, self.audit,
+            self.recall, self.enqueue, self.reserve, self.bind, self.start, self.stop,
+            self.release, self.expire, self.audit,
         )  # fmt: skip

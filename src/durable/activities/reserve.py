@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from durable.activities.steps import Claim, Reserved, ReserveStep
+from durable.authority.queue.decisions import read_newest_attempt
 from durable.authority.reads.claims import read_live_claims
 from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
@@ -12,14 +13,14 @@ from durable.model.ids import NodeId
 from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
 from durable.model.pending import Pending
 from durable.model.pending_reasons import Gang, PendingCode
+from durable.model.policy import Policy
 from durable.model.records import Decision
 from durable.model.refusal import Refusal, RefusalCode
-from durable.scheduling.crash_backoff import retry_after_seconds, still_avoided
+from durable.scheduling.crash_backoff import avoided_until, still_avoided
 from durable.scheduling.decide import decide
+from durable.scheduling.findings import findings_of
 from durable.scheduling.request import PlacementRequest, Proposal
-
-# A placement that was started anew walks through so many old attempts before it waits.
-MAX_ATTEMPTS_PER_STEP = 200
+from durable.scheduling.retries import retry_after_seconds
 
 # What the authority would answer again however fresh the cache is, as the reason for the wait.
 _PENDING_CODES = {
@@ -42,6 +43,9 @@ class _Outcome:
     taken: set[int] = field(default_factory=set[int])
     replayed: bool = False
     pending: Pending | None = None
+    # Of the last round: the version that the cache had, and whether a commit refused anything.
+    decided_version: int = 0
+    was_refused: bool = False
 
 
 class Reserver:
@@ -52,17 +56,21 @@ class Reserver:
 
     async def run(self, step: ReserveStep) -> Reserved:
         cache = self._regional.cache
-        _, policy = cache.policy()
+        revision, policy = cache.policy()
         so_far = _Outcome(step.slots, step.first_attempt)
-        last_attempt = step.first_attempt + MAX_ATTEMPTS_PER_STEP
         rounds = 0
-        while rounds < policy.rounds_per_attempt and so_far.attempt < last_attempt:
-            decided_at = cache.version
-            rounds += await self._round(step, so_far)
-            if not so_far.waiting:
-                break
+        while so_far.waiting and rounds < policy.rounds_per_attempt:
+            decision, is_new = await self._decide(step, so_far)
+            if not is_new:
+                newest = await self._newest_attempt(step)
+                if newest - step.first_attempt >= policy.rounds_per_attempt:
+                    return _forgotten(newest)
+            await self._send(step, so_far, decision, is_new=is_new)
+            if is_new and not so_far.was_refused:
+                break  # what waits is woken when what it waits for appears
+            rounds += is_new
             await cache.refresh()
-            if so_far.pending is not None and cache.version == decided_at:
+            if is_new and cache.version == so_far.decided_version:
                 break  # nothing has changed, so another decision would be the same
         if len(step.live) + len(so_far.claims) < step.spec.gang_size:
             await self._release_partial_gang(step, so_far)
@@ -70,22 +78,45 @@ class Reserver:
             claims=tuple(so_far.claims),
             next_attempt=so_far.attempt,
             pending=(so_far.pending or _NEXT_TURN) if so_far.waiting else None,
-            retry_after_seconds=retry_after_seconds(
-                policy, step.tries, step.crashes, so_far.waiting, cache.snapshot().now
-            ),
+            retry_after_seconds=self._retry_after_seconds(step, so_far, policy),
             taken=tuple(sorted(so_far.taken)),
             replayed=so_far.replayed,
+            decided_version=so_far.decided_version,
+            policy_revision=revision,
         )
 
-    async def _round(self, step: ReserveStep, so_far: _Outcome) -> bool:
-        """One attempt: a decision for the slots that wait, and the authority's answer to it.
+    async def _newest_attempt(self, step: ReserveStep) -> int:
+        key = step.key
+        return await read_newest_attempt(
+            self._regional.databases, key.region, key.tenant, key.workload, key.generation
+        )
 
-        False for an attempt that was made before: its outcomes are returned again, except for
-        claims that have ended since, and it does not count.
+    def _retry_after_seconds(self, step: ReserveStep, so_far: _Outcome, policy: Policy) -> float:
+        return retry_after_seconds(
+            policy,
+            so_far.pending or _NEXT_TURN,
+            tries=step.tries,
+            queued=self._regional.queued,
+            seed=f"{step.key} {step.tries}",
+            may_return=(
+                avoided_until(crash, policy).timestamp() - self._regional.cache.snapshot().now
+                for crash in step.crashes
+                if crash.slot in so_far.waiting
+            ),
+        )
+
+    async def _send(
+        self, step: ReserveStep, so_far: _Outcome, decision: Decision, *, is_new: bool
+    ) -> None:
+        """Sends what was decided, and takes the authority's answer.
+
+        Of an attempt that was made before, the outcomes are returned again, except for claims that
+        have ended since.
         """
-        decision, is_new = await self._decide(step, so_far)
-        so_far.attempt += 1
-        proposal = Proposal.model_validate(decision.evidence["proposal"])
+        proposal = Proposal.read(decision.evidence["proposal"])
+        # One that found the same as the attempt before it was only counted.
+        so_far.attempt = decision.attempt + 1
+        so_far.was_refused = False
         nodes = {one.slot: one.node for one in proposal.assignments}
         proposed = [slot for slot in so_far.waiting if slot in nodes]
         outcomes = await self._regional.commit(
@@ -101,7 +132,6 @@ class Reserver:
                 self._record(so_far, decision.attempt, slot, outcome)
         done = {claim.slot for claim in so_far.claims}
         so_far.waiting = tuple(slot for slot in so_far.waiting if slot not in done)
-        return is_new
 
     async def _live_tokens(self, step: ReserveStep) -> set[int]:
         key = step.key
@@ -125,12 +155,13 @@ class Reserver:
                 )
             )
             return
+        so_far.was_refused = True
         if outcome.refusal.code is RefusalCode.SLOT_TAKEN:
             so_far.taken.add(slot)
         so_far.pending = _pending(outcome.refusal)
 
     async def _decide(self, step: ReserveStep, so_far: _Outcome) -> tuple[Decision, bool]:
-        """The decision of this attempt, and whether it is the one made now."""
+        """The decision that counts for this attempt, and whether it was made now."""
         cache = self._regional.cache
         revision, policy = cache.policy()
         snapshot = cache.snapshot()
@@ -143,6 +174,7 @@ class Reserver:
             live=tuple(SlotOnNode(slot=one.slot, node=one.node) for one in live),
             crashes=still_avoided(step.crashes, policy, snapshot.now),
         )
+        so_far.decided_version = snapshot.version
         proposal = decide(snapshot, request, policy, revision)
         made = Decision(
             **step.key.model_dump(),
@@ -155,10 +187,11 @@ class Reserver:
                 "lease_seconds": policy.reservation_lease_seconds,
             },
             decided_at=datetime.fromtimestamp(snapshot.now, UTC),
+            findings=findings_of(request, proposal),
         )
         stored = await self._regional.decisions.submit(made)
         reach(Failpoint.AFTER_DECISION)
-        return stored, stored == made
+        return stored, stored.attempt < made.attempt or stored == made
 
     def _intent(self, step: ReserveStep, decision: Decision, slot: int, node: NodeId) -> Reserve:
         lease_seconds = decision.evidence["lease_seconds"]
@@ -196,6 +229,21 @@ class Reserver:
                 because=so_far.pending and so_far.pending.reason(),
             )
             so_far.pending = Pending.because(PendingCode.GANG, gang)
+
+
+def _forgotten(newest: int) -> Reserved:
+    """What a placement that was started anew is answered, while it has old attempts.
+
+    A step that is run again finds no more of them than one step makes. Of older ones only the
+    claims matter: it reads those, and goes on with the next free number.
+    """
+    return Reserved(
+        claims=(),
+        next_attempt=newest + 1,
+        pending=_NEXT_TURN,
+        retry_after_seconds=0.0,
+        replayed=True,
+    )
 
 
 def _pending(refusal: Refusal) -> Pending:

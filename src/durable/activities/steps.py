@@ -10,6 +10,7 @@ from durable.model.ids import (
     ActorId,
     Generation,
     NodeId,
+    PolicyRevision,
     RegionId,
     Slot,
     TenantId,
@@ -20,9 +21,9 @@ from durable.model.intents import ReleaseCause
 from durable.model.pending import Pending
 from durable.model.refusal import Refusal
 from durable.model.request import SchedulingRequest
+from durable.model.share import SlotsObserved
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadSpec
-from durable.signals.payloads import SlotsObserved
 from durable.validation.value import Value
 
 ACTOR = ActorId("controller:placement")
@@ -79,6 +80,15 @@ class Claim(Value):
         return {**common, "token": self.token, "ordinal": self.ordinal, "evidence": evidence}
 
 
+class RecallStep(Value):
+    """What a placement knows already: what is older than that is not read again."""
+
+    key: PlacementKey
+    known_revision: Annotated[int, Field(ge=0)]
+    # Whether this run has not read yet what the runs before it left.
+    with_past: bool
+
+
 class ReserveStep(Value):
     """Slots to decide on and reserve."""
 
@@ -103,6 +113,9 @@ class Reserved(Value):
     taken: tuple[Slot, ...] = ()
     # An attempt of an earlier run was found: read the authority for what came of it.
     replayed: bool = False
+    # The region's version on which was decided last: what gets better later may help.
+    decided_version: Annotated[int, Field(ge=0)] = 0
+    policy_revision: PolicyRevision | None = None
 
 
 class ClaimsStep(Value):

@@ -1,6 +1,6 @@
-"""The steps of a workload: admit, divide, release, delete, finish."""
+"""The steps of a workload: admit, divide, observe, delete, finish."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,39 +11,45 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from durable.activities.audit import AuditMessages, write_messages
 from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.workload_steps import (
+    Admission,
     AdmitStep,
     Admitted,
     DeleteStep,
+    Deletion,
     Divided,
     DivideStep,
     FinishStep,
+    ObservedShares,
+    ObserveStep,
+    Opening,
     Recalled,
-    ReleaseStep,
     WorkloadKey,
 )
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
-from durable.authority.reads.shares import read_shares
+from durable.authority.reads.shares import read_shares, read_those_shares
 from durable.authority.sides import GlobalSide
+from durable.authority.slots.assignment import Division, read_revision
 from durable.authority.slots.reconciliation import reconcile_slots
+from durable.authority.slots.shares import PublishedShare
 from durable.authority.workloads.admission import AdmissionRequest
-from durable.authority.workloads.admission_queue import AdmissionResult
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
-from durable.authority.workloads.rows import read_workload
+from durable.authority.workloads.ledger import RequestIdentity, find_answer
+from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.workload import AdmittedWorkload, WorkloadManifest
+from durable.model.share import ShareReport
+from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest, WorkloadSpec
 from durable.plan.admission import AdmissionCheck
-from durable.scheduling.split import split
 from durable.signals.names import WORKLOAD_CONTROLLER
-from durable.signals.payloads import ReleasePlacement
 from durable.validation.problems import problems_in
 
 ACTOR = WORKLOAD_CONTROLLER
 # The type of the activity failure that carries a refusal's sentence, with its code as a detail.
 REFUSED = "refused"
+SCALE_TRIES = 3
 
 
 class WorkloadActivities:
@@ -56,42 +62,76 @@ class WorkloadActivities:
         self._admission = AdmissionCheck(side.databases)
 
     @activity.defn
-    async def admit(self, step: AdmitStep) -> Admitted:
+    async def admit(self, step: AdmitStep) -> Admission:
         """Checks a manifest against the fleet and records it, once per request id."""
         reach(Failpoint.BEFORE_ADMIT_WORKLOAD)
         try:
-            answered = await self._admit(step)
+            admission = await self._admit_or_recall(step)
         except RefusedError as error:
             raise refusal_failure(error) from error
         reach(Failpoint.AFTER_ADMIT_WORKLOAD)
-        current = answered.current
-        return Admitted(
-            generation=current.generation,
-            spec=current.spec,
-            share=current.share,
-            answered_generation=answered.answer.generation,
-            existed=answered.existed,
-            deleting=current.deleting,
-            deleted=current.deleted,
-        )
+        return admission
 
-    async def _admit(self, step: AdmitStep) -> AdmissionResult:
-        manifest = step.manifest
-        if step.replicas is not None:
-            manifest = _scaled(manifest, step.replicas)
-        regions = await self._admission.regions_for(manifest)
+    @activity.defn
+    async def recall_admission(self, step: AdmitStep) -> Admission | None:
+        """What the request was answered before, if it was; changes nothing."""
+        try:
+            return await self._recall_admission(step)
+        except RefusedError as error:
+            raise refusal_failure(error) from error
 
-        def share_of(before: AdmittedWorkload | None) -> Mapping[RegionId, tuple[int, ...]]:
-            current = {} if before is None else {str(r): s for r, s in before.share.items()}
-            divided = split(manifest.spec, regions, current)
-            return {RegionId(region): slots for region, slots in divided.items() if slots}
+    async def _admit_or_recall(self, step: AdmitStep) -> Admission:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._admit(step)
+            except RefusedError as error:
+                # What was answered once stays answered, whatever became of the fleet since.
+                admission = await self._recall_admission(step)
+                if admission is not None:
+                    return admission
+                # Only a scale whose workload changed meanwhile is asked again by itself.
+                was_changed = error.refusal.code is RefusalCode.WRONG_STATE
+                if not was_changed or tries == SCALE_TRIES:
+                    raise
 
+    async def _recall_admission(self, step: AdmitStep) -> Admission | None:
+        answer = await find_answer(self._databases, _identity(step))
+        if answer is None:
+            return None
+        current = await read_workload(self._databases, step.tenant, step.workload)
+        assert current is not None, "a workload keeps its row"
+        return _admission(AdmittedWorkload.read(answer), current, existed=True)
+
+    async def _admit(self, step: AdmitStep) -> Admission:
+        scales = None if step.manifest is not None else await self._read_live(step)
+        manifest = step.manifest or _scaled(step, scales)
+        admissible = await self._admission.check(manifest)
         outcome = await self._side.admissions.submit(
-            AdmissionRequest(manifest, step.request, step.actor, share_of)
+            AdmissionRequest(
+                manifest, step.request, step.actor, admissible.share_of, scales, step.reason
+            )
         )
         if isinstance(outcome, Refusal):
             raise RefusedError(outcome.code, outcome.sentence)
-        return outcome
+        self._admission.promise(manifest, admissible.added)
+        return _admission(outcome.answer, outcome.current, existed=outcome.existed)
+
+    async def _read_live(self, step: AdmitStep) -> WorkloadSpec:
+        """The spec to scale."""
+        found = await read_workload(self._databases, step.tenant, step.workload)
+        if found is None:
+            raise never_admitted(step.tenant, step.workload)
+        if found.deleted:
+            raise has_ended(found)
+        if found.spec.kind is WorkloadKind.JOB:
+            raise RefusedError(
+                RefusalCode.JOB_NOT_SCALED,
+                "A job is one piece of work and is not scaled; apply it with another replica "
+                "count to run it anew.",
+            )
+        return found.spec
 
     @activity.defn
     async def recall(self, key: WorkloadKey) -> Recalled | None:
@@ -99,27 +139,47 @@ class WorkloadActivities:
         found = await read_workload(self._databases, key.tenant, key.workload)
         if found is None:
             return None
-        # Of this generation also what is over: a job may have been done meanwhile.
-        present = (str(key.tenant), str(key.workload), found.generation)
-        shares = [
-            share
-            for region in await list_regions(self._databases)
-            for share in await read_shares(
-                self._databases,
-                region,
-                key.tenant,
-                key.workload,
-                also=[present] if region in found.share else (),
-            )
-        ]
+        reports: list[ShareReport] = []
+        unreachable: list[RegionId] = []
+        for region in await list_regions(self._databases):
+            # Of this generation also what is over: a job may have been done meanwhile.
+            present = (str(key.tenant), str(key.workload), found.generation)
+            also = [present] if region in found.share else []
+            try:
+                shares = await read_shares(
+                    self._databases, region, key.tenant, key.workload, also=also
+                )
+            except AuthorityError:
+                unreachable.append(region)
+                continue
+            reports += [share.report() for share in shares]
         return Recalled(
             generation=found.generation,
             spec=found.spec,
             share=found.share,
             deleting=found.deleting,
             deleted=found.deleted,
-            reports=tuple(share.report() for share in shares),
+            reports=tuple(reports),
+            unreachable=tuple(unreachable),
         )
+
+    @activity.defn
+    async def observe(self, step: ObserveStep) -> ObservedShares:
+        """How far shares have come, by the regions' own rows."""
+        reports: list[ShareReport] = []
+        unreachable: list[RegionId] = []
+        name = (str(step.tenant), str(step.workload))
+        for region in sorted({one.region for one in step.placements}):
+            wanted = [(*name, one.generation) for one in step.placements if one.region == region]
+            try:
+                shares = await read_those_shares(self._databases, region, wanted)
+            except AuthorityError:
+                unreachable.append(region)
+            except RefusedError:
+                continue  # there is no such region: whoever named it was wrong
+            else:
+                reports += [share.report() for share in shares]
+        return ObservedShares(reports=tuple(reports), unreachable=tuple(unreachable))
 
     @activity.defn
     async def divide(self, step: DivideStep) -> Divided:
@@ -136,35 +196,41 @@ class WorkloadActivities:
                     step.workload,
                     step.share,
                     transfer=step.transfer,
+                    division=Division(step.revision, step.generation),
                     actor=ACTOR,
                 )
                 divided = Divided(waits=tuple(waits))
-            except (AuthorityError, RefusedError) as error:
+            except AuthorityError as error:
                 divided = Divided(unreachable=str(error)[:500])
+            except RefusedError as error:
+                divided = Divided(unreachable=str(error)[:500])
+                if error.refusal.code is RefusalCode.OLD_DIVISION:
+                    newer = await read_revision(self._databases, step.tenant, step.workload)
+                    divided = divided.model_copy(update={"newer_revision": newer})
         reach(Failpoint.AFTER_ASSIGN_SLOTS)
-        ended: list[RegionId] = []
-        for one in step.openings:
-            target = (one.key, one.share, step.task_timeout)
-            if one.is_first and await self._placements.start(*target):
-                continue
-            if not await self._placements.signal(*target, "set_share", one.share):
-                ended.append(one.key.region)
+        unopened = [one.key.region for one in step.openings if not await self._open(one)]
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
-        return divided.model_copy(update={"ended": tuple(ended)})
+        return divided.model_copy(update={"unopened": tuple(unopened)})
+
+    async def _open(self, opening: Opening) -> bool:
+        """Writes the share where its placement reads it, then has the placement look."""
+        key = opening.key
+        try:
+            await self._side.slots.publish(
+                key.region, PublishedShare(key.tenant, key.workload, key.generation, opening.share)
+            )
+        except AuthorityError as error:
+            activity.logger.warning("%s could not be given its share: %s", key, error)
+            return False
+        priority = opening.share.spec.priority
+        await self._placements.open(key, is_first=opening.is_first, priority=priority)
+        return True
 
     @activity.defn
-    async def release(self, step: ReleaseStep) -> bool:
-        """Asks a placement to stop everything; false when it has ended."""
-        payload = ReleasePlacement(actor=ACTOR, reason=step.reason[:500], request_id=step.request)
-        return await self._placements.signal(
-            step.key, step.share, step.task_timeout, "release", payload
-        )
-
-    @activity.defn
-    async def delete(self, step: DeleteStep) -> None:
+    async def delete(self, step: DeleteStep) -> Deletion:
         """Records that the workload is to be deleted, once per request id."""
         try:
-            await request_delete(
+            deletion = await request_delete(
                 self._databases,
                 step.tenant,
                 step.workload,
@@ -174,6 +240,7 @@ class WorkloadActivities:
             )
         except RefusedError as error:
             raise refusal_failure(error) from error
+        return Deletion(answer=deletion.answer, deleting=deletion.current.deleting)
 
     @activity.defn
     async def finish(self, step: FinishStep) -> None:
@@ -198,18 +265,45 @@ class WorkloadActivities:
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
-            self.admit, self.recall, self.divide, self.release, self.delete, self.finish,
-            self.audit,
+            self.admit, self.recall_admission, self.recall, self.observe, self.divide, self.delete,
+            self.finish, self.audit,
         )  # fmt: skip
 
 
-def _scaled(manifest: WorkloadManifest, replicas: int) -> WorkloadManifest:
+def _identity(step: AdmitStep) -> RequestIdentity:
+    if step.manifest is not None:
+        return RequestIdentity.of_apply(step.manifest, step.request, step.actor)
+    assert step.replicas is not None
+    return RequestIdentity.of_scale(
+        step.tenant, step.workload, step.replicas, step.request, step.actor
+    )
+
+
+def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: bool) -> Admission:
+    answered, now = _admitted(answer), _admitted(current)
+    return Admission(
+        answer=answered,
+        now=None if now == answered else now,
+        existed=existed,
+        deleting=current.deleting,
+        deleted=current.deleted,
+    )
+
+
+def _admitted(workload: AdmittedWorkload) -> Admitted:
+    return Admitted(generation=workload.generation, spec=workload.spec, share=workload.share)
+
+
+def _scaled(step: AdmitStep, spec: WorkloadSpec | None) -> WorkloadManifest:
+    assert spec is not None
     try:
-        spec = {**manifest.spec.model_dump(mode="json"), "replicas": replicas}
-        return WorkloadManifest.model_validate({**manifest.model_dump(mode="json"), "spec": spec})
+        wanted = {**spec.model_dump(mode="json"), "replicas": step.replicas}
+        return WorkloadManifest.model_validate(
+            {"tenant": step.tenant, "name": step.workload, "spec": wanted}
+        )
     except ValidationError as error:
         why = "; ".join(problem.message for problem in problems_in(error, WorkloadManifest))
-        sentence = f"{manifest.tenant}/{manifest.name} cannot have {replicas} replicas: {why}"
+        sentence = f"{step.tenant}/{step.workload} cannot have {step.replicas} replicas: {why}"
         raise RefusedError(RefusalCode.INVALID, sentence[:500]) from None
 
 

@@ -1,14 +1,13 @@
 """What a workload and its activities exchange: plain values with defaults for new fields."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 
 from pydantic import Field
 
 from durable.activities.steps import PlacementKey
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.share import DesiredShare, ShareReport
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
-from durable.signals.payloads import SetShare, ShareReport
 from durable.validation.value import Value
 
 Shares = Mapping[RegionId, tuple[Slot, ...]]
@@ -19,17 +18,18 @@ class WorkloadKey(Value):
     workload: WorkloadName
 
 
-class AdmitStep(Value):
-    """A manifest to admit, or the present one with another replica count."""
+class AdmitStep(WorkloadKey):
+    """A manifest to admit or, without one, the present one with another replica count."""
 
-    manifest: WorkloadManifest
+    manifest: WorkloadManifest | None
+    replicas: int | None = None
     request: str
     actor: ActorId
-    replicas: int | None = None
+    reason: str = ""
 
 
 class Admitted(Value):
-    """The workload as it is now, and the generation that this request was answered with.
+    """What a request was answered when it first came: generation, spec and the regions' shares.
 
     The authority's own row also has status and times, which no workflow should remember.
     """
@@ -37,11 +37,21 @@ class Admitted(Value):
     generation: Generation
     spec: WorkloadSpec
     share: Shares
-    answered_generation: Generation
+
+
+class Admission(Value):
+    """The answer to a request, and the workload as it is now if that differs."""
+
+    answer: Admitted
+    now: Admitted | None = None
     # Whether there was such a workload before this request.
     existed: bool = False
     deleting: bool = False
     deleted: bool = False
+
+    @property
+    def current(self) -> Admitted:
+        return self.now or self.answer
 
 
 class Recalled(Value):
@@ -52,29 +62,48 @@ class Recalled(Value):
     share: Shares
     deleting: bool
     deleted: bool
-    # One for each generation and region that requests or holds something.
+    # One for each generation and region that is wanted, requests or holds something.
     reports: tuple[ShareReport, ...] = ()
+    # Regions that did not answer: what they hold has to be read again.
+    unreachable: tuple[RegionId, ...] = ()
+
+
+class ObserveStep(Value):
+    """Shares of a workload to read again."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    placements: tuple[PlacementKey, ...]
+
+
+class ObservedShares(Value):
+    """How far shares have come; those of a region that did not answer are missing."""
+
+    reports: tuple[ShareReport, ...] = ()
+    unreachable: tuple[RegionId, ...] = ()
 
 
 class Opening(Value):
-    """What a region's placement is sent; one that does not run yet is started."""
+    """What a region's placement is to run; one that does not run yet is started."""
 
     key: PlacementKey
-    share: SetShare
-    # Nobody has started it yet: it is started with its share and needs no message.
+    share: DesiredShare
+    # Nobody has started it yet: it needs no message.
     is_first: bool = False
 
 
 class DivideStep(Value):
-    """Which slots each region owns, and which placements have to hear of it."""
+    """Which slots each region owns, and which placements have another share."""
 
     tenant: TenantId
     workload: WorkloadName
     # None when every region owns its slots already.
     share: Shares | None
     transfer: str
+    # Of the shares: the authority refuses one that is older than the last it saw.
+    revision: int
+    generation: Generation
     openings: tuple[Opening, ...]
-    task_timeout: timedelta
 
 
 class Divided(Value):
@@ -82,26 +111,26 @@ class Divided(Value):
 
     waits: tuple[str, ...] = ()
     unreachable: str | None = None
-    # Regions whose placement has ended, and is not started again.
-    ended: tuple[RegionId, ...] = ()
+    # Of a newer division, which this workflow has no memory of.
+    newer_revision: int | None = None
+    # Regions that did not take their share now; it is sent again.
+    unopened: tuple[RegionId, ...] = ()
 
 
-class ReleaseStep(Value):
-    """A placement to end; one that was terminated is started again to release what it left."""
-
-    key: PlacementKey
-    share: SetShare
-    reason: str
-    request: str
-    task_timeout: timedelta
-
-
-class DeleteStep(Value):
-    tenant: TenantId
-    workload: WorkloadName
+class DeleteStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str
+
+
+class Deletion(Value):
+    """What a request to delete was answered, and whether the workload is being deleted now.
+
+    It is not if that request was answered in an earlier life of the workload.
+    """
+
+    answer: str
+    deleting: bool
 
 
 class FinishStep(Value):

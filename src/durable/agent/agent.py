@@ -29,6 +29,9 @@ from durable.model.refusal import RefusedError
 # An agent of few nodes names them in each read; one of many reads all and picks its own.
 MAX_NAMED_NODES = 100
 
+# All who simulate a region are one host to it: the agent lock lets only one of them work.
+SIMULATED_HOST = "the agent of simulated nodes"
+
 _FAILURES = (AuthorityError, RefusedError, TimeoutError)
 
 
@@ -47,6 +50,7 @@ class Agent:
         timing: Timing | None = None,
         logs_each: bool = True,
         leases: Leases | None = None,
+        host: str = SIMULATED_HOST,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         timing = timing or Timing()
@@ -61,7 +65,7 @@ class Agent:
         self._replicas = Replicas(log, logs_each=logs_each)
         self._reconciler = Reconciler(driver, self._replicas, self._leases, clock)
         self._sessions = NodeSessions(
-            databases, region, self._leases, self._replicas, driver, timing, clock, log
+            databases, region, self._leases, self._replicas, driver, timing, clock, log, host
         )
         self._reporter = Reporter(
             databases, region, name, self._replicas, self._leases, self._reconciler, timing, log
@@ -98,7 +102,8 @@ class Agent:
                         self._needs_whole_read |= change.is_resync
                         self._due.set()
                         self._failures.recovered("follow the region")
-            except _FAILURES as error:
+            # Whatever it was: an agent that ends here would take its nodes' leases with it.
+            except Exception as error:
                 self._failures.failed("follow the region", error)
             await asyncio.sleep(self._timing.retry_seconds)
 
@@ -135,7 +140,8 @@ class Agent:
         unregistered = self._without_session()
         # The epoch is read first: if it is raised before we register, the registration is refused.
         epoch = (await read_region(self._databases, self._region)).epoch if unregistered else 0
-        await self._follow(is_whole=self._needs_whole_read or bool(unregistered))
+        is_whole = self._needs_whole_read or self._reconciler.needs_whole_read
+        await self._follow(is_whole=is_whole or bool(unregistered))
         blocked = self._replicas.nodes_with_strays()
         ready = [spec for spec in unregistered if spec.id not in blocked]
         if ready:

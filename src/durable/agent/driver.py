@@ -23,6 +23,13 @@ class StopOrder(Value):
     at_once: bool = False
 
 
+FENCED = StopOrder(
+    reason="its node could not renew its lease, and its on_disconnect is stop",
+    ends_as=ObservedState.FAILED,
+    at_once=True,
+)
+
+
 class Report(Protocol):
     """Reports what a replica was seen to be; only the newest report counts."""
 

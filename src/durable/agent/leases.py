@@ -40,8 +40,11 @@ class Timing:
 
     @property
     def trusted_seconds(self) -> float:
-        """How long the agent itself trusts a lease: what must stop by its end needs a moment to."""
-        return self.lease_ttl_seconds - min(1.0, self.lease_ttl_seconds / 10)
+        """How long the agent itself trusts a lease: what must stop by its end needs a moment to.
+
+        The rest, at most two seconds, is for killing; docs/design.md has the arithmetic.
+        """
+        return self.lease_ttl_seconds - min(2.0, self.lease_ttl_seconds / 5)
 
     @property
     def call_seconds(self) -> float:

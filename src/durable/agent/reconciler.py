@@ -22,9 +22,12 @@ class Reconciler:
         self._replicas = replicas
         self._leases = leases
         self._clock = clock
+        # Something waits for the end of another, and is found again only by a whole read.
+        self.needs_whole_read = False
 
     async def apply(self, assignments: Sequence[Assignment], *, is_whole: bool) -> None:
         """Applies changes; a whole list also ends every replica that it does not name."""
+        self.needs_whole_read = False
         for assignment in assignments:
             await self._apply(assignment)
         if not is_whole:
@@ -40,6 +43,10 @@ class Reconciler:
             if replica is not None:
                 await self.end(replica)
             return
+        if replica is not None and replica.assignment.identity != assignment.identity:
+            if not await self._end_foreign(replica):
+                return
+            replica = None
         if replica is None:
             replica = await self._start(assignment)
         if replica is not None and assignment.stop_requested and not replica.has_ended:
@@ -60,6 +67,14 @@ class Reconciler:
         else:
             await self._driver.start(assignment)
         return replica
+
+    async def _end_foreign(self, replica: Replica) -> bool:
+        """Ends what ran here under the same token before; whether it is gone already."""
+        replica.is_foreign = True
+        is_gone = replica.has_ended
+        await self.end(replica)
+        self.needs_whole_read |= not is_gone
+        return is_gone
 
     async def end(self, replica: Replica) -> None:
         """Stops a replica that the region has released or never knew, and then forgets it."""

@@ -25,6 +25,8 @@ class Replica:
     log_directory: str | None = None
     # It runs although its region no longer has it here; its node registers only after its end.
     is_stray: bool = False
+    # Its token means another assignment by now, so what becomes of it is not reported.
+    is_foreign: bool = False
 
     @property
     def has_ended(self) -> bool:

@@ -61,7 +61,7 @@ class Reporter:
         batch: list[Observation] = []
         for token, number in self._replicas.pending_reports.in_order():
             replica = self._replicas.get(token)
-            if replica is None or replica.state is None:
+            if replica is None or replica.state is None or replica.is_foreign:
                 continue
             session = self._leases.sessions.get(replica.assignment.node)
             # Without a session it would be refused, so it waits for the registration.

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from durable.agent.driver import Driver, StopOrder
+from durable.agent.driver import FENCED, Driver
 from durable.agent.leases import Leases, Timing
 from durable.agent.log import FailureLog, Log
 from durable.agent.replicas import Replicas
@@ -15,15 +15,8 @@ from durable.failpoints import Failpoint, reach
 from durable.model.fleet import NodeSpec
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.states import ObservedState
 
 MAX_NODES_PER_MESSAGE = 1_000
-
-FENCED = StopOrder(
-    reason="its node could not renew its lease, and its on_disconnect is stop",
-    ends_as=ObservedState.FAILED,
-    at_once=True,
-)
 
 
 class NodeSessions:
@@ -39,6 +32,7 @@ class NodeSessions:
         timing: Timing,
         clock: Callable[[], float],
         log: Log,
+        host: str,
     ) -> None:
         self._databases = databases
         self._region = region
@@ -48,6 +42,7 @@ class NodeSessions:
         self._timing = timing
         self._clock = clock
         self._log = log
+        self._host = host
         self._failures = FailureLog(log)
 
     async def register(self, nodes: Sequence[NodeSpec], epoch: int) -> None:
@@ -61,7 +56,12 @@ class NodeSessions:
         ttl = self._timing.lease_ttl_seconds
         try:
             begun = await register_nodes(
-                self._databases, self._region, nodes, epoch=epoch, lease_ttl_seconds=ttl
+                self._databases,
+                self._region,
+                nodes,
+                epoch=epoch,
+                lease_ttl_seconds=ttl,
+                host=self._host,
             )
         except RefusedError as error:
             if error.refusal.code is RefusalCode.FENCED_AGENT:

@@ -45,6 +45,8 @@ class Regional:
         self.requests = RequestQueue(databases, region)
         self.decisions = DecisionLog(databases, region)
         self.watch = ShareWatch()
+        # How many requests wait here, as the wakeup controller last read it.
+        self.queued = 0
         self._commits = GroupCommit(databases, region)
         self._stack = AsyncExitStack()
 

@@ -7,14 +7,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from durable.authority.db.connection import Databases
+from rich.markup import escape
+
+from durable.authority.db.connection import Databases, refuse_other_schema
 from durable.authority.fleet.regions import list_regions
 from durable.cli.input.options import load_settings
-from durable.model.ids import ActorId, RegionId
+from durable.cli.render.output import progress
+from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.state_dir.record import StackError
 
 if TYPE_CHECKING:
     from durable.client import Durable
+    from durable.stack.health.workflows import WorkflowHealth
 
 T = TypeVar("T")
 
@@ -40,9 +45,25 @@ def with_durable(state_dir: Path | None, use: Callable[["Durable"], Awaitable[T]
 
     async def run() -> T:
         async with await Durable.connect(settings, actor=current_user()) as durable:
+            await refuse_other_schema(durable.databases)
             return await use(durable)
 
     return asyncio.run(run())
+
+
+async def look_at_workflows(
+    state_dir: Path | None, databases: Databases, tenant: TenantId | None
+) -> "WorkflowHealth | None":
+    """What is wrong with workflows; None, with a note, if Temporal cannot be asked."""
+    from durable.stack.health.diagnosis import workflow_health
+
+    settings = load_settings(state_dir)
+    try:
+        address = settings.require_temporal_address()
+        return await workflow_health(settings, databases, address, tenant)
+    except StackError as error:
+        progress.print(f"Workflows were not checked: {escape(str(error))}")
+        return None
 
 
 def current_user() -> ActorId:

@@ -37,7 +37,7 @@ SUBCOMMANDS = {
     "status": Subcommand(
         "stack",
         "status",
-        "Show the health of each part of the stack; exit with 1 unless all are healthy.",
+        "Show what is wrong with the stack; exit with 0 if a placement would go through now.",
     ),
     "demo": Subcommand(
         "demo",
@@ -50,7 +50,7 @@ SUBCOMMANDS = {
     "doctor": Subcommand(
         "doctor",
         "doctor",
-        "Check every invariant against the recorded claims; exit with 1 if one is violated.",
+        "Check every invariant, and that work could go on; exit with 1 if anything is wrong.",
     ),
     "apply": Subcommand(
         "apply", "apply", "Create or change workloads, and wait until they serve or complete."
@@ -75,6 +75,11 @@ SUBCOMMANDS = {
     ),
     "send": Subcommand(
         "send", "send", "Send an operator's message to placements, and print what each answers."
+    ),
+    "reconcile": Subcommand(
+        "reconcile",
+        "reconcile",
+        "Start every workload and placement that the authority knows and that does not run.",
     ),
     "worker": Subcommand(
         "worker",
@@ -121,11 +126,15 @@ def _main(
     show_version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            metavar="",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print the traceback of an error.")
+        bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.")
     ] = False,
 ) -> None:
     """A scheduler control plane whose every placement is a durable execution."""

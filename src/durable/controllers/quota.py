@@ -7,13 +7,22 @@ first, then what other regions do not use. The transfers themselves keep the har
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import read_region, regions_at
-from durable.authority.quota.rebalancing import read_needs, resume_transfers, top_up
+from durable.authority.quota.rebalancing import (
+    owe_excess,
+    read_lowered,
+    read_needs,
+    read_owing,
+    reclaim,
+    resume_transfers,
+    top_up,
+)
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusedError
 from durable.model.resources import Resources
@@ -45,15 +54,35 @@ class QuotaController:
     async def once(self, now: float) -> None:
         """Moves what is missing; a region that cannot be reached neither receives nor gives."""
         needs = await self._needs()
+        owing = await self._reclaim(sorted(needs))
         for region in sorted(needs):
             for tenant, need in needs[region].items():
                 not_before, _ = self._not_before.get((tenant, region), (0.0, 0.0))
-                if need.is_zero or now < not_before:
+                if need.is_zero or now < not_before or tenant in owing:
                     continue
                 # Of two that wait only one gives, or they would take from each other for ever.
                 donors = [one for one in needs if tenant not in needs[one] or one > region]
                 with _logged(f"grant of {tenant} for {region}"):
                     await self._move(tenant, region, need, donors, now)
+
+    async def _reclaim(self, regions: Sequence[RegionId]) -> set[TenantId]:
+        """Brings back what exceeds lowered quotas; answers the tenants that still owe some of it.
+
+        What is in use is kept from new work until it is free, or whoever waits would take it first.
+        """
+        owing = set(await read_lowered(self._databases))
+        for region in regions:
+            owing.update(await read_owing(self._databases, region))
+        for tenant in sorted(owing):
+            with _logged(f"grant of {tenant} that exceeds its quota"):
+                request = f"reclaim/{tenant}/{uuid.uuid4()}"
+                excess = await reclaim(
+                    self._databases, tenant, regions, request=request, actor=ACTOR
+                )
+                await owe_excess(self._databases, tenant, regions, excess)
+                if excess.is_zero:
+                    owing.discard(tenant)
+        return owing
 
     async def _needs(self) -> dict[RegionId, Mapping[TenantId, Resources]]:
         """For each region that answers, what the requests that wait for grant need."""

@@ -1,8 +1,8 @@
-"""The status controller: what the authority knows of shares, reported to their workflows.
+"""The status controller: has workflows look at shares of which the authority knows more.
 
-Level-triggered and coalesced: a share that changed is reported as a whole, some moments later, so
-that a burst of observations is one signal. What could not be sent stays due; after a restart
-everything is reported once more.
+Level-triggered and coalesced: a share that changed is reported some moments later, so that a burst
+of observations is one signal, which is a hint and carries nothing to be believed. What could not
+be sent stays due; after a restart everything is reported once more, what is settled at a slow pace.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from durable.controllers.sending import SignalSender
 from durable.model.refusal import RefusedError
 from durable.model.states import COMING_UP, TROUBLED, BindingState, RequestState
 from durable.signals.names import placement_id, workload_id
-from durable.signals.payloads import Payload
+from durable.signals.payloads import Look, Payload
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,10 @@ MAX_SIGNALS_PER_ROUND = 500
 # While placements start, their tasks go before the workloads' counts: one report in so many is
 # sent each round, so that none waits for more than some seconds.
 REPORTS_FRACTION = 25
+
+# After a restart nobody knows what was reported before. Those that are where they must be are asked
+# to look at this pace: replayed all at once, their histories would take longer than a task lasts.
+RESYNC_PER_SECOND = 4.0
 
 # A placement has made these states itself.
 _OWN_STATES = frozenset({BindingState.BOUND, BindingState.STARTING})
@@ -61,8 +65,9 @@ class _Outbox:
         self._due: dict[ShareKey, tuple[float, ShareStatus]] = {}
         self._reported: dict[ShareKey, object] = {}
 
-    def put(self, share: ShareStatus, now: float) -> None:
-        since = self._due.get(share.key, (now, share))[0]
+    def put(self, share: ShareStatus, since: float) -> None:
+        """Has a share reported that is due since then, which may lie ahead."""
+        since = min(since, self._due.get(share.key, (since, share))[0])
         self._due[share.key] = (since, share)
 
     def mark_reported(self, key: ShareKey, content: object) -> None:
@@ -124,8 +129,8 @@ class StatusController:
         self._watch = regional.watch
         self._region = regional.region
         sender = SignalSender(client)
-        self._placements = _Outbox("observed", _to_placement, sender)
-        self._workloads = _Outbox("report", _to_workload, sender)
+        self._placements = _Outbox("look", _to_placement, sender)
+        self._workloads = _Outbox("look", _to_workload, sender)
         self._swept_at = float("-inf")
 
     async def run(self) -> None:
@@ -139,15 +144,20 @@ class StatusController:
 
     async def once(self, now: float) -> None:
         """Reads what changed, and sends what was gathered for long enough."""
+        is_first = self._swept_at == float("-inf")
         if now - self._swept_at >= SWEEP_SECONDS:
             changed = await self._feed.everything()
             self._swept_at = now
         else:
             changed = await self._feed.changed()
+        settled = 0
         for share in changed:
+            is_settled = is_first and share.is_settled
+            settled += is_settled
+            since = now + settled / RESYNC_PER_SECOND if is_settled else now
             if self._is_news_to_its_placement(share):
-                self._placements.put(share, now)
-            self._workloads.put(share, now)
+                self._placements.put(share, since)
+            self._workloads.put(share, since)
         is_busy = self._answer_waiters()
         is_busy |= await self._placements.flush(now, most=MAX_SIGNALS_PER_ROUND)
         few = 1 + len(self._workloads) // REPORTS_FRACTION
@@ -170,14 +180,17 @@ class StatusController:
 
 def _to_placement(share: ShareStatus) -> _Signal:
     workflow_id = placement_id(share.tenant, share.workload, share.generation, share.region)
-    observed = share.observed()
-    return _Signal(share, workflow_id, observed, observed.slots)
+    return _Signal(share, workflow_id, _hint(share), share.observed().slots)
 
 
 def _to_workload(share: ShareStatus) -> _Signal:
-    report = share.report()
-    content = report.model_dump(exclude={"version", "at"})
-    return _Signal(share, workload_id(share.tenant, share.workload), report, content)
+    content = share.report().model_dump(exclude={"version", "at"})
+    return _Signal(share, workload_id(share.tenant, share.workload), _hint(share), content)
+
+
+def _hint(share: ShareStatus) -> Look:
+    why = f"observed at version {share.as_of}"
+    return Look(why=why, region=share.region, generation=share.generation)
 
 
 def _gather_seconds(share: ShareStatus) -> float:

@@ -37,6 +37,9 @@ class AttemptExplanation(Value):
     region: RegionId
     attempt: int
     decided_at: AwareDatetime
+    # How often it was decided again with the same findings, and when last.
+    repeats: int = 0
+    repeated_at: AwareDatetime | None = None
     policy_revision: PolicyRevision
     cache_version: int
     cache_age_seconds: float
@@ -67,6 +70,8 @@ def explain_attempt(
         region=decision.region,
         attempt=decision.attempt,
         decided_at=decision.decided_at,
+        repeats=decision.repeats,
+        repeated_at=decision.repeated_at,
         policy_revision=decision.policy_revision,
         cache_version=decision.cache_version,
         cache_age_seconds=round(evidence.cache_age_seconds, 3),
@@ -88,7 +93,7 @@ def explain_attempt(
 
 def _proposal(decision: Decision) -> Proposal:
     try:
-        return Proposal.model_validate(decision.evidence["proposal"])
+        return Proposal.read(decision.evidence["proposal"])
     except (KeyError, ValidationError) as error:
         raise RefusedError(
             RefusalCode.UNKNOWN_VERSION,
@@ -99,7 +104,7 @@ def _proposal(decision: Decision) -> Proposal:
 
 def _amount(amounts: tuple[int, int, int] | None) -> Resources | None:
     # A grant that was lowered below its use has less than nothing left.
-    return None if amounts is None else Resources.of(*(max(0, amount) for amount in amounts))
+    return None if amounts is None else Resources.clipped(amounts)
 
 
 def _step(intent: RecordedIntent) -> StepOutcome:

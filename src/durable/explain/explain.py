@@ -6,6 +6,7 @@ Everything is read from the authority, so that it works while Temporal does not.
 from collections.abc import Sequence
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.workloads.rows import read_workload
 from durable.explain.decisions import DecisionSearch
@@ -33,12 +34,12 @@ async def explain(
     if search.generation > row.generation:
         raise _unknown_generation(row, search.generation)
     explainer = RegionExplainer(databases, row, search)
-    regions = await list_regions(databases)
-    explained = [await explainer.explain(region) for region in regions]
-    found = tuple(one for one in explained if one is not None)
-    if not found and attempt is not None:
-        raise await _unknown_attempt(search, regions)
-    if not found and slot is not None:
+    answers = await ask_regions(await list_regions(databases), explainer.explain)
+    found = tuple(one for one in answers.by_region.values() if one is not None)
+    is_known = bool(found or answers.missing)
+    if not is_known and attempt is not None:
+        raise await _unknown_attempt(search, tuple(answers.by_region))
+    if not is_known and slot is not None:
         raise _unknown_slot(search)
     is_current = search.generation == row.generation
     ended = row if row.deleted and is_current else None
@@ -54,6 +55,7 @@ async def explain(
         end=None if ended is None else ended.end,
         end_sentence=None if completion is None else completion.sentence,
         regions=found,
+        unreachable=answers.missing,
     )
 
 

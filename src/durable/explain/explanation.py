@@ -1,5 +1,9 @@
 """What an explanation consists of: the request, the attempts, the slots, and who acts next."""
 
+from collections.abc import Mapping
+
+from pydantic import Field
+
 from durable.explain.attempts import AttemptExplanation
 from durable.explain.queue import QueueExplanation
 from durable.explain.slots import EndedSlot
@@ -40,3 +44,5 @@ class Explanation(Value):
     end: str | None
     end_sentence: str | None
     regions: tuple[RegionExplanation, ...]
+    # Regions that did not answer, and why.
+    unreachable: Mapping[RegionId, str] = Field(default={})

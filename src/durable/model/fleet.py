@@ -1,6 +1,7 @@
 """The fleet as its manifest declares it: regions with zones and pools, tenants with quotas."""
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import reduce
 from itertools import chain, islice
 from typing import Annotated, Self
 
@@ -8,7 +9,7 @@ from pydantic import Field, model_validator
 
 from durable.model.ids import BudgetId, DeviceId, NodeId, PoolId, RegionId, TenantId, ZoneId
 from durable.model.labels import Labels, Taint
-from durable.model.resources import ZERO, Capacity, Resources
+from durable.model.resources import NOTHING, ZERO, Capacity, Resources, plus, times
 from durable.validation.problems import Finding, Location, refuse, repeated
 from durable.validation.quantities import Duration
 from durable.validation.text import quote
@@ -79,7 +80,8 @@ class Region(Value):
 
     @property
     def capacity(self) -> Resources:
-        return sum((pool.capacity * pool.count for pool in self.pools), start=ZERO)
+        each = (times(pool.capacity.amounts, pool.count) for pool in self.pools)
+        return Resources.clipped(reduce(plus, each, NOTHING))
 
     def nodes(self) -> Iterator[NodeSpec]:
         for pool in self.pools:

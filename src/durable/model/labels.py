@@ -24,10 +24,10 @@ class LabelKey(Identifier):
 class LabelValue(Identifier):
     __slots__ = ()
 
-    pattern = re.compile("[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+    pattern = re.compile("(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
     allowed = (
-        "1 to 63 characters of a-z, 0-9, '-', '.' and '_', "
-        "starting and ending with a letter or digit"
+        "up to 63 characters of a-z, A-Z, 0-9, '-', '.' and '_', "
+        "starting and ending with a letter or digit, or nothing"
     )
 
 

@@ -108,7 +108,7 @@ def show_rejections(
 
 def _words(code: PendingCode, parameters: Parameters) -> str:
     if "refusal" in parameters:
-        return CommitRefused.model_validate(parameters).refusal.sentence
+        return CommitRefused.read(parameters).refusal.sentence
     return _WORDS[code](parameters)
 
 
@@ -122,13 +122,13 @@ def _conflicts(_: Parameters) -> str:
 
 def _no_node(remedy: str) -> Callable[[Parameters], str]:
     def words(parameters: Parameters) -> str:
-        return _no_node_words(NoNode.model_validate(parameters), "", remedy)
+        return _no_node_words(NoNode.read(parameters), "", remedy)
 
     return words
 
 
 def _nodes_unavailable(parameters: Parameters) -> str:
-    details = NoNode.model_validate(parameters)
+    details = NoNode.read(parameters)
     if not details.nodes:
         return f"{details.region} has no nodes; wait for their agents, or add nodes."
     return _no_node_words(details, "", "wait for nodes to come back, or add nodes")
@@ -136,7 +136,7 @@ def _nodes_unavailable(parameters: Parameters) -> str:
 
 def _never_fits(parameters: Parameters) -> str:
     """Names the dimension of which no node has enough, and the largest amount there is."""
-    details = NoNode.model_validate(parameters)
+    details = NoNode.read(parameters)
     requested, largest = details.requested, details.largest or details.requested
     pairs = enumerate(zip(requested.amounts, largest.amounts, strict=True))
     for dimension, (amount, most) in pairs:
@@ -150,11 +150,11 @@ def _never_fits(parameters: Parameters) -> str:
 
 def _crashed(parameters: Parameters) -> str:
     if "nodes" in parameters:
-        details = NoNode.model_validate(parameters)
+        details = NoNode.read(parameters)
         failed = f" What failed last: {details.failure}" if details.failure else ""
         remedy = "wait until it may go back there, or add nodes"
         return _no_node_words(details, "", remedy) + failed
-    crash = Crashed.model_validate(parameters)
+    crash = Crashed.read(parameters)
     many = "1 slot failed and is" if crash.slots == 1 else f"{crash.slots:,} slots failed and are"
     return f"{many} tried again shortly: {crash.failure}"
 
@@ -170,7 +170,7 @@ def _no_node_words(details: NoNode, needs: str, remedy: str) -> str:
 
 
 def _grant(parameters: Parameters) -> str:
-    details = Shortage.model_validate(parameters)
+    details = Shortage.read(parameters)
     return (
         f"Tenant {details.tenant} has {details.left} of its grant left in {details.region}, "
         f"{_enough_for(details)}; grant that it does not use in other regions moves here by "
@@ -179,7 +179,7 @@ def _grant(parameters: Parameters) -> str:
 
 
 def _headroom(parameters: Parameters) -> str:
-    details = Shortage.model_validate(parameters)
+    details = Shortage.read(parameters)
     return (
         f"{details.region} has {details.left} left beside what is kept for recovery, "
         f"{_enough_for(details)}; wait until other work uses less, or add nodes."
@@ -192,7 +192,7 @@ def _enough_for(details: Shortage) -> str:
 
 
 def _no_grant(parameters: Parameters) -> str:
-    details = NoGrant.model_validate(parameters)
+    details = NoGrant.read(parameters)
     return (
         f"Tenant {details.tenant} has no grant in {details.region}; grant it some of its quota "
         "there, or let the workload run elsewhere."
@@ -200,7 +200,7 @@ def _no_grant(parameters: Parameters) -> str:
 
 
 def _gang(parameters: Parameters) -> str:
-    details = Gang.model_validate(parameters)
+    details = Gang.read(parameters)
     if details.was_reserved:
         return (
             f"{details.placeable:,} of the {details.size:,} replicas that must start together "
@@ -214,16 +214,16 @@ def _gang(parameters: Parameters) -> str:
     )
     if details.because is None:
         return f"{begins}; request more slots at once."
-    return f"{begins}: {Pending.model_validate(details.because).sentence}"
+    return f"{begins}: {Pending.read(details.because).sentence}"
 
 
 def _held(parameters: Parameters) -> str:
-    details = Held.model_validate(parameters)
+    details = Held.read(parameters)
     return f"Held by {details.actor}: {details.reason}"
 
 
 def _unreachable(parameters: Parameters) -> str:
-    return Unreachable.model_validate(parameters).error
+    return Unreachable.read(parameters).error
 
 
 _WORDS: Mapping[PendingCode, Callable[[Parameters], str]] = {

@@ -57,6 +57,7 @@ class Owner(StrEnum):
     SCHEDULER = "the regional worker's next decision"
     AGENT = "the node's agent"
     AUTHORITY = "the regional commit"
+    WORKLOAD = "the workload, which starts its placements"
     OPERATOR = "an operator"
     NOBODY = "none: in its desired state"
 

@@ -26,6 +26,9 @@ class Policy(Value):
 
     weights: Annotated[Mapping[str, ScoreWeight], Field(min_length=1, max_length=64)]
     sampling: Sampling
+    # Of the candidates whose points are within this of the best, the request's seed chooses: many
+    # decisions on one version of the cache then rarely meet at the same node. 0 takes the best.
+    choice_band: Annotated[float, Field(ge=0, le=1_000)] = 0.02
     # A decision on a stale cache is refused at commit and made again this often in one activity.
     rounds_per_attempt: Annotated[int, Field(ge=1, le=16)]
     reservation_lease_seconds: Annotated[int, Field(ge=1, le=3_600)]

@@ -29,6 +29,11 @@ class Decision(Value):
     cache_version: int
     evidence: dict[str, JsonValue]
     decided_at: AwareDatetime
+    # A digest of what was found, if nothing was placed: then the same again is only counted.
+    findings: str | None = None
+    # How often it was made again with the same findings, and when last.
+    repeats: int = 0
+    repeated_at: AwareDatetime | None = None
 
 
 class AuditEvent(Value):

@@ -45,6 +45,8 @@ class SchedulingRequest(Value):
     waiting: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
     # How many slots of a job are done.
     completed: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
+    # The region's version on which it was last decided: what got better later may help it.
+    decided_version: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _wait_for_a_reason_until_a_deadline(self) -> Self:

@@ -76,6 +76,7 @@ def show_amounts(amounts: Amounts) -> str:
 
 Quantity = Annotated[int, Field(strict=True, ge=0, le=MAX_QUANTITY)]
 
+_MOST: Amounts = (MAX_QUANTITY, MAX_QUANTITY, MAX_QUANTITY)
 _FRIENDLY: Mapping[str, str] = dict(zip(DIMENSION_NAMES, DIMENSIONS, strict=True))
 
 
@@ -175,6 +176,15 @@ class Resources(Value):
     @staticmethod
     def of(cpu_millis: int, memory_mib: int = 0, gpus: int = 0) -> "Resources":
         return Resources(cpu_millis=cpu_millis, memory_mib=memory_mib, gpus=gpus)
+
+    @staticmethod
+    def clipped(amounts: Amounts) -> "Resources":
+        """A sum or a difference, within the bounds of one amount: a whole region may have more.
+
+        What fits into the sum fits into this, and the other way round.
+        """
+        cpu_millis, memory_mib, gpus = lower_of(at_least_nothing(amounts), _MOST)
+        return Resources.of(cpu_millis, memory_mib, gpus)
 
 
 class Capacity(Resources):

@@ -17,6 +17,8 @@ from durable.validation.value import Value
 
 # A placement's memory has to fit into one message of Temporal's, which is 2 MB at most.
 MAX_REPLICAS = 4_000
+# So must its spec, beside all that is remembered of its slots.
+MAX_SPEC_BYTES = 32_768
 Weight = Annotated[int, Field(ge=0, le=1_000)]
 
 
@@ -94,6 +96,9 @@ class WorkloadSpec(Value):
             )
         if self.minimum is not None and self.all_or_nothing:
             raise ValueError("minimum: got it beside all_or_nothing; allowed: one of the two")
+        size = len(self.model_dump_json().encode())
+        if size > MAX_SPEC_BYTES:
+            raise ValueError(f"got {size:,} bytes as JSON; allowed: up to {MAX_SPEC_BYTES:,} bytes")
         return self
 
 

@@ -1,21 +1,26 @@
-"""Whether a workload can be admitted at all: what it requests must exist and could ever fit."""
+"""Whether a workload can be admitted, and where its replicas would find room and grant."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.node_reads import read_node_shapes
+from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.quota.quotas import read_quota
+from durable.authority.reads.room import read_room
+from durable.authority.workloads.admission import template_of
 from durable.model.capacity import Quota
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.workload import WorkloadManifest
+from durable.model.resources import ZERO, Resources, at_most, minus, show_amounts, times
+from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from durable.scheduling.admission import why_never
+from durable.scheduling.room import RegionOffer, RegionRoom, offers
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.split import split
+from durable.scheduling.split import CurrentShares, split
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -29,9 +34,9 @@ class TtlCache(Generic[K, V]):
         self._known: dict[K, tuple[float, V]] = {}
         self._locks: dict[K, asyncio.Lock] = {}
 
-    async def get(self, key: K, *, fresh: bool = False) -> V:
-        """The value; with `fresh`, one whose read began after this call."""
-        oldest = time.monotonic() - (0.0 if fresh else self._seconds)
+    async def get(self, key: K, *, seconds: float | None = None) -> V:
+        """The value, read at most so long ago; with 0, one whose read began after this call."""
+        oldest = time.monotonic() - (self._seconds if seconds is None else seconds)
         async with self._locks.setdefault(key, asyncio.Lock()):
             known = self._known.get(key)
             if known is not None and known[0] >= oldest:
@@ -46,61 +51,124 @@ class TtlCache(Generic[K, V]):
             return value
 
 
-# A new region counts after so long; a lowered quota is enforced by grants, not by admission.
-SHAPES_SECONDS = 5.0
-QUOTA_SECONDS = 60.0
+# What was read a moment ago: of what lasts, such as which regions and kinds of nodes there are; and
+# where not all of it would find room.
+ROOM_SECONDS = 5.0
+TIGHT_SECONDS = 0.5
+QUOTA_SECONDS = 5.0
 
-# Of each region, one node of each shape.
-Shapes = Mapping[RegionId, Snapshot]
+Rooms = Mapping[RegionId, RegionRoom]
 
 
 class AdmissionCheck:
-    """The fleet as admission needs it: regions, node shapes and quotas, read now and then.
+    """The fleet as admission needs it: regions, their room and quotas, read now and then.
 
     A value read a moment ago is enough to admit, but never to refuse: then it is read again.
     """
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._shapes: TtlCache[None, Shapes] = TtlCache(self._read_shapes, seconds=SHAPES_SECONDS)
+        # Of each region, what was last read of it; one that does not answer is known by that.
+        self._rooms: dict[RegionId, RegionRoom] = {}
+        self._reading: TtlCache[None, None] = TtlCache(self._read_rooms, seconds=ROOM_SECONDS)
         self._quotas: TtlCache[TenantId, Quota] = TtlCache(self._read_quota, seconds=QUOTA_SECONDS)
 
-    async def regions_for(self, manifest: WorkloadManifest) -> list[RegionId]:
-        """The regions to divide a workload over; refuses what waiting would never mend."""
+    async def check(self, manifest: WorkloadManifest) -> "Admissible":
+        """How to divide a workload over regions; refuses what waiting would never mend."""
         try:
-            return await self._regions_for(manifest, fresh=False)
+            admissible = await self._check(manifest, seconds=None)
+            if admissible.is_roomy:
+                return admissible
+            return await self._check(manifest, seconds=TIGHT_SECONDS)
         except RefusedError:
-            return await self._regions_for(manifest, fresh=True)
+            return await self._check(manifest, seconds=0.0)
 
-    async def _regions_for(self, manifest: WorkloadManifest, *, fresh: bool) -> list[RegionId]:
-        shapes = await self._shapes.get(None, fresh=fresh)
-        possible = _possible_regions(manifest, shapes)
-        regions = possible or list(shapes)
-        divided = split(manifest.spec, regions, {})
-        _check_quota(manifest, await self._quotas.get(manifest.tenant, fresh=fresh))
+    async def _check(self, manifest: WorkloadManifest, *, seconds: float | None) -> "Admissible":
+        await self._reading.get(None, seconds=seconds)
+        for region, room in self._rooms.items():
+            # Others may have found out since it was read.
+            if room.is_reachable and self._databases.is_away(region):
+                self._rooms[region] = replace(room, is_reachable=False)
+        quota = await self._quotas.get(manifest.tenant, seconds=seconds)
+        possible = _possible_regions(manifest, self._rooms)
+        rooms = {region: self._rooms[region] for region in possible or self._rooms}
+        named = split(
+            manifest.spec, [RegionOffer(region, fits=manifest.spec.replicas) for region in rooms]
+        )
+        _check_quota(manifest, quota)
         if not possible:
-            share = [RegionId(region) for region, slots in divided.items() if slots]
-            _check_fit(manifest, [shapes[region] for region in share])
-        return regions
+            share = [RegionId(region) for region, slots in named.items() if slots]
+            _check_fit(manifest, [rooms[region].snapshot for region in share])
+        made = offers(
+            manifest,
+            rooms,
+            target=quota.target.amounts,
+            ungranted=quota.target.excess_over(quota.granted).amounts,
+        )
+        return Admissible(manifest, tuple(made))
 
-    async def _read_shapes(self, _: None) -> Shapes:
+    def promise(self, manifest: WorkloadManifest, added: Mapping[RegionId, int]) -> None:
+        """Lets the next workload find what this one will leave, until regions are read again."""
+        for region, replicas in added.items():
+            room = self._rooms[region]
+            self._rooms[region] = room.promise(manifest.tenant, manifest.spec.resources, replicas)
+
+    async def _read_rooms(self, _: None) -> None:
         regions = await list_regions(self._databases)
-        return {region: await self._read_region(region) for region in regions}
-
-    async def _read_region(self, region: RegionId) -> Snapshot:
-        snapshot = Snapshot.empty(region)
-        snapshot.put(await read_node_shapes(self._databases, region))
-        return snapshot
+        answers = await ask_regions(regions, lambda region: read_room(self._databases, region))
+        for region in answers.missing:
+            known = self._rooms.get(region) or RegionRoom(Snapshot.empty(region))
+            self._rooms[region] = replace(known, is_reachable=False)
+        self._rooms |= answers.by_region
 
     async def _read_quota(self, tenant: TenantId) -> Quota:
         return await read_quota(self._databases, tenant)
 
 
-def _possible_regions(manifest: WorkloadManifest, shapes: Shapes) -> list[RegionId]:
+@dataclass
+class Admissible:
+    """What the regions could take of one workload; divided once its present shares are known."""
+
+    manifest: WorkloadManifest
+    offers: tuple[RegionOffer, ...]
+    # How many slots the last division gave to each region that did not have them.
+    added: Mapping[RegionId, int] = field(default_factory=dict[RegionId, int])
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether all replicas would find room and grant now, in the regions that it may use."""
+        allowed = self.manifest.spec.requirements.regions
+        fits = [one.fits for one in self.offers if not allowed or one.region in allowed]
+        return sum(fits) >= self.manifest.spec.replicas
+
+    def share_of(self, before: AdmittedWorkload | None) -> Mapping[RegionId, tuple[int, ...]]:
+        """The slots of each region that has any."""
+        divided = split(self.manifest.spec, self.offers, current_shares(before, self.manifest.spec))
+        share = {RegionId(region): slots for region, slots in divided.items() if slots}
+        had: Mapping[RegionId, tuple[int, ...]] = {} if before is None else before.share
+        self.added = {
+            region: len(set(slots).difference(had.get(region, ())))
+            for region, slots in share.items()
+        }
+        return share
+
+
+def current_shares(before: AdmittedWorkload | None, spec: WorkloadSpec) -> CurrentShares:
+    """Where the slots are, and what the new spec asks of them."""
+    if before is None:
+        return CurrentShares()
+    return CurrentShares(
+        {str(region): slots for region, slots in before.share.items()},
+        is_rollout=template_of(before.spec) != template_of(spec),
+        is_rebalanced=dict(before.spec.weights) != dict(spec.weights),
+    )
+
+
+def _possible_regions(manifest: WorkloadManifest, rooms: Rooms) -> list[RegionId]:
     """The regions in which it could ever run; regions that the manifest names are checked apart."""
     if manifest.spec.weights or manifest.spec.requirements.regions:
         return []
-    return [region for region, nodes in shapes.items() if _why_never(manifest, nodes) is None]
+    return [region for region, room in rooms.items() if _why_never(manifest, room.snapshot) is None]
 
 
 def _check_fit(manifest: WorkloadManifest, share: Iterable[Snapshot]) -> None:
@@ -116,11 +184,12 @@ def _why_never(manifest: WorkloadManifest, nodes: Snapshot) -> Refusal | None:
 
 
 def _check_quota(manifest: WorkloadManifest, quota: Quota) -> None:
-    needed = manifest.spec.resources * manifest.spec.replicas
-    if not needed.fits_in(quota.target):
+    needed = times(manifest.spec.resources.amounts, manifest.spec.replicas)
+    if not at_most(needed, quota.target.amounts):
+        excess = Resources.clipped(minus(needed, quota.target.amounts))
         raise RefusedError(
             RefusalCode.OVER_HARD_QUOTA,
-            f"{manifest.spec.replicas} replicas need {needed}, which is "
-            f"{needed.show_excess(quota.target)} more than the hard quota of {manifest.tenant} "
+            f"{manifest.spec.replicas} replicas need {show_amounts(needed)}, which is "
+            f"{excess.show_excess(ZERO)} more than the hard quota of {manifest.tenant} "
             f"({quota.target}); request fewer or smaller replicas, or raise the quota.",
         )

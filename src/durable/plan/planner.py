@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import ask_regions
 from durable.authority.reads.claims import read_live_claims
 from durable.authority.workloads.admission import template_of
 from durable.authority.workloads.rows import read_workload
 from durable.model.claims import ObservedSlot, SlotOnNode
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.pending import Pending, show_rejections
+from durable.model.pending_reasons import PendingCode, Unreachable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import BindingState
@@ -17,7 +19,6 @@ from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.admission import AdmissionCheck
 from durable.plan.region import PlannedRegion
 from durable.scheduling.request import Evidence, PlacementRequest, Proposal
-from durable.scheduling.split import split
 from durable.validation.value import Value
 
 _GONE = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
@@ -78,23 +79,27 @@ class Planner:
                 "gone, then apply it again.",
             )
         current = None if before is None or before.deleted else before
-        shares = await self._shares(manifest, current)
+        admissible = await self._admission.check(manifest)
+        shares = admissible.share_of(current)
         action, generation = _step(manifest, before, current, shares)
         stays = current is not None and generation == current.generation
         held: set[RegionId] = set() if current is None else set(current.share)
         regions = sorted(held.union(shares))
-        claims = {region: await self._claims(current, region) for region in regions}
+        found = await ask_regions(regions, lambda region: self._read(current, region))
+        claims = found.by_region
         if current is not None and not stays:
             # The old generation releases its nodes before the new one takes any.
-            for region in regions:
-                region_view = await self._region(region)
-                region_view.free(claims[region], manifest.tenant, current.spec.resources)
+            for region, live in claims.items():
+                self._regions[region].free(live, manifest.tenant, current.spec.resources)
         plans = [
-            await self._region_plan(
+            _unknown(region, shares.get(region, ()), found.missing[region])
+            if region in found.missing
+            else self._region_plan(
                 manifest, generation, region, shares.get(region, ()), claims[region], stays
             )
             for region in regions
         ]
+        self._admission.promise(manifest, admissible.added)
         return Plan(
             tenant=manifest.tenant,
             workload=manifest.name,
@@ -103,32 +108,17 @@ class Planner:
             regions=tuple(plans),
         )
 
-    async def _shares(
-        self, manifest: WorkloadManifest, current: AdmittedWorkload | None
-    ) -> dict[RegionId, tuple[int, ...]]:
-        regions = await self._admission.regions_for(manifest)
-        share = {} if current is None else {str(r): s for r, s in current.share.items()}
-        return {
-            RegionId(region): slots
-            for region, slots in split(manifest.spec, regions, share).items()
-            if slots
-        }
-
-    async def _claims(
-        self, current: AdmittedWorkload | None, region: RegionId
-    ) -> list[ObservedSlot]:
+    async def _read(self, current: AdmittedWorkload | None, region: RegionId) -> list[ObservedSlot]:
+        """The live claims, once the region itself is known too."""
+        if region not in self._regions:
+            self._regions[region] = await PlannedRegion.read(self._databases, region)
         if current is None:
             return []
         of = (current.tenant, current.workload, current.generation)
         found = await read_live_claims(self._databases, region, *of)
         return [claim for claim in found if claim.state is None or claim.state not in _GONE]
 
-    async def _region(self, region: RegionId) -> PlannedRegion:
-        if region not in self._regions:
-            self._regions[region] = await PlannedRegion.read(self._databases, region)
-        return self._regions[region]
-
-    async def _region_plan(
+    def _region_plan(
         self,
         manifest: WorkloadManifest,
         generation: Generation,
@@ -153,7 +143,7 @@ class Planner:
             spec=manifest.spec,
             live=tuple(SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in kept),
         )
-        proposal = await self._decided(request, manifest.spec.resources)
+        proposal = self._decided(request, manifest.spec.resources)
         evidence = proposal.evidence
         return plan.model_copy(
             update={
@@ -165,11 +155,17 @@ class Planner:
             }
         )
 
-    async def _decided(self, request: PlacementRequest, resources: Resources) -> Proposal:
-        region = await self._region(request.region)
+    def _decided(self, request: PlacementRequest, resources: Resources) -> Proposal:
+        region = self._regions[request.region]
         proposal = region.decide(request)
         region.take(proposal.assignments, request.tenant, resources)
         return proposal
+
+
+def _unknown(region: RegionId, share: Sequence[int], why: str) -> RegionPlan:
+    """A region that does not answer: what it keeps is not known, and nothing new starts there."""
+    pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, Unreachable(error=why[:500]))
+    return RegionPlan(region=region, waits=tuple(share), pending=pending)
 
 
 def _placed(claims: Sequence[ObservedSlot]) -> tuple[SlotOnNode, ...]:

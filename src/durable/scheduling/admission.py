@@ -8,7 +8,7 @@ from durable.model.workload import WorkloadSpec
 from durable.scheduling.evidence import filter_lasting
 from durable.scheduling.filters import labels, residency, resources, taints, tenancy
 from durable.scheduling.pending import largest_of, most_frequent
-from durable.scheduling.request import PlacementRequest
+from durable.scheduling.room import request_for_one
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.working_set import WorkingSet
 
@@ -30,7 +30,7 @@ def why_never(
     The snapshot has one node of each kind. Leases, cordons and what is in use are not looked at:
     they pass. A region without nodes refuses nothing, because its nodes may be still to come.
     """
-    working = WorkingSet(kinds, _request(kinds, tenant, workload, spec))
+    working = WorkingSet(kinds, request_for_one(RegionId(kinds.region), tenant, workload, spec))
     rejections = filter_lasting(working)
     if rejections.closest is None or rejections.feasible:
         return None
@@ -48,17 +48,3 @@ def why_never(
     closest = rejections.closest.by
     sentence = Pending.because(closest.pending, no_node).sentence
     return Refusal(code=_CODES[closest.code], sentence=sentence)
-
-
-def _request(
-    kinds: Snapshot, tenant: TenantId, workload: WorkloadName, spec: WorkloadSpec
-) -> PlacementRequest:
-    return PlacementRequest(
-        region=RegionId(kinds.region),
-        tenant=tenant,
-        workload=workload,
-        generation=1,
-        attempt=1,
-        slots=(0,),
-        spec=spec,
-    )

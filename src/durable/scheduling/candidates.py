@@ -1,7 +1,7 @@
 """The nodes that may take the work, by score: the best takes a slot, then the next is chosen."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -15,15 +15,15 @@ from durable.scheduling.scores import SCORES, Points
 from durable.scheduling.snapshot.columns import NEVER, Mask, Rows
 from durable.scheduling.working_set import WorkingSet
 
-# Decides between equals and nothing else: far below what any weighted score differs by.
-_TIE = 1e-9
-
 Positions = NDArray[np.intp] | slice
 _ALL = slice(None)
 
 
 class Candidates:
-    """Nodes with their points, kept up to date by scoring anew only the nodes that changed."""
+    """Nodes with their points, kept up to date by scoring anew only the nodes that changed.
+
+    `ties` decide between those whose points are within the policy's band of the best.
+    """
 
     def __init__(
         self, working: WorkingSet, rows: Rows, ties: NDArray[np.float64], policy: Policy
@@ -34,7 +34,7 @@ class Candidates:
         weighed = [(score, policy.weights.get(score.name, 0.0)) for score in SCORES]
         self._changing = [pair for pair in weighed if pair[1] and pair[0].changes]
         self._unchanging = [pair for pair in weighed if pair[1] and not pair[0].changes]
-        self._own = np.empty(len(rows))
+        self._own = self._totals = np.empty(len(rows))
         # Scored again only when somebody needs it: after the last slot, nobody does.
         self._changed: Positions | None = _ALL
 
@@ -47,7 +47,7 @@ class Candidates:
 
     def sample(self, count: int) -> "Candidates":
         """So many of them, drawn at random by the numbers that decide between equals."""
-        drawn = np.sort(np.argpartition(self._ties, count)[:count])
+        drawn = np.sort(largest(self._ties, count))
         return Candidates(self._working, self.rows[drawn], self._ties[drawn], self._policy)
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Candidates:
 
     @cached_property
     def _fixed(self) -> Points:
-        total = self._ties * _TIE
+        total = np.zeros(len(self.rows))
         for score, weight in self._unchanging:
             total += weight * self._points[score.name]
         return total
@@ -72,7 +72,8 @@ class Candidates:
         if self._changed is not None:
             self._score(self._changed)
             self._changed = None
-        return self._own + self._by_zone()[self._zones]
+            self._totals = self._own + self._by_zone()[self._zones]
+        return self._totals
 
     def points_by_score(self, positions: NDArray[np.intp]) -> dict[str, Points]:
         """What each score that weighs anything gives these candidates now, unweighted."""
@@ -80,13 +81,16 @@ class Candidates:
         changing = {score.name: score(self._working, rows) for score, _ in self._changing}
         return changing | {name: points[positions] for name, points in self._points.items()}
 
-    def best(self, banned: Collection[int]) -> int | None:
-        """The position of the best candidate for a slot that must not go to the banned rows."""
+    def best(self, banned: Collection[int] = ()) -> int | None:
+        """The position of the node for a slot that must not go to the banned rows."""
         totals = self.totals()
         if banned:
-            totals[np.isin(self.rows, list(banned))] = NEVER
-        found = int(np.argmax(totals)) if len(totals) else 0
-        return found if len(totals) and totals[found] > NEVER else None
+            totals = np.where(np.isin(self.rows, list(banned)), NEVER, totals)
+        most = float(totals.max(initial=NEVER))
+        if most == NEVER:
+            return None
+        within = np.flatnonzero(totals >= most - self._policy.choice_band)
+        return int(within[np.argmax(self._ties[within])])
 
     def take(self, position: int) -> None:
         floor = self._working.emptiest_node
@@ -94,6 +98,25 @@ class Candidates:
         # Once every node has one more, those that were too far ahead are so no longer.
         rose = self._working.emptiest_node != floor
         self._changed = _ALL if rose else np.array([position])
+
+    def move(self, leave: Iterable[int], enter: Iterable[int]) -> None:
+        """Moves replicas that this decision has placed, from rows to rows."""
+        for row in leave:
+            self._working.put_back(row)
+        for row in enter:
+            self._working.take(row)
+        self._changed = _ALL
+
+    def open_rows(self) -> list[int]:
+        """The rows that could take one more, the best first."""
+        totals = self.totals()
+        ordered = np.argsort(-totals, kind="stable")
+        return self.rows[ordered[totals[ordered] > NEVER]].tolist()
+
+    def rows_with_room(self) -> list[int]:
+        """Those that could take one more, were it not for their zone."""
+        self.totals()
+        return self.rows[self._own > NEVER].tolist()
 
     def _score(self, positions: Positions) -> None:
         rows = self.rows[positions]
@@ -117,41 +140,6 @@ class Candidates:
         return points
 
 
-def place(
-    working: WorkingSet, candidates: Candidates, slots: Sequence[int], limit: int
-) -> dict[int, int]:
-    """The row of each slot that has one, for so many slots at most."""
-    placed: dict[int, int] = {}
-    # The choosiest first: a slot that may not go back somewhere has fewer nodes to choose from.
-    waiting = sorted(set(slots), key=lambda slot: (not working.crashed_on(slot), slot))
-    while waiting and len(placed) < limit:
-        before = len(placed)
-        placed |= _one_round(working, candidates, waiting, limit - before)
-        waiting = [slot for slot in waiting if slot not in placed]
-        # What was placed may have opened a zone for a slot that had found none.
-        if len(placed) == before:
-            break
-    return placed
-
-
-def _one_round(
-    working: WorkingSet, candidates: Candidates, slots: Sequence[int], limit: int
-) -> dict[int, int]:
-    placed: dict[int, int] = {}
-    for slot in slots:
-        if len(placed) == limit:
-            break
-        banned = working.crashed_on(slot)
-        position = candidates.best(banned)
-        if position is not None:
-            candidates.take(position)
-            placed[slot] = int(candidates.rows[position])
-        elif not banned:
-            # No node for a slot that may go anywhere: none for those after it either.
-            break
-    return placed
-
-
 def tie_breakers(request: PlacementRequest, count: int) -> NDArray[np.float64]:
     """The only randomness of a decision: numbers in [0, 1) that the request alone determines."""
     who = (request.tenant, request.workload, request.generation, request.attempt, request.region)
@@ -160,3 +148,16 @@ def tie_breakers(request: PlacementRequest, count: int) -> NDArray[np.float64]:
     stream = np.random.PCG64(int.from_bytes(digest[:16], "big"))
     raw: NDArray[np.uint64] = stream.random_raw(count)
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def largest(values: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Positions of the largest values, the largest first; of equals, the first.
+
+    A partition by index would put equals into an order that depends on the processor.
+    """
+    if count >= len(values):
+        return np.argsort(-values, kind="stable")
+    least = np.partition(values, -count)[-count]
+    above = np.flatnonzero(values > least)
+    equal = np.flatnonzero(values == least)[: count - len(above)]
+    return np.concatenate([above[np.argsort(-values[above], kind="stable")], equal])

@@ -9,7 +9,7 @@ from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, PolicyRevision
 from durable.model.pending import Pending
 from durable.model.policy import Policy
-from durable.scheduling.candidates import Candidates, place
+from durable.scheduling.candidates import Candidates
 from durable.scheduling.evidence import (
     after_placing,
     best_candidates,
@@ -19,6 +19,7 @@ from durable.scheduling.evidence import (
 )
 from durable.scheduling.limits import SlotLimit, tightest_limit
 from durable.scheduling.pending import why_gang_waits, why_unplaced
+from durable.scheduling.placing import place
 from durable.scheduling.request import Evidence, PlacementRequest, Proposal
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.working_set import WorkingSet
@@ -44,10 +45,10 @@ def decide(
     best = best_candidates(working, candidates, policy)
 
     # 4. Places, slot by slot; a sample that has run out is no reason to wait.
-    placed = place(working, candidates, request.slots, limit.slots)
-    if sampled is not None and len(placed) < limit.slots:
-        rest = [slot for slot in request.slots if slot not in placed]
-        placed |= place(working, everyone, rest, limit.slots - len(placed))
+    placed: dict[int, int] = {}
+    place(working, candidates, request.slots, limit.slots, placed)
+    if sampled is not None:
+        place(working, everyone, request.slots, limit.slots, placed)
 
     # 5. What waits, and for what; too few of a gang is none of it.
     pending = _why_not_all(working, limit, placed)

@@ -9,7 +9,7 @@ from durable.model.ids import NodeId, PolicyRevision
 from durable.model.pending_reasons import Rejection
 from durable.model.policy import Policy
 from durable.model.resources import minus, times
-from durable.scheduling.candidates import Candidates
+from durable.scheduling.candidates import Candidates, largest
 from durable.scheduling.filters import CANDIDATE, ELIGIBLE, FILTERS, LASTING, SPREAD
 from durable.scheduling.filters.filter import Filter
 from durable.scheduling.filters.lease import LEASE
@@ -65,6 +65,11 @@ def filter_nodes(working: WorkingSet) -> tuple[Mask, Rejections]:
     return candidates.remaining, Rejections(spread.remaining, rejected)
 
 
+def eligible_nodes(working: WorkingSet) -> Mask:
+    """The nodes that could take the work now, if only they had room."""
+    return _apply(working, ELIGIBLE, working.columns.live).remaining
+
+
 def filter_again(working: WorkingSet) -> Rejections:
     """Every node's rejection after some slots were placed."""
     return _apply(working, FILTERS, working.columns.live)
@@ -99,7 +104,7 @@ def _lines(working: WorkingSet, rejected: RejectedRows) -> Iterable[Rejection]:
 
 
 _STALE_AT_MOST = 10_000
-# What is below this decides only between equals, and would only be noise to a reader.
+# What is below this decides nothing, and would only be noise to a reader.
 _DIGITS = 6
 
 
@@ -140,22 +145,23 @@ def after_placing(
 def best_candidates(
     working: WorkingSet, candidates: Candidates, policy: Policy
 ) -> tuple[Candidate, ...]:
-    """The best candidates of the first slot, with what each score gave them."""
-    totals = candidates.totals()
-    kept = min(policy.candidates_kept, len(totals))
-    if not kept:
+    """The one that the first slot would take, then the best of the others, with their scores."""
+    chosen = candidates.best()
+    if chosen is None:
         return ()
-    best = np.argpartition(-totals, kept - 1)[:kept]
-    best = best[np.argsort(-totals[best], kind="stable")]
-    best = best[totals[best] > NEVER]
-    points = candidates.points_by_score(best)
+    totals = candidates.totals()
+    ordered = largest(totals, policy.candidates_kept + 1)
+    others = [position for position in ordered.tolist() if position != chosen]
+    shown = np.array([chosen, *others][: policy.candidates_kept])
+    shown = shown[totals[shown] > NEVER]
+    points = candidates.points_by_score(shown)
     return tuple(
         Candidate(
             node=NodeId(working.snapshot.name(int(candidates.rows[position]))),
             total=round(float(totals[position]), _DIGITS),
             scores={name: round(float(given[index]), _DIGITS) for name, given in points.items()},
         )
-        for index, position in enumerate(best)
+        for index, position in enumerate(shown)
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from durable.model.pending import Pending
 from durable.model.pending_reasons import NoGrant, PendingCode, Shortage
-from durable.model.resources import Amounts, Resources, at_least_nothing, how_often, minus
+from durable.model.resources import Amounts, Resources, how_often, minus
 from durable.scheduling.working_set import WorkingSet
 
 
@@ -49,7 +49,7 @@ def _limit(working: WorkingSet, left: Amounts, code: PendingCode) -> SlotLimit:
     shortage = Shortage(
         region=working.snapshot.region,
         tenant=request.tenant,
-        left=Resources.of(*at_least_nothing(left)),
+        left=Resources.clipped(left),
         requested=request.spec.resources,
         enough_for=enough_for,
         slots=slots,

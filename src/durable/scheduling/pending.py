@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from durable.model.pending import Pending
 from durable.model.pending_reasons import MAX_REJECTIONS, Gang, NoNode, PendingCode, Rejection
-from durable.model.resources import Resources, at_least_nothing
+from durable.model.resources import Resources
 from durable.scheduling.evidence import Rejections
 from durable.scheduling.limits import SlotLimit
 from durable.scheduling.snapshot.columns import AmountColumns
@@ -47,7 +47,7 @@ def most_frequent(rejections: Iterable[Rejection]) -> tuple[Rejection, ...]:
 def largest_of(amounts: AmountColumns) -> Resources:
     """By dimension, the most that any node has; a node that shrank may have less than nothing."""
     cpu_millis, memory_mib, gpus = map(int, amounts.max(axis=0))
-    return Resources.of(*at_least_nothing((cpu_millis, memory_mib, gpus)))
+    return Resources.clipped((cpu_millis, memory_mib, gpus))
 
 
 def _why_rejected(working: WorkingSet, placed: int, rejections: Rejections) -> Pending:

@@ -61,15 +61,18 @@ def _even_over_nodes(working: WorkingSet, rows: Rows) -> Points:
 
 
 def _packing(working: WorkingSet, rows: Rows) -> Points:
-    """Most where cpu and memory would be nearly used up."""
-    cpu, memory = working.would_use
-    return (cpu[rows] + memory[rows]) / 2
+    """Most where cpu, memory and gpus would be nearly used up.
+
+    It rises steeply where a node is nearly empty and hardly where it is nearly full: what matters
+    is not to begin another node, and of those that are begun, many are about as good.
+    """
+    filled = working.filled[rows]
+    return filled * (2 - filled)
 
 
 def _balance(working: WorkingSet, rows: Rows) -> Points:
-    """Most where cpu and memory would be used in like measure, so that neither is stranded."""
-    cpu, memory = working.would_use
-    return 1 - np.abs(cpu[rows] - memory[rows])
+    """Most where all of them would be used in like measure, so that none is stranded."""
+    return 1 - working.uneven[rows]
 
 
 def _locality(working: WorkingSet, rows: Rows) -> Points:

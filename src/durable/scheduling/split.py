@@ -1,31 +1,51 @@
-"""Which region each slot of a workload belongs to: by weight, and moved only when it must be."""
+"""Which region each slot belongs to: by room, grant and weight, and moved only if asked."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadSpec
+from durable.scheduling.room import RegionOffer, Standing
 
 Slots = tuple[int, ...]
 # A refusal's sentence has 500 characters, and two lists of names at most.
 _LIST_LENGTH = 150
 
 
+@dataclass(frozen=True, slots=True)
+class CurrentShares:
+    """Where the slots are, and what is asked for beside their number."""
+
+    by_region: Mapping[str, Slots] = field(default_factory=dict[str, Slots])
+    # Every replica is started anew, so that a region where none can start has nothing to keep.
+    is_rollout: bool = False
+    # Somebody changed the weights, and so asked for slots to move.
+    is_rebalanced: bool = False
+
+
+NOWHERE = CurrentShares()
+
+
 def split(
-    spec: WorkloadSpec, regions: Sequence[str], current: Mapping[str, Slots]
+    spec: WorkloadSpec, offers: Sequence[RegionOffer], current: CurrentShares = NOWHERE
 ) -> dict[str, Slots]:
     """Slots 0 to N-1 over the regions; every region has an entry, if an empty one.
 
-    A slot keeps its region while that is allowed and has no more than its share; of those that
-    have more, the highest slots move. Fewer replicas drop the highest slots.
+    A slot keeps its region while that is allowed: what serves is not taken down to rebalance,
+    unless somebody changed the weights. New slots go where room and grant are, in proportion to the
+    weights; those that fit nowhere now wait where something could still start them. A gang goes to
+    one region as a whole. Fewer replicas drop the highest slots.
     """
+    regions = sorted(offer.region for offer in offers)
     weights = _weights(spec, regions)
-    homes = _homes(spec.replicas, weights, current)
+    allowed = {offer.region: offer for offer in offers if offer.region in weights}
+    homes = _homes(spec.replicas, allowed, current)
     if spec.is_gang:
-        shares = {_home_of_gang(weights, homes): spec.replicas}
+        shares = {_home_of_gang(spec, weights, allowed, homes): spec.replicas}
     else:
-        shares = _shares(spec.replicas, weights, homes)
-    return _assign(spec.replicas, sorted(regions), shares, homes)
+        shares = _shares(spec.replicas, weights, allowed, homes, current.is_rebalanced)
+    return _assign(spec.replicas, regions, shares, homes)
 
 
 def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
@@ -56,34 +76,102 @@ def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
 
 
 def _homes(
-    replicas: int, weights: Mapping[str, int], current: Mapping[str, Slots]
+    replicas: int, allowed: Mapping[str, RegionOffer], current: CurrentShares
 ) -> dict[int, str]:
     """Where each wanted slot is now, as far as it may stay; one that is at two places keeps one."""
+    best = min(offer.standing for offer in allowed.values())
     homes: dict[int, str] = {}
-    for region in weights:
-        for slot in current.get(region, ()):
+    for region, offer in sorted(allowed.items()):
+        if current.is_rollout and offer.standing > max(best, Standing.NO_GRANT_LEFT):
+            continue
+        for slot in current.by_region.get(region, ()):
             if slot < replicas:
                 homes.setdefault(slot, region)
     return homes
 
 
-def _home_of_gang(weights: Mapping[str, int], homes: Mapping[int, str]) -> str:
-    """Where most of it is already, or else where the weight is highest."""
+def _home_of_gang(
+    spec: WorkloadSpec,
+    weights: Mapping[str, int],
+    allowed: Mapping[str, RegionOffer],
+    homes: Mapping[int, str],
+) -> str:
+    """Where most of it is already, or else where it fits as a whole, by weight and grant."""
     held = Counter(homes.values())
-    return min(weights, key=lambda region: (-held[region], -weights[region], region))
+
+    def rank(region: str) -> tuple[object, ...]:
+        offer = allowed[region]
+        fits = (offer.fits < spec.gang_size, offer.fits < spec.replicas, offer.standing)
+        lacks = (-weights[region], offer.granted < spec.replicas, -offer.fits)
+        return (-held[region], *fits, *lacks, region)
+
+    return min(allowed, key=rank)
 
 
-def _shares(replicas: int, weights: Mapping[str, int], homes: Mapping[int, str]) -> dict[str, int]:
+def _shares(
+    replicas: int,
+    weights: Mapping[str, int],
+    allowed: Mapping[str, RegionOffer],
+    homes: Mapping[int, str],
+    is_rebalanced: bool,
+) -> dict[str, int]:
+    """As near to the weights as what stays and what fits allow."""
+    held = Counter(homes.values())
+    most = {region: held[region] + offer.fits for region, offer in allowed.items()}
+    least = {region: 0 if is_rebalanced else held[region] for region in allowed}
+    if sum(most.values()) < replicas:
+        # Everything that fits is placed; the rest waits in the regions that are the likeliest.
+        best = min(offer.standing for offer in allowed.values())
+        likely = [region for region, offer in allowed.items() if offer.standing is best]
+        least = dict(most)
+        most |= dict.fromkeys(likely, replicas)
+    return _proportional(replicas, weights, held, least, most)
+
+
+def _proportional(
+    replicas: int,
+    weights: Mapping[str, int],
+    held: Mapping[str, int],
+    least: Mapping[str, int],
+    most: Mapping[str, int],
+) -> dict[str, int]:
+    """Whole shares by weight within their limits.
+
+    A share beyond a limit is set to it, and the others share what that changes: first on the side
+    where more is beyond, so that what is left can always be shared out.
+    """
+    shares: dict[str, int] = {}
+    free: dict[str, int] = {**weights}
+    while free:
+        tried = _largest_remainder(replicas - sum(shares.values()), free, held)
+        below = {region: least[region] for region in free if tried[region] < least[region]}
+        above = {region: most[region] for region in free if tried[region] > most[region]}
+        if not below and not above:
+            return shares | tried
+        lacking = sum(least[region] - tried[region] for region in below)
+        excess = sum(tried[region] - most[region] for region in above)
+        limited: dict[str, int] = {
+            **(below if lacking >= excess else {}),
+            **(above if excess >= lacking else {}),
+        }
+        shares |= limited
+        free = {region: weight for region, weight in free.items() if region not in limited}
+    return shares
+
+
+def _largest_remainder(
+    slots: int, weights: Mapping[str, int], held: Mapping[str, int]
+) -> dict[str, int]:
     """Whole shares by largest remainder; between equals who has it keeps it, so less moves."""
-    total, held = sum(weights.values()), Counter(homes.values())
-    shares = {region: replicas * weight // total for region, weight in weights.items()}
+    total = sum(weights.values())
+    shares = {region: slots * weight // total for region, weight in weights.items()}
 
     def claim(region: str) -> tuple[int, int, str]:
         beyond = held[region] - shares[region]
-        return (-(replicas * weights[region] % total), -beyond, region)
+        return (-(slots * weights[region] % total), -beyond, region)
 
     by_remainder = sorted(weights, key=claim)
-    for region in by_remainder[: replicas - sum(shares.values())]:
+    for region in by_remainder[: slots - sum(shares.values())]:
         shares[region] += 1
     return shares
 

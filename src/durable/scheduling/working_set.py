@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from durable.scheduling.snapshot.region import Snapshot
 
 # Filters and scores look at every row or at some; the same code serves both.
 RowSelection = Rows | slice
-UsedRatios = NDArray[np.float64]
+Shares = NDArray[np.float64]
 ALL_ROWS = slice(None)
 
 
@@ -31,8 +33,8 @@ class WorkingSet:
         self._policy = policy
         self.requested = request.spec.resources.amounts
         self.free: AmountColumns = columns.capacity - columns.used
-        # Of cpu and of memory, how much would be in use with one more replica; 1 is all of it.
-        self.would_use = [self._would_use(dimension, ALL_ROWS) for dimension in (0, 1)]
+        # With one more replica on the node, over the dimensions that it declares.
+        self.filled, self.uneven = self._fill()
         # Replicas of this workload, live or placed by this decision.
         rows = _known_rows(snapshot, (placed.node for placed in request.live))
         self.on_node = np.bincount(rows, minlength=len(columns)).astype(np.int64)
@@ -96,20 +98,59 @@ class WorkingSet:
 
     def take(self, row: int) -> None:
         """Places one replica: what the next one sees is changed by it."""
-        self.free[row] -= self.requested
-        for dimension, ratios in enumerate(self.would_use):
-            ratios[row] = self._would_use(dimension, row)
-        self.on_node[row] += 1
-        self.in_zone[self.columns.zone[row]] += 1
+        self._count(row, 1)
         if self._nodes_at_floor and self.on_node[row] == self.emptiest_node + 1:
             self._nodes_at_floor -= 1
             if not self._nodes_at_floor:
                 self._find_floor()
 
-    def _would_use(self, dimension: int, rows: slice | int) -> UsedRatios:
-        capacity = np.maximum(self.columns.capacity[rows, dimension], 1)
-        left = self.free[rows, dimension] - self.requested[dimension]
-        return np.minimum(1 - left / capacity, 1)
+    def put_back(self, row: int) -> None:
+        """Takes one placed replica away again."""
+        self._count(row, -1)
+        self._find_floor()
+
+    def _count(self, row: int, replicas: int) -> None:
+        self.free[row] -= [amount * replicas for amount in self.requested]
+        self.filled[row], self.uneven[row] = self._fill_of(row)
+        self.on_node[row] += replicas
+        self.in_zone[self.columns.zone[row]] += replicas
+
+    def _fill(self) -> tuple[Shares, Shares]:
+        """With one more replica on each node: the mean share in use, and how far they lie apart.
+
+        A dimension of which a node has nothing says nothing about how full the node is. One that is
+        requested is had by every node that matters: no other is a candidate.
+        """
+        shares = [
+            1 - (self.free[:, d] - amount) / np.maximum(self.columns.capacity[:, d], 1)
+            for d, amount in enumerate(self.requested)
+            if amount
+        ]
+        total, least, most = shares[0].copy(), shares[0].copy(), shares[0].copy()
+        for share in shares[1:]:
+            total += share
+            np.minimum(least, share, out=least)
+            np.maximum(most, share, out=most)
+        dimensions = np.full(len(total), float(len(shares)))
+        for d, amount in enumerate(self.requested):
+            having = np.flatnonzero(self.columns.capacity[:, d]) if not amount else ()
+            if len(having):
+                share = 1 - self.free[having, d] / self.columns.capacity[having, d]
+                dimensions[having] += 1
+                total[having] += share
+                least[having] = np.minimum(least[having], share)
+                most[having] = np.maximum(most[having], share)
+        return total / dimensions, most - least
+
+    def _fill_of(self, row: int) -> tuple[float, float]:
+        """The same of one node, to the last bit, and without the cost of arrays."""
+        free: list[int] = self.free[row].tolist()
+        capacity: list[int] = self.columns.capacity[row].tolist()
+        amounts = list(zip(self.requested, free, capacity, strict=True))
+        shares = [1 - (left - amount) / (has or 1) for amount, left, has in amounts if amount]
+        shares += [1 - left / has for amount, left, has in amounts if has and not amount]
+        # Added up one by one, as arrays are: sum() would round otherwise.
+        return reduce(add, shares) / len(shares), max(shares) - min(shares)
 
     def _find_floor(self) -> None:
         """How many replicas the emptiest eligible node has, and how many nodes have just that."""

@@ -1,12 +1,18 @@
 """What things are called in Temporal: workflow ids, task queues and types that others depend on."""
 
+from datetime import timedelta
+
 from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
 
 GLOBAL_QUEUE = "durable-global"
 WORKLOAD = "Workload"
 PLACEMENT = "Placement"
-# Who speaks for a workload to its placements.
+# What Temporal is asked for the workflows of ours that run.
+RUNNING_QUERY = f"ExecutionStatus = 'Running' AND WorkflowType IN ('{WORKLOAD}', '{PLACEMENT}')"
+# Who acts for a workload.
 WORKLOAD_CONTROLLER = ActorId("controller:workload")
+# How long a worker may be silent, or replay a history, before another takes its workflow task.
+WORKFLOW_TASK_TIMEOUT = timedelta(seconds=10)
 
 
 def regional_queue(region: RegionId) -> str:
@@ -21,3 +27,8 @@ def placement_id(
     tenant: TenantId, workload: WorkloadName, generation: Generation, region: RegionId
 ) -> str:
     return f"placement/{tenant}/{workload}/g{generation}/{region}"
+
+
+def region_of(placement: str) -> RegionId:
+    """The region in a placement's id."""
+    return RegionId(placement.rpartition("/")[2])

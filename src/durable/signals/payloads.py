@@ -1,20 +1,16 @@
 """The payloads of messages; each is one frozen value. `registry` says who sends which to whom.
 
 What a person or a service sends carries who asks, why, and a request id, which makes a message that
-was sent twice count once. Each kind of message is counted by itself, so that a hold and its resume
-may share an id.
+was sent twice count once. What a controller sends is a hint to look at the authority and carries no
+facts: a forged one changes nothing.
 """
 
-from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from durable.model.claims import ObservedSlot
 from durable.model.ids import ActorId, Generation, RegionId, Slot
-from durable.model.pending import Pending
-from durable.model.states import BindingState, RequestState
-from durable.model.workload import MAX_REPLICAS, WorkloadManifest, WorkloadSpec
+from durable.model.workload import MAX_REPLICAS, WorkloadManifest
 from durable.validation.text import PlainText
 from durable.validation.value import Value
 
@@ -71,55 +67,16 @@ class DeleteWorkload(OperatorRequest):
 # ── from controllers ────────────────────────────────────────────────────────────────────────────
 
 
-class SetShare(Payload):
-    """The slots that a region runs of its workload, and what they run."""
+class Look(Payload):
+    """Something changed in the authority: read it there. It says nothing to be believed."""
 
-    slots: Slots
-    spec: WorkloadSpec
-    # Counts the shares that a workload has given out; a placement ignores one that comes late.
-    revision: Annotated[int, Field(ge=1)]
-
-
-class ReleasePlacement(Payload):
-    """Stop every slot for good; the placement ends when nothing of it is left."""
-
-    actor: ActorId
-    reason: PlainText
-    request_id: RequestId
-
-
-class SlotsObserved(Payload):
-    """Every live slot of a placement, at one version of the region."""
-
-    version: Annotated[int, Field(ge=0)]
-    at: AwareDatetime
-    slots: Annotated[tuple[ObservedSlot, ...], Field(max_length=MAX_REPLICAS)]
+    why: PlainText = "something changed"
+    # What changed, if it is known: of a workload, this region's share of this generation.
+    region: RegionId | None = None
+    generation: Generation | None = None
 
 
 class Wake(Payload):
     """What the placement waits for may have appeared."""
 
-    why: str = "capacity was freed"
-
-
-class ShareReport(Payload):
-    """How far one region's share of a workload has come."""
-
-    region: RegionId
-    generation: Generation
-    version: Annotated[int, Field(ge=0)]
-    at: AwareDatetime
-    by_state: Mapping[BindingState, int]
-    completed: Annotated[int, Field(ge=0)] = 0
-    waiting: Annotated[int, Field(ge=0)] = 0
-    request: RequestState | None = None
-    pending: Pending | None = None
-
-
-class PlacementEnded(Payload):
-    """A placement has nothing left: every slot was released, or its job is done."""
-
-    region: RegionId
-    generation: Generation
-    completed: Annotated[int, Field(ge=0)] = 0
-    given_up: Annotated[int, Field(ge=0)] = 0
+    why: PlainText = "capacity was freed"

@@ -37,6 +37,11 @@ class Message:
     is_in_cli: bool = False
 
     @property
+    def has_ledger(self) -> bool:
+        """Whether the authority counts its request ids, and remembers what it answered."""
+        return self.to == WORKLOAD
+
+    @property
     def description(self) -> str:
         """What the Temporal UI shows beside the message."""
         return f"{self.sentence} Example: {json.dumps(self.example)}"
@@ -60,11 +65,7 @@ REGISTRY: tuple[Message, ...] = (
         example=_WHO, is_audited=False,
     ),
     Message(
-        "report", WORKLOAD, payloads.ShareReport, "How far one region's share has come.",
-        Sender.CONTROLLER, is_audited=False,
-    ),
-    Message(
-        "ended", WORKLOAD, payloads.PlacementEnded, "A placement has nothing left.",
+        "look", WORKLOAD, payloads.Look, "A share changed: read it from the authority.",
         Sender.CONTROLLER, is_audited=False,
     ),
     Message(
@@ -86,15 +87,7 @@ REGISTRY: tuple[Message, ...] = (
         example={**_WHO, "slots": [0]}, is_in_cli=True,
     ),
     Message(
-        "set_share", PLACEMENT, payloads.SetShare, "Which slots to run, and what they run.",
-        Sender.CONTROLLER, is_audited=False,
-    ),
-    Message(
-        "release", PLACEMENT, payloads.ReleasePlacement, "Stop every slot for good, then end.",
-        Sender.CONTROLLER, is_audited=False,
-    ),
-    Message(
-        "observed", PLACEMENT, payloads.SlotsObserved, "What was last observed of every slot.",
+        "look", PLACEMENT, payloads.Look, "Share or claims changed: read them from the authority.",
         Sender.CONTROLLER, is_audited=False,
     ),
     Message(

@@ -49,6 +49,8 @@ class PlacementStatus(Value):
     placed_by: AwareDatetime
     hold: PlacementHold | None
     attempts: int
+    # That the last decision was made under.
+    policy_revision: int | None = None
     slots: tuple[SlotView, ...]
     rejected: tuple[MessageRecord, ...]
     rejected_count: int

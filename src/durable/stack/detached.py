@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -101,8 +102,10 @@ class EventPipe:
     def report(self, event: StackEvent) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         took = f" ({event.seconds:.2f} s)" if event.kind == "done" else ""
-        sys.stdout.write(f"{now} {event.kind}: {event.text}{took}\n")
-        sys.stdout.flush()
+        # The log may be on a full disk, which must not end the supervisor.
+        with suppress(OSError):
+            sys.stdout.write(f"{now} {event.kind}: {event.text}{took}\n")
+            sys.stdout.flush()
         self._send(event)
 
     def _send(self, event: StackEvent) -> None:

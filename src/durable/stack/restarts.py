@@ -1,4 +1,7 @@
-"""Restart a child that dies, with growing delays, and give up on one that dies too often."""
+"""Restart a child that dies, with growing delays, and give up on one that dies too often.
+
+A full disk is nobody's own death: a child that dies of it is tried again until there is room.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from collections import deque
 from collections.abc import Callable
 
 from durable.stack.child import READY_DEADLINE_SECONDS, Child, RunningChild, spawn
+from durable.stack.disks import is_full
 from durable.state_dir.record import Part, StackError
 
 MAX_RESTARTS = 5
 RESTART_WINDOW_SECONDS = 60.0
 FIRST_DELAY_SECONDS = 0.1
 DELAY_FACTOR = 3
+FULL_DISK_DELAY_SECONDS = 3.0
 
 
 class RestartingChild:
@@ -26,6 +31,7 @@ class RestartingChild:
         self._start_at = 0.0
         self._started_at = 0.0
         self._awaits_ready = False
+        self._waits_for_room = False
 
     def part(self) -> Part:
         """Its entry in the record."""
@@ -72,6 +78,17 @@ class RestartingChild:
             running.stop()
 
     def _schedule_restart(self, reason: StackError, now: float) -> bool:
+        if is_full(self._child.directory):
+            self._running = None
+            self._start_at = now + FULL_DISK_DELAY_SECONDS
+            if not self._waits_for_room:
+                self._waits_for_room = True
+                self._note(
+                    f"{reason} The disk of {self._child.directory} is full: it will be restarted "
+                    "once there is room."
+                )
+            return True
+        self._waits_for_room = False
         while self._deaths and self._deaths[0] < now - RESTART_WINDOW_SECONDS:
             self._deaths.popleft()
         self._deaths.append(now)

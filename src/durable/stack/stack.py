@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import Missing
 from durable.authority.migrations import upgrade_all
 from durable.settings import Settings
 from durable.stack.control_plane import ADDRESSES, AGENT, control_plane
+from durable.stack.health.opening import wait_until_ready
 from durable.stack.ports import DATABASE_PORT, HOST, port_of
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.supervisor import Supervisor
@@ -26,11 +28,16 @@ def start_stack(supervisor: Supervisor, settings: Settings) -> None:
     """Start every part, or use the one that the settings name."""
     database_url = _postgres(supervisor, settings.database_url)
     with supervisor.step("Migrate the database"):
-        _migrate(database_url, settings.regional_database_urls.values())
+        missing = _migrate(database_url, settings.regional_database_urls)
+    for region, why in missing.items():
+        supervisor.note(f"{region} starts without its database. {why} Then run durable migrate.")
     address = _temporal(supervisor, settings)
     with supervisor.step(f"Register namespace {settings.temporal_namespace}"):
         asyncio.run(register(settings, address))
     _control_plane(supervisor, settings, database_url, address)
+    with supervisor.step("Wait until a placement would go through"):
+        for note in asyncio.run(wait_until_ready(settings, database_url, address)):
+            supervisor.note(note)
 
 
 def _control_plane(
@@ -65,11 +72,12 @@ def _postgres(supervisor: Supervisor, external_url: str | None) -> str:
     return url
 
 
-def _migrate(database_url: str, regional: Iterable[str]) -> None:
+def _migrate(database_url: str, regional: Mapping[str, str]) -> Missing:
     try:
-        upgrade_all(database_url, regional)
+        _, missing = upgrade_all(database_url, regional)
     except AuthorityError as error:
         raise StackError(str(error)) from error
+    return missing
 
 
 def _temporal(supervisor: Supervisor, settings: Settings) -> str:

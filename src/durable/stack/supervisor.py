@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from durable.stack.child import Child, PortTakenError, RunningChild, spawn
+from durable.stack.disks import is_full
 from durable.stack.ports import HOST, choose_port
 from durable.stack.restarts import RestartingChild
 from durable.stack.shutdown import StopRequest, stop_orphans
@@ -148,15 +149,25 @@ class Supervisor:
         return ports
 
     def _keep_running(self) -> None:
+        changed = False
         while not self._stop.made:
             time.sleep(TICK_SECONDS)
             if not lock_path(self.directory).exists():
                 raise StackError(f"{self.directory} was removed, so the stack was stopped.")
-            changed = False
             for child in self._children:
                 changed |= child.tick(time.monotonic())
             if changed:
-                self.save()
+                changed = not self._could_save()
+
+    def _could_save(self) -> bool:
+        """A full disk must not end what still runs: the record is written once there is room."""
+        try:
+            self.save()
+        except StackError:
+            if is_full(self.directory):
+                return False
+            raise
+        return True
 
     def _stop_children(self) -> None:
         while self._children:

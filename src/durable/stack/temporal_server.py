@@ -15,7 +15,8 @@ from durable.temporal.connection import answers
 
 # By default the server polls its queues 20 times a second, which alone costs a workflow some
 # 60 ms, and fairness and pause are off. A queue in four partitions forwards every second task to
-# another partition and gains nothing from it on one machine.
+# another partition and gains nothing from it on one machine. A workflow whose tasks fail twice in
+# a row is marked, so that `durable status` finds it.
 DYNAMIC_CONFIG = {
     "history.transferProcessorMaxPollRPS": "2000",
     "history.timerProcessorMaxPollRPS": "2000",
@@ -23,6 +24,7 @@ DYNAMIC_CONFIG = {
     "matching.numTaskqueueReadPartitions": "1",
     "matching.numTaskqueueWritePartitions": "1",
     "frontend.WorkflowPauseEnabled": "true",
+    "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute": "2",
 }
 # A write-ahead log survives kill -9 without loss and doubles the throughput.
 SQLITE_PRAGMAS = {"journal_mode": "WAL", "synchronous": "NORMAL"}

@@ -6,7 +6,10 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from pydantic import TypeAdapter
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
@@ -16,6 +19,7 @@ from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_
 from temporalio.converter import (
     CompositePayloadConverter,
     DefaultFailureConverter,
+    EncodingPayloadConverter,
     PayloadConverter,
 )
 from temporalio.exceptions import ApplicationError
@@ -24,7 +28,41 @@ from temporalio.service import RPCError, TLSConfig
 from durable.settings import Settings
 from durable.state_dir.record import StackError
 
-_SHARED = PydanticPayloadConverter()
+
+class LenientJsonConverter(EncodingPayloadConverter):
+    """Reads what another process of ours sent, and ignores fields that it does not know.
+
+    Workers, controllers and clients are not upgraded at one moment. What people send is not read
+    here: handlers take it raw, and check it strictly.
+    """
+
+    def __init__(self, plain: EncodingPayloadConverter) -> None:
+        self._plain = plain
+        self._readers: dict[Any, TypeAdapter[Any]] = {}
+
+    @property
+    def encoding(self) -> str:
+        return self._plain.encoding
+
+    def to_payload(self, value: Any) -> Payload | None:
+        return self._plain.to_payload(value)
+
+    def from_payload(self, payload: Payload, type_hint: Any = None) -> Any:
+        return self._reader(Any if type_hint is None else type_hint).validate_json(
+            payload.data, extra="ignore"
+        )
+
+    def _reader(self, type_hint: Any) -> TypeAdapter[Any]:
+        reader = self._readers.get(type_hint)
+        if reader is None:
+            reader = self._readers[type_hint] = TypeAdapter(type_hint)
+        return reader
+
+
+_SHARED: list[EncodingPayloadConverter] = [
+    LenientJsonConverter(one) if one.encoding == "json/plain" else one
+    for one in PydanticPayloadConverter().converters.values()
+]
 
 
 class SharedPayloadConverter(CompositePayloadConverter):
@@ -34,7 +72,7 @@ class SharedPayloadConverter(CompositePayloadConverter):
     """
 
     def __init__(self) -> None:
-        super().__init__(*_SHARED.converters.values())
+        super().__init__(*_SHARED)
 
 
 class SentenceFailureConverter(DefaultFailureConverter):

@@ -1,10 +1,12 @@
 """Sends to a workflow until it is answered, however often its worker dies meanwhile."""
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from temporalio.client import (
     WorkflowQueryFailedError,
@@ -21,6 +23,10 @@ from durable.state_dir.record import StackError
 T = TypeVar("T")
 
 ANSWER_TIMEOUT = timedelta(seconds=60)
+# Whoever finds too many others before it waits as long as a command does by default.
+BUSY_TIMEOUT = timedelta(minutes=5)
+# Temporal lets ten updates of a workflow in at a time; a little room is left to others.
+UPDATES_AT_ONCE = 8
 TRY_TIMEOUT = timedelta(seconds=20)
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
@@ -37,8 +43,26 @@ _TRANSIENT = frozenset(
         RPCStatusCode.FAILED_PRECONDITION,
     }
 )
+# What says that the workflow is there, with too many messages before this one.
+_BUSY = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED})
 # The workflow ended between accepting the update and answering it; the next run accepts it anew.
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
+
+
+class Turns:
+    """Lets so many of one process send to one workflow at a time; the others wait for their turn.
+
+    Beyond Temporal's limit all of them would be turned away, and their retries would be a storm.
+    """
+
+    def __init__(self) -> None:
+        self._rooms: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, workflow: str) -> asyncio.Semaphore:
+        room = self._rooms.get(workflow)
+        if room is None:
+            room = self._rooms[workflow] = asyncio.Semaphore(UPDATES_AT_ONCE)
+        return room
 
 
 async def send_until_answered(
@@ -49,15 +73,18 @@ async def send_until_answered(
     see: str = "durable get workloads",
 ) -> T:
     """Sends until there is an answer; what is sent must be idempotent by its own id."""
-    give_up = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
+    began = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             return await send()
         except _FAILURES as error:
-            if not _is_transient(error) or time.monotonic() + pause > give_up:
+            timeout = BUSY_TIMEOUT if _is_busy(error) else ANSWER_TIMEOUT
+            waited = time.monotonic() - began + pause
+            if not _is_transient(error) or waited > timeout.total_seconds():
                 raise _explained(doing, error, unknown, see) from error
-        await asyncio.sleep(pause)
+        # Each waits for a time of its own, or all would come back together.
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
@@ -79,6 +106,10 @@ def _is_transient(error: BaseException) -> bool:
     return isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError)
 
 
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, RPCError) and error.status in _BUSY
+
+
 def _explained(
     doing: str, error: BaseException, unknown: RefusalCode, see: str
 ) -> RefusedError | StackError:
@@ -89,6 +120,12 @@ def _explained(
         return RefusedError(
             unknown,
             f"Could not {doing}: there is no such {what}, or it has ended; see `{see}`.",
+        )
+    if _is_busy(error):
+        return StackError(
+            f"Could not {doing}: too many others send to it at the same time, and this request "
+            f"found no place in {BUSY_TIMEOUT.total_seconds():.0f} s; send the same request again "
+            "later."
         )
     if _is_transient(error):
         return StackError(

@@ -19,6 +19,8 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
 from durable.authority.sides import GlobalSide, Regional
 from durable.controllers.quota import QuotaController
+from durable.controllers.reaper import ReaperController
+from durable.controllers.reconciler import Reconciler
 from durable.controllers.statistics import StatisticsController
 from durable.controllers.status import StatusController
 from durable.controllers.wakeups import WakeupController
@@ -30,7 +32,8 @@ from durable.workflows.workload.workflow import Workload
 
 log = logging.getLogger(__name__)
 
-GRACEFUL_STOP = timedelta(seconds=30)
+# How long steps in progress may take to end; after that they are cancelled.
+DRAIN = timedelta(seconds=25)
 # After a crash another worker takes over within seconds; the SDK's own default is ten.
 STICKY_TIMEOUT = timedelta(seconds=3)
 CACHED_WORKFLOWS = 2_000
@@ -56,6 +59,7 @@ def _worker(
     queue: str,
     workflows: Sequence[type[Any]],
     activities: Sequence[Callable[..., Any]],
+    drain: timedelta,
 ) -> Worker:
     return Worker(
         client,
@@ -65,20 +69,23 @@ def _worker(
         workflow_runner=sandbox(),
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
-        graceful_shutdown_timeout=GRACEFUL_STOP,
+        graceful_shutdown_timeout=drain,
         max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
         max_cached_workflows=CACHED_WORKFLOWS,
     )
 
 
 @asynccontextmanager
-async def global_worker(client: Client, databases: Databases) -> AsyncGenerator[None]:
+async def global_worker(
+    client: Client, databases: Databases, *, drain: timedelta = DRAIN
+) -> AsyncGenerator[None]:
     """Serves workloads for as long as the context lasts; leaving it drains."""
     async with GlobalSide(databases) as side:
         activities = WorkloadActivities(side, client)
+        controllers = (QuotaController(databases), Reconciler(client, databases))
         async with (
-            _worker(client, GLOBAL_QUEUE, [Workload], activities.all),
-            _running([_keep_running(QuotaController(databases).run)]),
+            _worker(client, GLOBAL_QUEUE, [Workload], activities.all, drain),
+            _running([_keep_running(controller.run) for controller in controllers]),
         ):
             log.info("serving workloads")
             yield
@@ -86,7 +93,7 @@ async def global_worker(client: Client, databases: Databases) -> AsyncGenerator[
 
 @asynccontextmanager
 async def regional_worker(
-    client: Client, databases: Databases, region: RegionId
+    client: Client, databases: Databases, region: RegionId, *, drain: timedelta = DRAIN
 ) -> AsyncGenerator[None]:
     """Serves one region's placements for as long as the context lasts; leaving it drains."""
     async with Regional(databases, region) as regional:
@@ -96,9 +103,10 @@ async def regional_worker(
             StatusController(regional, client),
             WakeupController(regional, client),
             StatisticsController(regional),
+            ReaperController(regional),
         )
         async with (
-            _worker(client, regional_queue(region), [Placement], activities.all),
+            _worker(client, regional_queue(region), [Placement], activities.all, drain),
             _running([_keep_running(controller.run) for controller in controllers]),
         ):
             log.info("serving placements of %s", region)
@@ -127,7 +135,12 @@ async def _running(controllers: Sequence[Awaitable[None]]) -> AsyncGenerator[Non
 
 
 async def serve_every_region(
-    client: Client, databases: Databases, stop: asyncio.Event, announce: Callable[[str], None]
+    client: Client,
+    databases: Databases,
+    stop: asyncio.Event,
+    announce: Callable[[str], None],
+    *,
+    drain: timedelta = DRAIN,
 ) -> None:
     """Serves every region there is, those that are added later too, until asked to stop."""
     serving: dict[RegionId, asyncio.Task[None]] = {}
@@ -137,7 +150,9 @@ async def serve_every_region(
                 for region in await list_regions(databases):
                     if region not in serving or serving[region].done():
                         serving[region] = asyncio.create_task(
-                            _serve_until(regional_worker(client, databases, region), stop)
+                            _serve_until(
+                                regional_worker(client, databases, region, drain=drain), stop
+                            )
                         )
                         announce(f"serving placements of {region}")
             with contextlib.suppress(TimeoutError):

@@ -68,32 +68,49 @@ _MEMORY_UNITS = {
     "T": 1000**4,
 }
 # Named digits, not \d, which would also take digits of other scripts.
-_NUMBER = "(0|[1-9][0-9]*)"
+_NUMBER = r"(0|[1-9][0-9]*)(?:\.([0-9]+))?"
 _CPU = re.compile(f"{_NUMBER}(m?)")
 _MEMORY = re.compile(f"{_NUMBER}({'|'.join(_MEMORY_UNITS)})")
 _MAX_TEXT = 24
 
-_CPU_ALLOWED = "whole cores such as 2, or millis such as 500m (half a core is 500m, not 0.5)"
-_MEMORY_ALLOWED = "a whole number and a unit out of Ki, Mi, Gi, Ti, M, G, T, such as 512Mi or 1G"
+_CPU_ALLOWED = "cores such as 2 or 0.5, or whole millis such as 500m"
+_MEMORY_ALLOWED = "a number and a unit out of Ki, Mi, Gi, Ti, M, G, T, such as 512Mi or 1.5Gi"
 _COUNT_ALLOWED = "a whole number such as 1"
 
 
 def read_cpu_millis(value: object) -> int:
-    """Thousandths of a core from `2` or `500m`."""
+    """Thousandths of a core from `2`, `0.5` or `500m`."""
     if type(value) is int:
         return _bounded(value * 1000, value, _CPU_ALLOWED)
-    match = _match(_CPU, value, _CPU_ALLOWED)
-    number = int(match[1])
-    return _bounded(number if match[2] else number * 1000, value, _CPU_ALLOWED)
+    # As it was written: the shortest decimal that is this float.
+    match = _match(_CPU, repr(value) if type(value) is float else value, value, _CPU_ALLOWED)
+    whole, fraction, unit = match.groups()
+    millis, rest = _scaled(whole, fraction, 1 if unit else 1000)
+    if rest:
+        raise _refusal(value, _CPU_ALLOWED, "not a whole number of millis")
+    return _bounded(millis, value, _CPU_ALLOWED)
 
 
 def read_memory_mib(value: object, *, round_up: bool) -> int:
-    """Whole MiB from `512Mi`, `1Gi` or `1G`; a part of a MiB is rounded up or down."""
-    if type(value) is int:
+    """Whole MiB from `512Mi`, `1.5Gi` or `1G`.
+
+    A whole number of another unit is rounded up or down; a fraction must come out exactly, because
+    who writes one means that amount.
+    """
+    if isinstance(value, int | float):
         raise _refusal(value, f"{_MEMORY_ALLOWED}; give a unit")
-    match = _match(_MEMORY, value, _MEMORY_ALLOWED)
-    size = int(match[1]) * _MEMORY_UNITS[match[2]]
+    match = _match(_MEMORY, value, value, _MEMORY_ALLOWED)
+    whole, fraction, unit = match.groups()
+    size, rest = _scaled(whole, fraction, _MEMORY_UNITS[unit])
+    if fraction is not None and (rest or size % _MIB):
+        raise _refusal(value, _MEMORY_ALLOWED, "not a whole number of MiB")
     return _bounded((size + (_MIB - 1 if round_up else 0)) // _MIB, value, _MEMORY_ALLOWED)
+
+
+def _scaled(whole: str, fraction: str | None, unit: int) -> tuple[int, int]:
+    """The number times the unit: its whole part, and whether anything is left of it."""
+    digits = fraction or ""
+    return divmod(int(whole + digits) * unit, 10 ** len(digits))
 
 
 def read_count(value: object) -> int:
@@ -115,9 +132,9 @@ def show_memory(mib: int) -> str:
     return f"{mib}Mi"
 
 
-def _match(pattern: re.Pattern[str], value: object, allowed: str) -> re.Match[str]:
+def _match(pattern: re.Pattern[str], text: object, value: object, allowed: str) -> re.Match[str]:
     # The length comes first: neither the pattern nor int() runs over text of unbounded size.
-    match = pattern.fullmatch(value) if isinstance(value, str) and len(value) <= _MAX_TEXT else None
+    match = pattern.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_TEXT else None
     if match is None:
         raise _refusal(value, allowed)
     return match
@@ -129,5 +146,6 @@ def _bounded(amount: int, value: object, allowed: str) -> int:
     return amount
 
 
-def _refusal(value: object, allowed: str) -> ValueError:
-    return ValueError(f"got {quote(value)}; allowed: {allowed}")
+def _refusal(value: object, allowed: str, why: str = "") -> ValueError:
+    reason = f", which is {why}" if why else ""
+    return ValueError(f"got {quote(value)}{reason}; allowed: {allowed}")

@@ -1,6 +1,10 @@
-"""The one kind of noun: an immutable value that refuses unknown fields and guessed types."""
+"""The one kind of noun: an immutable value that refuses unknown fields and guessed types.
 
-from typing import Any, cast
+What people write is refused for a field that nobody knows, because it is a mistake. What another
+process of ours wrote may come from a later release, and is read without such fields.
+"""
+
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -59,6 +63,16 @@ class Value(BaseModel):
     """A frozen value: equal content is equal, and nothing is coerced where meaning is lost."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def read(cls, written: object) -> Self:
+        """What another process wrote: fields of a later release are ignored, at every depth."""
+        return cls.model_validate(written, extra="ignore")
+
+    @classmethod
+    def read_json(cls, written: bytes | str) -> Self:
+        """The same from JSON."""
+        return cls.model_validate_json(written, extra="ignore")
 
     @classmethod
     def known_fields(cls) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Update handlers made from the registry of messages, and the dispatch to `on_<name>` methods."""
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 from temporalio import workflow
@@ -34,17 +35,17 @@ def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
 def _update(message: Message) -> Any:
     # Raw and optional: what a dialog sends empty or wrong must reach our own checks. Decoding it
     # for a typed parameter, or missing the argument, would fail the workflow task in a loop.
-    async def handler(self: Any, raw: RawValue = _NO_INPUT) -> Any:
-        return await self.receive(message, raw)
+    async def one_argument(self: Any, raw: RawValue = _NO_INPUT) -> Any: ...
 
-    # Several arguments fit neither function, and the SDK wants both to take the same. Here that
-    # refuses the update; in the handler alone it would fail the task.
-    def takes_one_argument(self: Any, raw: RawValue = _NO_INPUT) -> None:
-        del self, raw
+    async def handler(self: Any, raw: RawValue = _NO_INPUT, *more: Any) -> Any:
+        if more:
+            raise self._inbox.refuse_several(message.name, (raw, *more))
+        return await self.receive(message, raw)
 
     handler.__name__ = handler.__qualname__ = message.name
     # The SDK takes an annotated `self` for an argument of the message.
-    del handler.__annotations__["self"], takes_one_argument.__annotations__["self"]
-    update = workflow.update(name=message.name, description=message.description)(handler)
-    update.validator(takes_one_argument)
-    return update
+    del handler.__annotations__["self"], one_argument.__annotations__["self"]
+    # It reads one argument raw only if the function says that it takes one; several it decodes, and
+    # calls the function with all of them, which must not fail: that would fail the task.
+    handler.__signature__ = signature(one_argument)  # type: ignore[attr-defined]
+    return workflow.update(name=message.name, description=message.description)(handler)

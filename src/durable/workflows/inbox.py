@@ -5,6 +5,8 @@ message that cannot be read, is unknown or is refused is recorded with the reaso
 nothing; neither does one that was accepted before, and its answer says so.
 """
 
+import hashlib
+import json
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,12 +24,17 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
     from durable.signals.status import MessageRecord
     from durable.validation.problems import in_one_line, problems_in
+    from durable.validation.text import quote
     from durable.workflows.failures import refusal
-    from durable.workflows.timeouts import MESSAGES_PER_RUN
+    from durable.workflows.timeouts import EVENTS_PER_RUN
 
 REJECTED_KEPT = 20
-REQUESTS_KEPT = 500
+# A request id that is older than so many others counts again.
+REQUESTS_KEPT = 100
+ANSWER_CHARACTERS_KEPT = 200
 PAYLOAD_CHARACTERS_KEPT = 500
+# While so many wait to be audited, no further one is read.
+UNAUDITED_KEPT = 200
 ARGUMENTS_KEPT = 3
 SEVERAL_ARGUMENTS = "It has several arguments; send one JSON object."
 
@@ -40,20 +47,34 @@ class Envelope:
     payload: Payload
     answer: str | None = None
     refused: ApplicationError | None = None
-    # Whether its request id was counted, and has to be forgotten if it is refused.
-    is_counted: bool = False
 
     @property
-    def request(self) -> str | None:
-        """What makes it the same message when it is sent twice."""
-        payload = self.payload
-        if not isinstance(payload, OperatorRequest):
-            return None
-        return f"{self.message.name}:{payload.request_id}"
+    def request(self) -> OperatorRequest | None:
+        """What a person asks for, if its id has to be counted here."""
+        has_ledger, payload = self.message.has_ledger, self.payload
+        return payload if isinstance(payload, OperatorRequest) and not has_ledger else None
+
+    @property
+    def digest(self) -> str:
+        """What it asks for, without who asks and why: the same when it is sent twice."""
+        asked = self.payload.model_dump(mode="json", exclude=set(OperatorRequest.model_fields))
+        text = f"{self.message.name} {json.dumps(asked, sort_keys=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def is_answered(self) -> bool:
         return self.answer is not None or self.refused is not None
+
+
+@dataclass
+class AcceptedRequest:
+    """A person's message that was acted on, by its request id."""
+
+    id: str
+    name: str
+    digest: str
+    at: datetime
+    answer: str
 
 
 @dataclass
@@ -65,7 +86,9 @@ class MessageLog:
     unaudited: list[MessageRecord] = field(default_factory=list[MessageRecord])
     audited_count: int = 0
     audit_at: datetime | None = None
-    requests: list[str] = field(default_factory=list[str])
+    # How many rejected messages the audit will only hear of as a number.
+    unrecorded: int = 0
+    requests: list[AcceptedRequest] = field(default_factory=list[AcceptedRequest])
     count: int = 0
 
 
@@ -77,11 +100,10 @@ class Inbox:
         self.log = log
         self._envelopes: deque[Envelope] = deque()
         self._has_news = False
-        self.count_in_this_run = 0
 
     def __bool__(self) -> bool:
-        """Whether something came that the loop has not looked at."""
-        return bool(self._envelopes) or self._has_news
+        """Whether something came that the loop can look at now."""
+        return self._has_news or (bool(self._envelopes) and not self._is_audit_full)
 
     def receive_signal(self, name: str, args: Sequence[RawValue]) -> None:
         """Queues a signal; its sender cannot be answered, so a rejection is recorded.
@@ -96,6 +118,12 @@ class Inbox:
             return
         self._count()
         self.reject(name, _shown(*args), SEVERAL_ARGUMENTS if message else self._unknown(name))
+
+    def refuse_several(self, name: str, values: Sequence[object]) -> ApplicationError:
+        """The answer to an update with several arguments; it is recorded as well."""
+        self._count()
+        self.reject(name, ", ".join(map(quote, values[:ARGUMENTS_KEPT])), SEVERAL_ARGUMENTS)
+        return _invalid(SEVERAL_ARGUMENTS)
 
     def refuse_unknown(self, name: str, args: Sequence[RawValue]) -> ApplicationError:
         """The answer to an update of a name that nothing handles; it is recorded as well."""
@@ -117,7 +145,11 @@ class Inbox:
         """The message as it can be read; otherwise it is recorded as rejected, and refused."""
         self._count()
         try:
-            return Envelope(message, message.payload.model_validate_json(_json(raw)))
+            # A person's mistake is refused; a controller may be of a later release.
+            is_person = message.sender is Sender.PERSON
+            payload = message.payload
+            read = payload.model_validate_json if is_person else payload.read_json
+            return Envelope(message, read(_json(raw)))
         except ValidationError as error:
             problems = in_one_line(problems_in(error, message.payload))
             refused = _invalid(f"Invalid payload: {problems}")
@@ -129,35 +161,61 @@ class Inbox:
     def next(self) -> Envelope | None:
         """The next message that was not received before."""
         self._has_news = False
-        while self._envelopes:
+        self._note_unrecorded()
+        while self._envelopes and not self._is_audit_full:
             envelope = self._envelopes.popleft()
-            request = envelope.request
-            if request is None:
+            if not self._was_used(envelope):
                 return envelope
-            if request not in self.log.requests:
-                self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], request]
-                envelope.is_counted = True
-                return envelope
-            assert isinstance(envelope.payload, OperatorRequest)
-            envelope.answer = (
-                f"Request {envelope.payload.request_id} was accepted before, so nothing changed; "
-                "to repeat it, send it with another request_id."
-            )
         return None
+
+    def _was_used(self, envelope: Envelope) -> bool:
+        """Answers a request whose id was used before.
+
+        Sent again at once, it is answered the same, for whoever lost the answer. Once something
+        else was accepted, the old answer may not be true any more.
+        """
+        request = envelope.request
+        if request is None:
+            return False
+        used = [one for one in self.log.requests if one.id == request.request_id]
+        if not used:
+            return False
+        known = used[-1]
+        was = f"Request id {known.id} was used for the {known.name} at {_moment(known.at)}"
+        if known.digest != envelope.digest:
+            sentence = f"{was}, which is not this request; send another request id."
+            self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
+        elif known is not self.log.requests[-1]:
+            since = self.log.requests[-1]
+            sentence = (
+                f"{was}, and a {since.name} was accepted since at {_moment(since.at)}, so nothing "
+                "changed; send another request id."
+            )
+            self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
+        else:
+            envelope.answer = f"{known.answer} ({was}; nothing changed now.)"
+        return True
 
     def accept(self, envelope: Envelope, answer: str) -> None:
         """Answers a message that was acted on, and has it audited if its kind is."""
         envelope.answer = answer
+        self._has_news = True
+        name, request = envelope.message.name, envelope.request
+        if request is not None:
+            accepted = AcceptedRequest(
+                id=request.request_id,
+                name=name,
+                digest=envelope.digest,
+                at=workflow.now(),
+                answer=answer[:ANSWER_CHARACTERS_KEPT],
+            )
+            self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], accepted]
         if envelope.message.is_audited:
             payload = envelope.payload.model_dump_json()
-            self.log.unaudited.append(
-                _record(envelope.message.name, payload, answer, accepted=True)
-            )
+            self.log.unaudited.append(_record(name, payload, answer, accepted=True))
 
     def refuse(self, envelope: Envelope, refused: ApplicationError) -> None:
         """Refuses a message that could be read; sent again under the same id, it counts."""
-        if envelope.is_counted:
-            self.log.requests = [one for one in self.log.requests if one != envelope.request]
         envelope.refused = refused
         self.reject(envelope.message.name, envelope.payload.model_dump_json(), refused.message)
 
@@ -167,13 +225,34 @@ class Inbox:
         rejected = _record(name, payload, why)
         self.log.rejected_count += 1
         self.log.rejected = [*self.log.rejected[1 - REJECTED_KEPT :], rejected]
-        self.log.unaudited.append(rejected)
+        if self._is_audit_full:
+            self.log.unrecorded += 1
+        else:
+            self.log.unaudited.append(rejected)
+
+    @property
+    def _is_audit_full(self) -> bool:
+        return len(self.log.unaudited) >= UNAUDITED_KEPT
+
+    def _note_unrecorded(self) -> None:
+        if self.log.unrecorded and not self._is_audit_full:
+            sentence = f"{self.log.unrecorded} more were rejected while the audit was not written."
+            self.log.unaudited.append(_record("messages", "", sentence))
+            self.log.unrecorded = 0
+
+    def fresh_request_id(self) -> str:
+        """One that no message to this workflow had, for the examples on its page."""
+        # The beginning of a run's id is the time, which two lives of a workload may nearly share.
+        return f"ui-{workflow.info().run_id[-12:]}-{self.log.count}"
 
     def is_full(self) -> bool:
-        """Whether this run has had enough, by the server's word or by its messages."""
-        return (
+        """Whether this run has had enough, by the server's word or by its messages.
+
+        Not while some wait for room in the audit: the next run would not have them.
+        """
+        return not self._envelopes and (
             workflow.info().is_continue_as_new_suggested()
-            or self.count_in_this_run >= MESSAGES_PER_RUN
+            or workflow.info().get_current_history_length() >= EVENTS_PER_RUN
         )
 
     def _unknown(self, name: str) -> str:
@@ -181,7 +260,6 @@ class Inbox:
         return f"There is no message {name}; send one of {', '.join(sorted(people))}."
 
     def _count(self) -> None:
-        self.count_in_this_run += 1
         self.log.count += 1
 
 
@@ -202,6 +280,10 @@ def _shown(*raw: RawValue) -> str:
     """What was sent, as text that is never parsed: any bytes may be in it."""
     parts = (one.payload.data[:PAYLOAD_CHARACTERS_KEPT] for one in raw[:ARGUMENTS_KEPT])
     return ", ".join(part.decode(errors="replace") for part in parts)
+
+
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _record(name: str, payload: str, answer: str, *, accepted: bool = False) -> MessageRecord:

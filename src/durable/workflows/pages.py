@@ -1,8 +1,11 @@
 """A workflow's page in the Temporal UI: its state, the reason, who acts next, what can be sent."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
 
 from durable.model.phases import Owner
 from durable.model.workload import Condition
@@ -12,9 +15,15 @@ from durable.signals.status import PlacementStatus, SlotView, WorkloadStatus
 
 SLOTS_SHOWN = 20
 REJECTED_SHOWN = 5
+EXAMPLE_CHARACTERS_SHOWN = 2_000
 
 
-def placement_page(status: PlacementStatus) -> str:
+# What Markdown would take for a link, an emphasis, code or a tag.
+_MARKUP = re.compile(r"([\\`*_\[\]<>|])")
+
+
+def placement_page(status: PlacementStatus, request_id: str) -> str:
+    """`request_id` is one that no message had yet, so that the examples work when pasted."""
     lines = [
         f"## {status.tenant}/{status.workload} generation {status.generation} in {status.region}",
         f"**{status.phase}**; {_next(status.owner)}",
@@ -24,15 +33,21 @@ def placement_page(status: PlacementStatus) -> str:
         lines.append(f"**Held** by {held}; nothing new is placed until `resume`.")
     elif status.pending is not None:
         helps = "may resolve on its own" if status.pending.waiting_helps else "somebody must act"
-        lines.append(f"**Waits** ({status.pending.code}, {helps}): {status.pending.sentence}")
+        lines.append(
+            f"**Waits** ({status.pending.code}, {helps}): {_line(status.pending.sentence)}"
+        )
         lines.append(
             f"Next try: {_moment(status.next_retry_at)}; overdue from {_moment(status.placed_by)}"
         )
     lines += ["### Slots", *(_slot(slot) for slot in status.slots[:SLOTS_SHOWN])]
     if len(status.slots) > SLOTS_SHOWN:
         lines.append(f"- and {len(status.slots) - SLOTS_SHOWN} more: query `status`")
-    lines.append(f"The workload: `{workload_id(status.tenant, status.workload)}`")
-    return _paragraphs([*lines, *_rejected(status), *_accepted(PLACEMENT)])
+    lines.append(f"The workload: {_link(workload_id(status.tenant, status.workload))}")
+    if status.policy_revision is not None:
+        lines.append(f"Last decided under policy revision {status.policy_revision}.")
+    evict = {"slots": [slot.slot for slot in status.slots[:1]]}
+    examples = _examples(PLACEMENT, request_id, {"evict": evict})
+    return _paragraphs([*lines, *_rejected(status), *examples])
 
 
 def _next(owner: Owner) -> str:
@@ -46,7 +61,8 @@ def _slot(slot: SlotView) -> str:
     return f"- {slot.slot}: **{slot.phase}**{where} since {slot.since:%H:%M:%S}Z{evidence}"
 
 
-def workload_page(status: WorkloadStatus) -> str:
+def workload_page(status: WorkloadStatus, request_id: str) -> str:
+    """`request_id` is one that no message had yet, so that the examples work when pasted."""
     lines = [
         f"## {status.tenant}/{status.workload} generation {status.generation}",
         f"**{status.phase}**: {status.serving} serving, {status.ready} ready, {status.bound} bound "
@@ -59,11 +75,19 @@ def workload_page(status: WorkloadStatus) -> str:
         placement = placement_id(status.tenant, status.workload, status.generation, one.region)
         lines.append(
             f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "
-            f"{one.wanted}; next: `{placement}`{waits}"
+            f"{one.wanted}; next: {_link(placement)}{waits}"
         )
     if status.own_waits:
         lines += ["### Waits", *(f"- {_line(reason)}" for reason in status.own_waits)]
-    return _paragraphs([*lines, *_rejected(status), *_accepted(WORKLOAD)])
+    spec = status.spec.model_dump(mode="json", exclude_defaults=True)
+    manifest = {"tenant": status.tenant, "name": status.workload, "spec": spec}
+    own = {"apply": {"manifest": manifest}, "scale": {"replicas": status.wanted}}
+    return _paragraphs([*lines, *_rejected(status), *_examples(WORKLOAD, request_id, own)])
+
+
+def _link(workflow: str) -> str:
+    """To the page of another workflow, wherever the UI is served and whatever the namespace."""
+    return f"[{workflow}](/namespaces/{{namespace}}/workflows/{quote(workflow, safe='')})"
 
 
 def _paragraphs(lines: Sequence[str]) -> str:
@@ -83,11 +107,16 @@ def _rejected(status: PlacementStatus | WorkloadStatus) -> list[str]:
     return [f"### Messages that changed nothing ({status.rejected_count})", *shown]
 
 
-def _accepted(workflow: str) -> list[str]:
-    shown = [
-        f"- `{message.name}`: {message.sentence} `{json.dumps(message.example)}`"
-        for message in messages_to(workflow, sender=Sender.PERSON)
-    ]
+def _examples(workflow: str, request_id: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Every message with a payload that would be accepted now; `own` has this workflow's fields."""
+    shown: list[str] = []
+    for message in messages_to(workflow, sender=Sender.PERSON):
+        fresh = {"request_id": f"{request_id}-{message.name}"}
+        example = {**message.example, **fresh, **own.get(message.name, {})}
+        payload = json.dumps(example)
+        can_show = len(payload) <= EXAMPLE_CHARACTERS_SHOWN
+        pasted = f" `{payload}`" if can_show else ""
+        shown.append(f"- `{message.name}`: {message.sentence}{pasted}")
     return ["### Messages: send as update or signal, each under its own request_id", *shown]
 
 
@@ -96,7 +125,8 @@ def _moment(at: object) -> str:
 
 
 def _line(text: str) -> str:
-    return text.replace("\n", " ")[:200]
+    """What others wrote, on one line, without effect on the page."""
+    return _MARKUP.sub(r"\\\1", text.replace("\n", " ")[:200])
 
 
 def _condition(condition: Condition) -> str:

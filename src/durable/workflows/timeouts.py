@@ -11,6 +11,8 @@ STEP_RETRY = RetryPolicy(
     backoff_coefficient=3.0,
     maximum_interval=timedelta(seconds=2),
     maximum_attempts=3,
+    # A database that is known not to answer: a step must not keep a task's slot to ask again.
+    non_retryable_error_types=["CircuitOpenError"],
 )
 
 # An apply is answered: it waits through a restart of the database, not for ever.
@@ -24,7 +26,8 @@ ADMIT_RETRY = RetryPolicy(
 # A workload that was started and never applied to ends by itself.
 FIRST_APPLY = timedelta(minutes=2)
 
-# How long a placement waits before it tries the authority again, for as long as that takes.
+# How long a placement waits before it tries the authority again, for as long as that takes; up to
+# half as long again, so that a thousand of them do not come together.
 UNREACHABLE_RETRY = timedelta(seconds=3)
 
 # A node whose lease lapsed may still come back; after this its slots are placed elsewhere.
@@ -53,8 +56,6 @@ CLAIMS_RETRY = timedelta(seconds=5)
 DIVIDE_FIRST = timedelta(seconds=1)
 DIVIDE_LONGEST = timedelta(seconds=30)
 
-# Well below the 10,000 signals and 51,200 events that a run may have.
-MESSAGES_PER_RUN = 2_000
-
-# How long a worker may be silent before another takes its workflow task.
-WORKFLOW_TASK = timedelta(seconds=5)
+# A restarted worker replays what is open, half a millisecond for each event: short runs keep that
+# cheap, and cost a read of the authority each.
+EVENTS_PER_RUN = 250

@@ -9,7 +9,7 @@ from durable.model.states import ObservedState
 from tests.agent.conftest import Agents
 from tests.agent.region import LiveRegion, node, workload
 from tests.agent.waiting import eventually
-from tests.authority.world import API, EAST, RISK
+from tests.authority.world import API, EAST, FIRST_DIVISION, RISK
 
 NODES = 3_000
 REPLICAS = 400
@@ -27,7 +27,7 @@ async def test_one_agent_hosts_thousands_of_nodes(region: LiveRegion, agents: Ag
 
 
 async def place_many(region: LiveRegion) -> None:
-    registry = SlotRegistry(region.databases, RISK, API)
+    registry = SlotRegistry(region.databases, RISK, API, FIRST_DIVISION)
     await registry.assign(range(1_000, 1_000 + REPLICAS), EAST, transfer="many")
     await region.request(workload())
     world = region.world

@@ -1,14 +1,19 @@
 """The audit is append-only, and whoever got around that is found out."""
 
+import ast
 import asyncio
+from itertools import product
+from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+import durable.authority
 from durable.authority.audit import chain as audit
 from durable.authority.audit.chain import ChainHead, ChainReport, verify, verify_all
+from durable.authority.audit.events import read_events
 from durable.authority.db.connection import Databases
 from durable.authority.db.roles import ROLES
 from durable.authority.db.transaction import global_transaction
@@ -27,6 +32,9 @@ async def append_event(connection: AsyncConnection, action: str, *, fails: bool 
 
 
 async def append_events(world: World, count: int = 5) -> Databases:
+    with psycopg.connect(world.databases.urls[0]) as owner:
+        owner.execute("INSERT INTO regional.regions (region) VALUES ('us-east')")
+        owner.execute("INSERT INTO audit.rights VALUES ('durable_operator', 'regional', 'act %')")
     for number in range(1, count + 1):
         await append_event(world.databases, f"act {number}")
     return world.databases
@@ -69,6 +77,7 @@ async def test_an_event_rolls_back_with_the_change_it_describes(world: World) ->
 
 
 async def test_events_appended_at_once_keep_the_chain(world: World, database_url: str) -> None:
+    await append_events(world, 0)
     async with Databases(database_url) as others:
         await asyncio.gather(
             *(
@@ -85,7 +94,8 @@ REWRITE = [
     "CREATE TEMP TABLE old AS SELECT * FROM audit.events",
     "DELETE FROM audit.events",
     "UPDATE audit.heads SET sequence = 0, hash = ''",
-    """SELECT audit.append(chain, at, 'bob', action, object, before, after)
+    "INSERT INTO audit.rights SELECT session_user, 'regional', '%'",
+    """SELECT audit.append(chain, 'bob', action, object, before, after)
          FROM old ORDER BY sequence""",
 ]
 
@@ -112,7 +122,8 @@ REWRITE = [
         (["""INSERT INTO audit.events SELECT chain, 6, at, actor, database_role, action, object,
                     before, after, hash FROM audit.events WHERE sequence = 5"""], 6, "was changed"),
         (["CREATE TEMP TABLE head AS SELECT * FROM audit.heads",
-          "SELECT audit.append('us-east', NULL, 'bob', 'forge', 'node/n1', NULL, NULL)",
+          "INSERT INTO audit.rights SELECT session_user, 'regional', '%'",
+          "SELECT audit.append('us-east', 'bob', 'forge', 'node/n1', NULL, NULL)",
           """UPDATE audit.heads AS h SET sequence = head.sequence, hash = head.hash FROM head
               WHERE h.chain = head.chain"""], 6, "event 6 of us-east was never appended"),
         (["DELETE FROM audit.heads"], 1, "event 1 of us-east was never appended"),
@@ -152,8 +163,8 @@ async def test_an_anchored_chain_that_vanished_altogether_is_missed(world: World
     databases = await append_events(world)
     anchor = (await checked(databases)).head
     tamper(databases, "DELETE FROM audit.events", "DELETE FROM audit.heads")
-    assert await verify_all(databases) == []
-    (report,) = await verify_all(databases, {CHAIN: anchor})
+    assert await verify_all(databases) == ([], {})
+    ((report,), _) = await verify_all(databases, {CHAIN: anchor})
     assert report.broken_at == 1
     assert report.sentence == "every event of us-east is missing"
 
@@ -162,7 +173,8 @@ async def test_chains_are_verified_each_by_itself(world: World) -> None:
     databases = await append_events(world)
     await world.with_region()  # adds to the chains of the region and of the global side
     tamper(databases, "UPDATE audit.events SET actor = 'bob' WHERE chain = 'global'")
-    reports = {report.head.chain: report.broken_at for report in await verify_all(databases)}
+    found, _ = await verify_all(databases)
+    reports = {report.head.chain: report.broken_at for report in found}
     assert reports == {"us-east": None, "global": 1}
 
 
@@ -201,4 +213,94 @@ async def test_a_reader_cannot_append_anything(world: World) -> None:
     with psycopg.connect(world.databases.urls[0]) as connection:
         connection.execute("SET ROLE durable_reader")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute("SELECT audit.append('us-east', NULL, 'bob', 'a', 'b', NULL, NULL)")
+            connection.execute("SELECT audit.append('us-east', 'bob', 'a', 'b', NULL, NULL)")
+
+
+# ── whose events they are ───────────────────────────────────────────────────────────────────────
+
+
+def appends(connection: psycopg.Connection, role: str, chain: str, action: str) -> bool:
+    """Whether the role may append this, as the database answers."""
+    append = "SELECT audit.append(%s, 'bob', %s, 'node/n1', NULL, NULL)"
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"SET LOCAL ROLE {role}".encode())
+            connection.execute(append, [chain, action])
+    except psycopg.errors.InsufficientPrivilege:
+        return False
+    return True
+
+
+async def test_a_role_appends_only_its_own_actions_to_its_own_chains(world: World) -> None:
+    await world.with_region()
+    own = {
+        (role.name, side, action.replace("%", "hold"))
+        for role in ROLES
+        for side, actions in role.audits.items()
+        for action in actions
+    }
+    actions = {action for _, _, action in own} | {"act", "declare nodes of others", ""}
+    with psycopg.connect(world.databases.urls[0], autocommit=True) as connection:
+        for role, (side, chain), action in product(
+            ROLES, [("global", "global"), ("regional", CHAIN)], sorted(actions)
+        ):
+            may = (role.name, side, action) in own
+            assert appends(connection, role.name, chain, action) == may, (role.name, chain, action)
+        assert not appends(connection, "durable_operator", "nowhere", "add region")
+
+
+async def test_role_and_time_are_the_connections_and_the_clocks(world: World) -> None:
+    await world.with_region()
+    async with world.databases.at_global("durable_reader").connect() as connection:
+        query = text("""
+            SELECT action, database_role, at BETWEEN clock_timestamp() - interval '1 minute'
+                   AND clock_timestamp() AS is_now FROM audit.events ORDER BY chain, sequence
+        """)
+        rows = (await connection.execute(query)).all()
+    assert [(row.action, row.database_role, row.is_now) for row in rows] == [
+        ("publish policy", "durable_policy", True),
+        ("add region", "durable_operator", True),
+        ("set policy state", "durable_policy", True),
+    ]
+
+
+def test_every_action_in_the_code_belongs_to_a_role() -> None:
+    """The actions are words in the code; one that no role has would fail only when it is taken."""
+    allowed = {action for role in ROLES for actions in role.audits.values() for action in actions}
+    written = {
+        node.value
+        for path in Path(durable.authority.__path__[0]).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.keyword) and call.arg == "action"
+        for node in ast.walk(call.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+    }
+    assert {action for action in written if action != " region"} <= allowed
+
+
+ODD_DATES = [
+    "0001-01-01Z", "4713-01-01Z BC", "9999-12-31 23:59Z", "12345-01-01Z", "infinity", "-infinity",
+]  # fmt: skip
+
+
+async def test_odd_dates_break_neither_the_log_nor_its_verification(world: World) -> None:
+    databases = await append_events(world, 2)
+    with (
+        psycopg.connect(databases.urls[0]) as owner,
+        pytest.raises(psycopg.errors.CheckViolation, match="at_readable"),
+    ):
+        owner.execute(
+            "INSERT INTO audit.events SELECT chain, 3, 'infinity', actor, database_role, action,"
+            " object, before, after, hash FROM audit.events WHERE sequence = 2"
+        )
+    for number, odd in enumerate(ODD_DATES, 3):
+        tamper(
+            databases,
+            "ALTER TABLE audit.events DROP CONSTRAINT IF EXISTS events_at_readable",
+            f"INSERT INTO audit.events SELECT chain, {number}, '{odd}', actor, database_role,"
+            " action, object, before, after, hash FROM audit.events WHERE sequence = 2",
+        )
+    events, _ = await read_events(databases)
+    assert sorted(event.sequence for event in events) == [1, 2, *range(3, 3 + len(ODD_DATES))]
+    assert {event.at.year for event in events if event.sequence > 2} == {2, 9999}
+    assert (await checked(databases)).broken_at == 3

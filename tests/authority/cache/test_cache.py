@@ -23,6 +23,7 @@ from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
 from durable.scheduling.policies import first_policy
 from durable.scheduling.snapshot.region import Snapshot
+from tests.authority.cache.test_watch import notify
 from tests.authority.lossy_proxy import LossyProxy
 from tests.authority.world import BILLING, EAST, RISK, TEST, World, node
 
@@ -394,3 +395,29 @@ async def test_a_burst_of_commits_is_read_a_few_times(
                 owner.execute("UPDATE regional.regions SET version = version + 1")
         await caught_up(ready_world, cache)
         assert len(reads) <= 3, "one commit or two hundred in one are the same news"
+
+
+async def test_a_forged_notification_is_only_a_hint_to_read(ready_world: World) -> None:
+    async with caching(ready_world) as cache:
+        before = cache.version
+        notify(ready_world, "nonsense", f"us-east 9 {2**62}")
+        await ready_world.granted(ready_world.reserve())
+        await caught_up(ready_world, cache)
+        assert (cache.epoch, cache.version) == (1, before + 1)
+
+
+async def test_a_watcher_that_ended_is_restarted_and_reported(
+    ready_world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cache_module, "LONGEST_BACKOFF_SECONDS", 0.01)
+    async with caching(ready_world) as cache:
+
+        async def broken(*_: object) -> Any:
+            monkeypatch.setattr(cache_module, "read_changes", region_read.read_changes)
+            raise ZeroDivisionError("nobody foresaw this")
+
+        monkeypatch.setattr(cache_module, "read_changes", broken)
+        await ready_world.granted(ready_world.reserve())
+        await caught_up(ready_world, cache)
+    assert "A watcher of us-east ended and is restarted" in caplog.text
+    assert "nobody foresaw this" in caplog.text

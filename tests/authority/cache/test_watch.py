@@ -126,3 +126,25 @@ async def test_no_transaction_stays_open_while_nothing_is_notified(ready_world: 
         await anext(changes)
         with psycopg.connect(ready_world.databases.urls[0]) as owner:
             assert owner.execute(WATCHERS).fetchall() == [("idle",)]
+
+
+MALFORMED = [
+    "", "nonsense", "us-east", "us-east 1", "us-east 1 x", "us-east 1 2 3", "us-east -1 2",
+    "us-east 1 " + "9" * 5_000, "us-east ١ ٢", "\nus-east 1 2",  # noqa: RUF001
+]  # fmt: skip
+
+
+def notify(world: World, *payloads: str) -> None:
+    """As the role that may only read."""
+    with psycopg.connect(world.databases.urls[0], autocommit=True) as reader:
+        reader.execute("SET ROLE durable_reader")
+        for payload in payloads:
+            reader.execute("SELECT pg_notify('durable_regions', %s)", [payload])
+
+
+async def test_a_malformed_notification_ends_no_watch(ready_world: World) -> None:
+    async with watching(ready_world) as changes:
+        await anext(changes)
+        notify(ready_world, *MALFORMED)
+        granted = await ready_world.granted(ready_world.reserve())
+        assert (await anext(changes)).version == granted.version

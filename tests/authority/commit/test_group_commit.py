@@ -158,8 +158,7 @@ async def test_an_error_of_the_database_reaches_every_caller_and_the_queue_goes_
         errors = await asyncio.gather(*map(queue.submit, intents), return_exceptions=True)
         rename(world, "hidden", "intents")
         assert [str(error) for error in errors if isinstance(error, AuthorityError)] == [
-            "Could not commit to us-east: a table is missing: "
-            "run `durable up`, or migrate the database."
+            "Could not commit to us-east: a table is missing: run `durable migrate` first."
         ] * 4
         outcomes = await asyncio.gather(*map(queue.submit, intents))
     assert all(isinstance(outcome, Granted) for outcome in outcomes)

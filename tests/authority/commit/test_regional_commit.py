@@ -14,7 +14,7 @@ from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.authority.fleet.nodes import cordon_node
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.policies import set_policy_state
-from durable.authority.fleet.regions import fence_region
+from durable.authority.fleet.regions import fence_region, open_region
 from durable.model.ids import ActorId, BudgetId, IncidentId, NodeId, RegionId, TenantId, ZoneId
 from durable.model.intents import (
     AnyIntent,
@@ -216,6 +216,38 @@ async def test_a_node_whose_lease_expired_takes_no_new_work(world: World) -> Non
     assert await world.refused(world.reserve()) is RefusalCode.NODE_STALE
 
 
+async def test_a_node_that_was_cordoned_since_the_reserve_binds_and_starts_nothing(
+    world: World,
+) -> None:
+    held, bound = [(await world.granted(world.reserve(slot))).token for slot in (0, 1)]
+    await world.granted(world.bind(bound, 1))
+    await cordon_node(world.databases, EAST, NodeId("n1"), actor=TEST, reason="disk errors")
+    assert await world.refused(world.bind(held, 0)) is RefusalCode.NODE_CORDONED
+    assert await world.refused(world.start(bound, 1)) is RefusalCode.NODE_CORDONED
+    await world.granted(world.release(held, 0))
+    await world.granted(world.release(bound, 1))
+
+
+async def test_a_node_that_fell_silent_since_the_reserve_binds_and_starts_nothing(
+    world: World,
+) -> None:
+    world.now = seconds(590)
+    held, bound = [(await world.granted(world.reserve(slot))).token for slot in (0, 1)]
+    await world.granted(world.bind(bound, 1))
+    world.now = seconds(600)
+    assert await world.refused(world.bind(held, 0)) is RefusalCode.NODE_STALE
+    assert await world.refused(world.start(bound, 1)) is RefusalCode.NODE_STALE
+    await world.granted(world.release(bound, 1))
+
+
+async def test_a_node_that_is_not_back_since_a_fence_binds_nothing(world: World) -> None:
+    token = (await world.granted(world.reserve())).token
+    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await open_region(world.databases, EAST, expected_epoch=2, actor=TEST, reason="test")
+    world.epoch = 2
+    assert await world.refused(world.bind(token)) is RefusalCode.NODE_STALE
+
+
 async def test_a_taken_slot_is_refused_until_it_is_released(world: World) -> None:
     held = await world.granted(world.reserve())
     assert await world.refused(world.reserve(attempt=2)) is RefusalCode.SLOT_TAKEN
@@ -287,7 +319,7 @@ async def test_a_reservation_expires_late_never_early(world: World) -> None:
 async def test_a_binding_does_not_expire(world: World) -> None:
     token = (await world.granted(world.reserve())).token
     await world.granted(world.bind(token))
-    world.now = seconds(3600)
+    world.now = seconds(599)
     assert await world.refused(world.expire(token)) is RefusalCode.WRONG_STATE
     await world.granted(world.start(token))
 

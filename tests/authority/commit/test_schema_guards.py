@@ -242,7 +242,8 @@ ATTACKS = {
 DELETED_WORKLOAD = """
     INSERT INTO global.workloads (tenant, workload, generation, spec, deleted_at)
     VALUES ('risk', 'gone', 2, '{}', now());
-    INSERT INTO global.workload_requests VALUES ('risk', 'gone', 'r1', '', '{"a": 1}', 'x', now());
+    INSERT INTO global.workload_requests
+    VALUES ('risk', 'gone', 'r1', 'apply', '', '{"a": 1}', 'x', now());
     INSERT INTO regional.requests
            (region, tenant, workload, generation, slots, priority, state, enqueued_at, deadline,
             spec)

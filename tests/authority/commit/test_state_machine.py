@@ -34,7 +34,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import ObservedState, RegionState
 from tests.authority.conftest import furnished
-from tests.authority.world import API, EAST, RISK, TEST, WEST, World, node
+from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, TEST, WEST, World, node
 from tests.conftest import Copies
 
 NODES = ("a", "b")
@@ -291,7 +291,7 @@ class Authority(RuleBasedStateMachine):
         self.attempts += 1
         owner = self.owners[slot]
         heir = {EAST: WEST, WEST: EAST}[owner]
-        registry = SlotRegistry(self.databases, RISK, API)
+        registry = SlotRegistry(self.databases, RISK, API, FIRST_DIVISION)
         name = f"t{self.attempts}"
         with suppress(RefusedError):
             self.run(registry.transfer([slot], owner, heir, transfer=name, actor=TEST))

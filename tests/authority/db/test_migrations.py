@@ -10,15 +10,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, make_url
 
+from durable.authority import migrations
 from durable.authority.cache.watch import watch
 from durable.authority.db.connection import Databases, driver_url
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
+from durable.authority.db.schema_version import REVISION, schema_problem
 from durable.authority.fleet.regions import read_region
-from durable.authority.migrations import (
-    LOCK_KEY,
-    head_revision,
-    upgrade,
-)
+from durable.authority.migrations import head_revision, upgrade
 from durable.authority.schema import metadata
 from durable.stack.ports import free_port
 from durable.stack.postgres.server import EmbeddedPostgres
@@ -124,20 +122,36 @@ def test_two_upgrades_at_the_same_time_both_succeed(empty_url: str) -> None:
     assert seen(empty_url, "SELECT version_num FROM alembic_version") == [(head_revision(),)]
 
 
-def test_an_upgrade_waits_for_the_one_before_it(empty_url: str) -> None:
-    waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+WAITING = "SELECT FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+
+
+def test_an_upgrade_waits_for_the_one_before_it(database_url: str) -> None:
     with (
-        psycopg.connect(empty_url, autocommit=True) as earlier,
+        psycopg.connect(database_url) as earlier,
+        psycopg.connect(database_url, autocommit=True) as looking,
         ThreadPoolExecutor(1) as threads,
     ):
-        earlier.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
-        later = threads.submit(upgrade, empty_url)
-        while not earlier.execute(waits, [LOCK_KEY]).fetchall():
+        earlier.execute("LOCK TABLE alembic_version IN EXCLUSIVE MODE")
+        later = threads.submit(upgrade, database_url)
+        while not looking.execute(WAITING, [looking.info.dbname]).fetchall():
             assert not later.done()
-        assert seen(empty_url, TABLES) == []
-        earlier.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
+        earlier.commit()
         later.result(timeout=60)
-    assert seen(empty_url, TABLES)
+
+
+def test_no_role_keeps_an_upgrade_waiting(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "LOCK_TIMEOUT_SECONDS", 5)
+    with psycopg.connect(database_url) as reader:
+        reader.execute("SET ROLE durable_reader")
+        # Everything that it may take, also the number that upgrades once took turns by.
+        reader.execute("SELECT pg_advisory_lock(x'64757261'::int), pg_advisory_lock(0, 0)")
+        reader.execute("LOCK TABLE alembic_version IN ACCESS SHARE MODE")
+        reader.execute("SELECT version_num FROM alembic_version")
+        upgrade(database_url)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            reader.execute("LOCK TABLE alembic_version IN ROW SHARE MODE NOWAIT")
 
 
 def test_an_upgrade_that_fails_leaves_nothing_behind(empty_url: str) -> None:
@@ -267,11 +281,46 @@ async def test_a_refused_login_is_reported_by_every_other_command_too(
         await anext(watch(url, frozenset({EAST}), resync_seconds=1))
 
 
+NO_SCHEMA = "The database has no schema yet: run `durable migrate` first."
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (None, NO_SCHEMA),
+        ("0000", "The database is at schema 0000, and this release of durable needs 0001: "
+         "run `durable migrate` first."),
+        ("0001", None),
+        ("0002", "The database is at schema 0002, which is newer than this release of durable "
+         "knows (0001): upgrade durable here."),
+        ("10000", "The database is at schema 10000, which is newer than this release of durable "
+         "knows (0001): upgrade durable here."),
+    ],
+)  # fmt: skip
+def test_a_schema_of_another_release_has_one_sentence(
+    found: str | None, sentence: str | None
+) -> None:
+    assert schema_problem(found) == sentence
+
+
+def test_the_release_knows_its_newest_migration() -> None:
+    assert head_revision() == REVISION
+
+
 async def test_a_database_that_was_never_migrated_says_so_at_once(empty_url: str) -> None:
     async with Databases(empty_url) as databases:
         with pytest.raises(AuthorityError) as error:
             await read_region(databases, EAST)
-    assert str(error.value) == (
-        "Could not read region us-east: a table is missing: "
-        "run `durable up`, or migrate the database."
-    )
+    assert str(error.value) == NO_SCHEMA
+
+
+async def test_a_database_of_a_newer_release_is_neither_used_nor_migrated(
+    database_url: str,
+) -> None:
+    with psycopg.connect(database_url) as owner:
+        owner.execute("UPDATE alembic_version SET version_num = '0002'")
+    async with Databases(database_url) as databases:
+        with pytest.raises(AuthorityError, match="newer than this release of durable"):
+            await read_region(databases, EAST)
+    with pytest.raises(AuthorityError, match="newer than this release of durable"):
+        upgrade(database_url)

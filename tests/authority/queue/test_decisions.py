@@ -7,7 +7,12 @@ import psycopg
 import pytest
 
 from durable.authority.db.connection import Databases
-from durable.authority.queue.decisions import DecisionLog, read_decisions, record_decisions
+from durable.authority.queue.decisions import (
+    DecisionLog,
+    read_decisions,
+    read_newest_attempt,
+    record_decisions,
+)
 from durable.authority.reads.intents import read_intents
 from durable.model.ids import WorkloadName
 from durable.model.intents import Granted, Refused
@@ -77,6 +82,61 @@ async def test_a_writer_waits_for_the_one_before_it_and_sees_its_decision(
         await gate.commit()
         (answer,) = await late
     assert answer.cache_version == 99
+
+
+# ── the same again ──────────────────────────────────────────────────────────────────────────────
+
+
+async def read_all(world: World) -> list[Decision]:
+    return await read_decisions(world.databases, EAST, RISK, API)
+
+
+async def test_a_decision_that_finds_the_same_again_is_counted_and_not_recorded(
+    ready_world: World,
+) -> None:
+    first = decision(1, findings="full")
+    await record_decisions(ready_world.databases, EAST, [first])
+    for later in (2, 5, 9):
+        again = decision(2, findings="full", decided_at=seconds(later), cache_version=later)
+        [answer] = await record_decisions(ready_world.databases, EAST, [again])
+        assert answer.attempt == 1
+    [stored] = await read_all(ready_world)
+    assert stored == first.model_copy(update={"repeats": 3, "repeated_at": seconds(9)})
+
+
+@pytest.mark.parametrize("findings", ["other", None])
+async def test_a_decision_that_differs_or_places_something_is_recorded(
+    ready_world: World, findings: str | None
+) -> None:
+    made = [decision(1, findings="full"), decision(2, findings=findings)]
+    for one in made:
+        assert await record_decisions(ready_world.databases, EAST, [one]) == [one]
+    assert await read_all(ready_world) == made
+
+
+async def test_what_was_found_before_something_else_counts_as_new(ready_world: World) -> None:
+    made = [decision(n, findings=f) for n, f in enumerate(("full", "other", "full"), start=1)]
+    for one in made:
+        await record_decisions(ready_world.databases, EAST, [one])
+    assert await read_all(ready_world) == made
+
+
+async def test_an_attempt_that_was_recorded_stays_what_it_is(ready_world: World) -> None:
+    made = [decision(1, findings="full"), decision(2, findings="other")]
+    await record_decisions(ready_world.databases, EAST, made)
+    again = decision(2, findings="full", cache_version=99)
+    assert await record_decisions(ready_world.databases, EAST, [again]) == [made[1]]
+    assert await read_all(ready_world) == made
+
+
+async def test_the_newest_attempt_of_a_placement_is_one_read(ready_world: World) -> None:
+    async def newest(generation: int) -> int:
+        return await read_newest_attempt(ready_world.databases, EAST, RISK, API, generation)
+
+    assert await newest(1) == 0
+    made = [decision(attempt) for attempt in range(1, 301)]
+    await record_decisions(ready_world.databases, EAST, made)
+    assert (await newest(1), await newest(2)) == (300, 0)
 
 
 async def test_decisions_are_read_by_generation_and_attempt(ready_world: World) -> None:

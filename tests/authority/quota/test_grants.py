@@ -134,7 +134,7 @@ async def test_grant_in_use_is_not_taken_until_it_is_free(two_regions: World) ->
     await assert_promises_hold(databases)
 
     await stop_using(two_regions, EAST, token)
-    await transfer_grant(databases, too_much)
+    await transfer_grant(databases, moving(3, EAST, WEST, id="anew"))
     assert await split(databases) == (2, 3, 3)
 
 

@@ -1,19 +1,25 @@
 """Grant is brought where slots wait for it, from where it is not used, and never over the quota."""
 
 import pytest
+from sqlalchemy import text
 
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import write_requests
+from durable.authority.quota.quotas import read_quota, set_quota
+from durable.authority.quota.rebalancing import read_owing
+from durable.authority.quota.transfers import transfer_grant
 from durable.controllers import quota as quota_controller
 from durable.controllers.quota import RETRY_FIRST_SECONDS, QuotaController
 from durable.model.ids import RegionId, WorkloadName
+from durable.model.intents import Reserve
 from durable.model.pending_reasons import PendingCode
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.workload import WorkloadSpec
 from tests.authority.invariants import assert_promises_hold
 from tests.authority.queue.test_requests import request
-from tests.authority.quota.test_grants import billing, cpu, split, use
-from tests.authority.world import BILLING, EAST, WEST, World
+from tests.authority.quota.test_grants import billing, cpu, moving, split, use
+from tests.authority.world import BILLING, EAST, TEST, WEST, World
 from tests.model.pending import pending
 
 SPEC = WorkloadSpec(replicas=3, resources=cpu(1))
@@ -105,3 +111,56 @@ async def test_of_two_that_wait_one_is_served_and_they_do_not_take_turns(
     for now in range(0, 20, 2):
         await controller.once(now)
         assert await split(databases) == (0, 6, 4)
+
+
+async def test_a_lowered_quota_takes_effect_as_use_falls_while_others_queue(
+    two_regions: World,
+) -> None:
+    """What is freed comes back to the quota, and is not taken by whoever waits."""
+    databases = await billing(two_regions, hard=6, west=6)
+    await two_regions.with_slots(8, tenant=BILLING, region=WEST)
+    west = two_regions.at(WEST)
+
+    def reserve(slot: int, attempt: int = 1) -> Reserve:
+        return west.reserve(slot, node="w1", tenant=BILLING, resources=cpu(1), attempt=attempt)
+
+    tokens = [(await west.granted(reserve(slot))).token for slot in range(6)]
+
+    async def free(slot: int) -> None:
+        await west.granted(west.release(tokens[slot], slot, tenant=BILLING))
+
+    await wait_in(two_regions, WEST, 3)
+    await set_quota(databases, BILLING, hard=cpu(3), actor=TEST)
+    controller = QuotaController(databases)
+    await controller.once(0)
+    assert await split(databases) == (0, 0, 6), "all of it is in use"
+    await free(0)
+    await free(1)
+    assert await west.refused(reserve(6)) is RefusalCode.GRANT_EXHAUSTED, "the quota wants it back"
+    await controller.once(2)
+    quota = await read_quota(databases, BILLING)
+    assert (quota.granted, quota.hard) == (cpu(4), cpu(4)), "the limit in force follows"
+    await free(2)
+    await controller.once(4)
+    assert (await read_quota(databases, BILLING)).hard == cpu(3)
+    await free(3)
+    await controller.once(6)
+    assert await read_owing(databases, WEST) == []
+    await west.granted(reserve(6, attempt=2))
+    await assert_promises_hold(databases)
+
+
+async def test_a_transfer_ends_in_settled_or_refused(neighbours: World) -> None:
+    databases = await billing(neighbours, hard=10, east=5)
+    too_much = moving(9, EAST, WEST, id="too-much")
+    for _ in range(2):
+        with pytest.raises(RefusedError) as no:
+            await transfer_grant(databases, too_much)
+        assert no.value.refusal.code is RefusalCode.GRANT_IN_USE
+        await transfer_grant(databases, moving(5, None, EAST, id="more"))
+    await transfer_grant(databases, moving(2, EAST, WEST, id="some"))
+    async with databases.at_global("durable_reader").connect() as connection:
+        rows = await connection.execute(text("SELECT transfer, state FROM global.grant_transfers"))
+        states = {row.transfer: row.state for row in rows}
+    assert states["too-much"] == "refused"
+    assert {state for id, state in states.items() if id != "too-much"} == {"settled"}

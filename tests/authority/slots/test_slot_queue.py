@@ -16,7 +16,7 @@ from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.invariants import assert_promises_hold, copies_of
 from tests.authority.waiting import until_waiting
-from tests.authority.world import API, EAST, RISK, TEST, WEST, World
+from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, TEST, WEST, World
 
 Owned = dict[tuple[str, int], str]
 
@@ -24,7 +24,7 @@ Owned = dict[tuple[str, int], str]
 def assignment(
     name: str, share: Mapping[RegionId, Sequence[int]], transfer: str = "t", tenant: str = RISK
 ) -> SlotAssignment:
-    return SlotAssignment(TenantId(tenant), WorkloadName(name), share, transfer)
+    return SlotAssignment(TenantId(tenant), WorkloadName(name), share, transfer, FIRST_DIVISION)
 
 
 async def facts(world: World) -> Owned:
@@ -43,7 +43,11 @@ async def test_slots_of_many_workloads_are_assigned_in_one_transaction(two_regio
         await queue.assign(assignment("w0", {EAST: (), WEST: ()}))  # it has heard of the regions
         owners = await asyncio.gather(*map(queue.assign, assignments))
         assert await asyncio.gather(*map(queue.assign, assignments)) == owners, "again is harmless"
-    assert {slot: owner.region for slot, owner in owners[0].items()} == {0: EAST, 1: WEST, 2: EAST}
+    assert {slot: owner.region for slot, owner in owners[0][0].items()} == {
+        0: EAST,
+        1: WEST,
+        2: EAST,
+    }
     assert await facts(two_regions) == await copies(two_regions)
     assert len(await facts(two_regions)) == 120
     query = text("SELECT count(DISTINCT xmin::text), max(number) FROM global.slots")
@@ -68,7 +72,7 @@ async def test_what_another_region_owns_stays_there_and_is_reported(two_regions:
     first, second = await assign_slots(two_regions.databases, assignments)
     assert first == second
     async with SlotQueue(two_regions.databases) as queue:
-        assert await asyncio.gather(*map(queue.assign, assignments)) == [first, first]
+        assert await asyncio.gather(*map(queue.assign, assignments)) == [(first, {})] * 2
     owned = {("w", 0): EAST, ("w", 1): EAST, ("w", 2): WEST}
     assert await facts(two_regions) == await copies(two_regions) == owned
 
@@ -130,7 +134,9 @@ async def test_reconciling_assigns_moves_and_gives_up_as_far_as_claims_allow(
     two_regions: World,
 ) -> None:
     async def reconcile(share: Mapping[RegionId, tuple[int, ...]], transfer: str) -> list[str]:
-        return await reconcile_slots(queue, RISK, API, share, transfer=transfer, actor=TEST)
+        return await reconcile_slots(
+            queue, RISK, API, share, transfer=transfer, division=FIRST_DIVISION, actor=TEST
+        )
 
     async with SlotQueue(two_regions.databases) as queue:
         assert await reconcile({EAST: (0, 1, 2), WEST: (3,)}, "s1") == []
@@ -158,11 +164,11 @@ async def test_reconciling_assigns_moves_and_gives_up_as_far_as_claims_allow(
 async def test_a_slot_that_was_given_up_is_assigned_under_the_next_number(
     two_regions: World,
 ) -> None:
-    registry = SlotRegistry(two_regions.databases, RISK, API)
+    registry = SlotRegistry(two_regions.databases, RISK, API, FIRST_DIVISION)
     await registry.assign([0, 1], EAST, transfer="t0")
     await registry.give_up([0], EAST, transfer="t1")
     async with SlotQueue(two_regions.databases) as queue:
-        owners = await queue.assign(assignment("api", {WEST: (0,), EAST: (1,)}, "t2"))
+        owners, _ = await queue.assign(assignment("api", {WEST: (0,), EAST: (1,)}, "t2"))
     assert {s: (o.region, o.number) for s, o in owners.items()} == {0: (WEST, 2), 1: (EAST, 1)}
     assert await facts(two_regions) == await copies(two_regions)
     await assert_promises_hold(two_regions.databases)

@@ -13,7 +13,7 @@ from durable.model.ids import RegionId, TenantId
 from durable.model.intents import ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.invariants import assert_promises_hold, copies_of
-from tests.authority.world import API, EAST, RISK, TEST, WEST, World
+from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, TEST, WEST, World
 
 NOWHERE = RegionId("nowhere")
 
@@ -23,7 +23,7 @@ class Crash(Exception):  # noqa: N818 - it stands for the end of a process
 
 
 def registry_of(world: World) -> SlotRegistry:
-    return SlotRegistry(world.databases, RISK, API)
+    return SlotRegistry(world.databases, RISK, API, FIRST_DIVISION)
 
 
 def crashing_after(step: str, world: World) -> SlotRegistry:
@@ -118,7 +118,9 @@ async def test_an_unknown_name_is_refused_before_anything_is_assigned(
 ) -> None:
     before = await owners(ready_world)
     with pytest.raises(RefusedError) as no:
-        await SlotRegistry(ready_world.databases, tenant, API).assign([9], region, transfer="t0")
+        await SlotRegistry(ready_world.databases, tenant, API, FIRST_DIVISION).assign(
+            [9], region, transfer="t0"
+        )
     assert no.value.refusal.code is code
     assert await owners(ready_world) == before
 

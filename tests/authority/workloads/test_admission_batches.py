@@ -49,6 +49,12 @@ def admission(
     return AdmissionRequest(manifest, request, TEST, divide)
 
 
+def scale(name: str, request: str, priority: int) -> AdmissionRequest:
+    """To one replica, of a workload that is known to have this priority."""
+    one = admission(name, request, priority=priority)
+    return AdmissionRequest(one.manifest, request, TEST, in_east, scales=one.manifest.spec)
+
+
 async def admit(world: World, *requests: AdmissionRequest) -> list[AdmissionResult | Refusal]:
     return await admit_workloads(world.databases, requests)
 
@@ -116,7 +122,7 @@ async def test_requests_about_one_workload_see_each_other_in_their_order(
     current = await read_workload(ready_world.databases, RISK, WorkloadName("a"))
     assert [o.current for o in outcomes if isinstance(o, AdmissionResult)] == [current] * 4
     assert len(await audited(ready_world)) == 3
-    assert all(report.broken_at is None for report in await verify_all(ready_world.databases))
+    assert all(report.broken_at is None for report in (await verify_all(ready_world.databases))[0])
 
 
 async def test_an_old_answer_comes_with_the_current_workload(ready_world: World) -> None:
@@ -133,6 +139,28 @@ async def test_an_old_answer_comes_with_the_current_workload(ready_world: World)
     )  # fmt: skip
     assert isinstance(refused, Refusal)
     assert refused.code is RefusalCode.BEING_DELETED
+
+
+async def test_a_scale_counts_once_whatever_the_spec_has_become(ready_world: World) -> None:
+    await admit(ready_world, admission("a", "r1"))
+    (first,) = await admit(ready_world, scale("a", "s1", 100))
+    await admit(ready_world, admission("a", "r2", priority=7))
+    (again,) = await admit(ready_world, scale("a", "s1", 7))
+    assert isinstance(first, AdmissionResult)
+    assert isinstance(again, AdmissionResult)
+    assert again.answer == first.answer
+    assert again.current.spec.priority == 7
+
+
+async def test_a_scale_of_what_was_changed_or_ended_meanwhile_changes_nothing(
+    ready_world: World,
+) -> None:
+    await admit(ready_world, admission("a", "r1", priority=7))
+    changed, never = await admit(ready_world, scale("a", "s1", 100), scale("b", "s1", 100))
+    for refused in (changed, never):
+        assert isinstance(refused, Refusal)
+        assert "was changed meanwhile" in refused.sentence
+    assert await names(ready_world) == ["a"]
 
 
 async def test_requests_that_arrive_together_share_one_transaction(ready_world: World) -> None:
@@ -183,7 +211,7 @@ async def test_batches_with_the_same_workloads_in_opposite_order_never_deadlock(
                 admit_workloads(here, mine), admit_workloads(there, theirs[::-1])
             )
             assert not any(isinstance(o, Refusal) for batch in outcomes for o in batch)
-    assert all(report.broken_at is None for report in await verify_all(ready_world.databases))
+    assert all(report.broken_at is None for report in (await verify_all(ready_world.databases))[0])
 
 
 @pytest.mark.parametrize("loses", [Loses.THE_COMMIT, Loses.THE_ANSWER])

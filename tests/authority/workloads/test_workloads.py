@@ -13,13 +13,28 @@ from durable.authority.audit.chain import GLOBAL_CHAIN, verify_all
 from durable.authority.audit.events import audit_message
 from durable.authority.db.connection import Databases
 from durable.authority.slots.ownership import SlotRegistry
-from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
+from durable.authority.workloads.deletion import (
+    DeletionResult,
+    finish_delete,
+    finish_job,
+    request_delete,
+)
 from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.workload import AdmittedWorkload, Condition, WorkloadManifest, WorkloadSpec
-from tests.authority.world import API, BILLING, EAST, RISK, TEST, WEST, World, admit_workload
+from tests.authority.world import (
+    API,
+    BILLING,
+    EAST,
+    FIRST_DIVISION,
+    RISK,
+    TEST,
+    WEST,
+    World,
+    admit_workload,
+)
 
 SIZE = Resources.of(1000, 512)
 
@@ -49,7 +64,7 @@ async def apply(
     )
 
 
-async def delete(world: World, request: str) -> AdmittedWorkload:
+async def delete(world: World, request: str) -> DeletionResult:
     return await request_delete(
         world.databases, RISK, API, request=request, actor=TEST, reason="no longer needed"
     )
@@ -89,7 +104,7 @@ async def test_a_request_that_is_sent_again_is_answered_the_same(ready_world: Wo
 async def test_a_request_id_is_not_used_for_something_else(ready_world: World) -> None:
     await apply(ready_world, "r1")
     for other in (apply(ready_world, "r1", manifest(replicas=4)), delete(ready_world, "r1")):
-        with pytest.raises(RefusedError, match="Request id r1 was used for something else") as no:
+        with pytest.raises(RefusedError, match="Request id r1 was used for the apply at 20") as no:
             await other
         assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
     assert await audited(ready_world) == ["apply workload"]
@@ -171,11 +186,11 @@ async def test_a_deleted_workload_goes_when_nobody_owns_a_slot_of_it(ready_world
     await apply(ready_world, "r1")
     with pytest.raises(RefusedError, match="Nobody asked to delete workload risk/api"):
         await bury(ready_world)
-    assert (await delete(ready_world, "d1")).deleting
+    assert (await delete(ready_world, "d1")).current.deleting
     with pytest.raises(RefusedError, match="us-east still owns 8 slots of risk/api") as no:
         await bury(ready_world)
     assert no.value.refusal.code is RefusalCode.WRONG_STATE
-    registry = SlotRegistry(ready_world.databases, RISK, API)
+    registry = SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION)
     await registry.give_up(range(8), EAST, transfer="d1")
     gone = await bury(ready_world)
     assert (gone.deleted, gone.deleting) == (True, False)
@@ -189,7 +204,7 @@ async def test_a_delete_counts_once(ready_world: World) -> None:
     await apply(ready_world, "r1")
     first = await delete(ready_world, "d1")
     assert await delete(ready_world, "d1") == first
-    assert await delete(ready_world, "d2") == first
+    assert (await delete(ready_world, "d2")).answer == "It is being deleted already."
     assert await audited(ready_world) == ["apply workload", "delete workload"]
 
 
@@ -203,12 +218,69 @@ async def test_nothing_is_applied_while_a_delete_is_under_way(ready_world: World
 
 
 async def test_what_was_never_applied_cannot_be_deleted(ready_world: World) -> None:
-    with pytest.raises(RefusedError, match="There is no workload risk/api"):
+    with pytest.raises(RefusedError, match="Nothing was admitted as risk/api"):
         await delete(ready_world, "d1")
 
 
+async def in_another_life(world: World) -> None:
+    """Applied under r1, deleted under d1, and applied again under r2."""
+    await SlotRegistry(world.databases, RISK, API, FIRST_DIVISION).give_up(
+        range(8), EAST, transfer="x"
+    )
+    await apply(world, "r1")
+    await delete(world, "d1")
+    await bury(world)
+    await apply(world, "r2", manifest(priority=7))
+
+
+async def test_a_request_of_an_earlier_life_is_answered_the_same_and_changes_nothing(
+    ready_world: World,
+) -> None:
+    await in_another_life(ready_world)
+    now = await read_workload(ready_world.databases, RISK, API)
+    before = await audited(ready_world)
+    again = await delete(ready_world, "d1")
+    assert again.answer.startswith("Deleting")
+    assert again.current == now
+    assert (await apply(ready_world, "r1")).generation == 1
+    assert await read_workload(ready_world.databases, RISK, API) == now
+    assert await audited(ready_world) == before
+
+
+async def test_what_has_ended_cannot_be_deleted_under_a_new_id(ready_world: World) -> None:
+    await SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION).give_up(
+        range(8), EAST, transfer="x"
+    )
+    await apply(ready_world, "r1")
+    first = await delete(ready_world, "d1")
+    await bury(ready_world)
+    with pytest.raises(RefusedError, match="risk/api has ended already, at 20"):
+        await delete(ready_world, "d2")
+    assert (await delete(ready_world, "d1")).answer == first.answer
+
+
+async def test_a_request_is_kept_for_a_month_and_then_forgotten_by_the_next_one(
+    ready_world: World,
+) -> None:
+    await apply(ready_world, "old")
+    await apply(ready_world, "young")
+    age = "UPDATE global.workload_requests SET at = at - interval '32 days' WHERE request = 'old'"
+    with psycopg.connect(ready_world.databases.urls[0], autocommit=True) as owner:
+        with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="kept for a month"):
+            owner.execute("DELETE FROM global.workload_requests WHERE request = 'young'")
+        with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="append-only"):
+            owner.execute(age)
+        owner.execute("ALTER TABLE global.workload_requests DISABLE TRIGGER append_only")
+        owner.execute(age)
+        await apply(ready_world, "next")
+        kept = owner.execute("SELECT request FROM global.workload_requests ORDER BY at").fetchall()
+    assert kept == [("young",), ("next",)]
+
+
 async def test_a_generation_never_comes_again(ready_world: World) -> None:
-    await SlotRegistry(ready_world.databases, RISK, API).give_up(range(8), EAST, transfer="x")
+    await SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION).give_up(
+        range(8), EAST, transfer="x"
+    )
     await apply(ready_world, "r1")
     await delete(ready_world, "d1")
     await bury(ready_world)
@@ -255,7 +327,9 @@ async def test_a_finished_job_keeps_its_status_and_runs_again_when_applied(
 
     with pytest.raises(RefusedError, match="still owns 8 slots"):
         await finish()
-    await SlotRegistry(ready_world.databases, RISK, API).give_up(range(8), EAST, transfer="x")
+    await SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION).give_up(
+        range(8), EAST, transfer="x"
+    )
     assert (await finish()).deleted
     assert await finish() == await finish()
     (row,) = await list_workloads(ready_world.databases, RISK, deleted=True)
@@ -273,7 +347,7 @@ async def test_a_finished_job_keeps_its_status_and_runs_again_when_applied(
 async def test_five_thousand_slots_are_assigned_and_given_up_however_often(
     ready_world: World,
 ) -> None:
-    registry = SlotRegistry(ready_world.databases, RISK, API)
+    registry = SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION)
     for _ in range(2):
         await registry.assign(range(5000), EAST, transfer="big")
     for _ in range(2):
@@ -300,5 +374,5 @@ async def test_a_refused_message_is_audited_once(ready_world: World, chain: str)
     async with Databases(url) as here, Databases(url) as there:
         told = await asyncio.gather(*(tell((here, there)[n % 2]) for n in range(8)))
     assert sorted(told) == [False] * 7 + [True]
-    reports = await verify_all(ready_world.databases)
+    reports, _ = await verify_all(ready_world.databases)
     assert all(report.broken_at is None for report in reports)

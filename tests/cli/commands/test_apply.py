@@ -57,7 +57,7 @@ def test_a_request_id_counts_once(at_plane: Terminal, write: Write) -> None:
     first = at_plane.json("apply", "-f", path, *asked)
     assert at_plane.json("apply", "-f", path, *asked) == first
     other = at_plane.refused("apply", "-f", write(service("once", 2)), *asked)
-    assert "was used for something else" in other
+    assert "was used for the apply at" in other
     assert "--request-id" in at_plane.wrong("apply", "-f", path, "--request-id", "no spaces")
 
 
@@ -75,6 +75,20 @@ def test_a_repeated_request_refuses_a_workload_deleted_since(
     assert "✓" not in message
     [again] = at_plane.json("apply", "-f", path, "--request-id", "deploy-9")["workloads"]
     assert (again["generation"], again["phase"]) == (2, "serving")
+
+
+def test_a_repeated_delete_leaves_a_workload_that_was_created_since(
+    at_plane: Terminal, write: Write
+) -> None:
+    path = write(service("reborn", 1))
+    at_plane.json("apply", "-f", path)
+    at_plane.json("delete", "shop/reborn", "--request-id", "end-1")
+    again = at_plane.json("delete", "shop/reborn", "--request-id", "end-1")
+    assert again == {"workload": "shop/reborn", "deleted": True}
+    at_plane.json("apply", "-f", path)
+    assert at_plane.refusal("delete", "shop/reborn", "--request-id", "end-1") == "created_since"
+    [row] = at_plane.json("apply", "-f", path)["workloads"]
+    assert (row["generation"], row["phase"]) == (2, "serving")
 
 
 def test_an_apply_waits_until_a_job_is_complete(at_plane: Terminal, write: Write) -> None:

@@ -24,3 +24,24 @@ def test_a_violated_invariant_is_shown_and_ends_in_one(
     violated = [row["invariant"] for row in report["invariants"] if not row["holds"]]
     assert violated == ["S2: a node's use is the sum of its claims"]
     assert all(bool(row["violations"]) is not row["holds"] for row in report["invariants"])
+
+
+def test_every_invariant_is_listed_also_those_that_nothing_could_violate_yet(
+    terminal: Terminal,
+) -> None:
+    terminal.run("doctor", "--json")
+    report = json.loads(terminal.stdout)
+    named = [row["invariant"] for row in report["invariants"]] + list(report["not_applicable"])
+    assert {f"S{number}" for number in range(1, 10)} <= {name[:2] for name in named}
+    assert report["holds"]
+    terminal.run("doctor")
+    assert "S9: preemption respects protected capacity" in terminal.stdout
+
+
+def test_a_role_that_may_write_what_it_does_not_own_is_found(
+    terminal: Terminal, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("GRANT UPDATE (spec) ON global.workloads TO durable_reader")
+    assert terminal.run("doctor") == 1
+    assert "durable_reader,global.workloads,UPDATE" in terminal.stdout

@@ -1,6 +1,7 @@
 """`durable logs` shows what attempts left on this machine, even when nothing runs any more."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def left_behind(
         generation=1,
         slot=slot,
         attempt=attempt,
+        bound_at=datetime(2030, 1, attempt, tzinfo=UTC),
         devices=(),
         spec=None,
     )

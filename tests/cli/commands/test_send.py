@@ -1,5 +1,6 @@
 """`durable send` carries operators' messages to placements."""
 
+import json
 import time
 from typing import Any
 
@@ -21,7 +22,8 @@ def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Wri
     assert "durable send shop/held resume --reason REASON; see durable explain shop/held" in late
     one = held[0]["placement"]
     assert at_plane.run("send", one, "resume", "--reason", "INC-1") == 0
-    assert f"{one}: " in at_plane.stdout
+    assert one in at_plane.stdout
+    assert "Resumed" in at_plane.stdout
     of_none = ("hold", "--reason", "INC-1")
     gone = at_plane.refusal("send", "placement/shop/held/g9/north", *of_none)
     assert gone == "unknown_placement"
@@ -30,6 +32,29 @@ def test_an_operator_holds_and_resumes_placements(at_plane: Terminal, write: Wri
     at_plane.wrong("send", "shop/held", "hold")
     at_plane.wrong("send", "shop/held", "hold", "--reason", " ")
     at_plane.wrong("send", "shop/held", "hold", "--reason", "x", "--slot", "1")
+
+
+def test_every_placement_is_asked_whatever_the_others_answer(
+    at_plane: Terminal, write: Write
+) -> None:
+    at_plane.json("apply", "-f", write(service("asked", 2)))
+    north, south = (f"placement/shop/asked/g1/{region}" for region in ("north", "south"))
+    of = ("--reason", "INC-4", "--request-id")
+    at_plane.json("send", north, "retry-now", *of, "INC-4")
+
+    # The first refuses the id, the second has never heard of it.
+    assert at_plane.run("send", "shop/asked", "hold", *of, "INC-4", "--json") == 1
+    answered = json.loads(at_plane.stdout)
+    outcomes = {one["placement"]: one["refused"] for one in answered["answers"]}
+    assert outcomes == {north: "key_conflict", south: None}
+    assert answered["error"]["code"] == "key_conflict"
+    assert wait_for_holds(at_plane, "asked", 1).keys() == {south}
+
+    assert at_plane.run("send", "shop/asked", "hold", *of, "INC-4") == 1
+    for shown in (north, south, "key_conflict", "accepted", "Held"):
+        assert shown in at_plane.stdout
+    assert "1 of 2 placements refused it" in at_plane.stderr
+    at_plane.json("delete", "shop/asked")
 
 
 def wait_for_holds(at_plane: Terminal, name: str, count: int) -> dict[str, Any]:
@@ -58,19 +83,23 @@ def holds_are_shown(at_plane: Terminal) -> None:
     assert "INC-1; nothing new is placed until it is resumed" in at_plane.stdout
 
 
-def test_a_request_id_counts_once_per_message(at_plane: Terminal, write: Write) -> None:
+def test_a_request_id_counts_once(at_plane: Terminal, write: Write) -> None:
     at_plane.json("apply", "-f", write(service("noted", 1)))
     one = at_plane.json("get", "placements", "--tenant", "shop")["placements"]
     [placement] = [row["placement"] for row in one if "/noted/" in row["placement"]]
 
-    def answer(message: str) -> str:
-        of = ("send", placement, message, "--reason", "INC-2", "--request-id", "INC-2")
-        [report] = at_plane.json(*of)["answers"]
+    def of(message: str, request: str) -> tuple[str, ...]:
+        return ("send", placement, message, "--reason", "INC-2", "--request-id", request)
+
+    def answer(message: str, request: str) -> str:
+        [report] = at_plane.json(*of(message, request))["answers"]
         return report["answer"]
 
-    assert answer("hold").startswith("Held")
-    assert answer("resume").startswith("Resumed")
-    assert "was accepted before, so nothing changed" in answer("hold")
+    assert answer("hold", "h1").startswith("Held")
+    assert answer("hold", "h1").startswith("Held")
+    assert at_plane.run(*of("resume", "h1")) == 1
+    assert answer("resume", "r1").startswith("Resumed")
+    assert at_plane.run(*of("hold", "h1")) == 1
     assert wait_for_holds(at_plane, "noted", 0) == {}
     at_plane.json("delete", "shop/noted")
 

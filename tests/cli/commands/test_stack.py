@@ -19,7 +19,7 @@ from durable.cli.commands import stack
 from durable.cli.main import execute
 from durable.settings import Settings
 from durable.stack.child import spawn
-from durable.stack.health import StackStatus
+from durable.stack.health.status import StackStatus
 from durable.stack.ports import HOST, free_port
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.shutdown import stop_stack
@@ -149,6 +149,7 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
         "Start Temporal (",
         "Register namespa",
         "Start worker-glo",
+        "Wait until a pla",
     ]
 
     status = durable.elsewhere("status", "--json")

@@ -21,6 +21,8 @@ def data_of(text: str) -> object:
         ("-1", -1),
         ("0", 0),
         ("1.5", 1.5),
+        # More digits than a float can hold.
+        ("0.50000000000000000001", "0.50000000000000000001"),
         ("true", True),
         ("false", False),
         ("null", None),

@@ -114,7 +114,7 @@ def test_candidates_with_the_same_scores_and_slots_refused_alike_are_described_t
     same = {"candidates": (better, *liked)}
     lines = described([attempt(1, **same, steps=steps), attempt(2, **same, feasible=1)])
     assert "Candidate n3: score 2 (cost 2)" in lines
-    assert "Candidates n1, n2: score 1.5 (as the best but cost 1.5)" in lines
+    assert "Candidates n1, n2: score 1.5 (like the first, except cost 1.5)" in lines
     assert lines.count("Candidates: as in attempt 1") == 1
     assert f"Bind refused for slots 0 and 1: {EXPIRED}" in lines
     assert f"Bind refused for slot 4: {GONE}" in lines

@@ -20,6 +20,7 @@ from durable.model.states import ObservedState
 MAX_ENDED_DIRECTORIES = 50
 
 GONE = "its directory is gone, so its fate is unknown; it is not started again"
+FOREIGN = "a process of another assignment still runs here under the same token; stop it by hand"
 NO_COMMAND = "its run has no command, and this node runs only commands"
 
 
@@ -67,6 +68,8 @@ class ProcessDriver:
         """Starts it, or returns why not. Once claimed it counts as started, whatever happens."""
         directory = self._directory(assignment.token)
         run = Run() if assignment.spec is None else assignment.spec.run
+        if directory.path.exists() and not self._make_way(assignment, directory):
+            return FOREIGN
         if directory.path.exists():
             # Started by an agent whose record we could not read; the region's assignment will do.
             self._monitor(ReplicaMonitor(assignment, run, directory, self._reporting))
@@ -94,6 +97,20 @@ class ProcessDriver:
                 return f"it could not be started: {error}"
         self._monitor(ReplicaMonitor(assignment, run, directory, self._reporting, child))
         return None
+
+    def _make_way(self, assignment: Assignment, directory: ReplicaDirectory) -> bool:
+        """Removes what another assignment of the same token left; False if that is still alive.
+
+        Tokens come again in a database that was restored to an earlier time.
+        """
+        known = directory.assignment()
+        if known is None or known.identity == assignment.identity:
+            return True
+        if directory.is_alive():
+            return False
+        self._log("removed another's remains", token=assignment.token, directory=directory.path)
+        directory.remove()
+        return True
 
     def _monitor(self, monitor: ReplicaMonitor) -> None:
         token = monitor.assignment.token

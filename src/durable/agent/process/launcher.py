@@ -1,98 +1,43 @@
-"""Starts a replica's command under a small shell that outlives the agent, and kills all of it."""
+"""Starts a replica's command under a small shell that outlives the agent."""
 
 import os
-import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
+import durable
+from durable.agent.driver import FENCED
+from durable.agent.process.killing import COOKIE
+from durable.agent.process.node_directory import lease_file
 from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.failpoints import Failpoint, reach
-from durable.model.running import AUTO, Limits, Run
-
-PROC = Path("/proc")
-
-
-def processes_of(directory: ReplicaDirectory) -> frozenset[int]:
-    """Every process of the replica that we may see; blocks for some milliseconds."""
-    try:
-        lock = directory.lock.stat()
-        names = os.listdir(PROC)
-    except FileNotFoundError:
-        return frozenset()
-    cookie = os.fsencode(f"{COOKIE}={directory.path}")
-    pids = (int(name) for name in names if name.isdigit() and int(name) != os.getpid())
-    return frozenset(pid for pid in pids if _belongs(pid, lock, cookie))
-
-
-def _belongs(pid: int, lock: os.stat_result, cookie: bytes) -> bool:
-    # It may end while we look, or belong to another user.
-    with suppress(OSError):
-        if cookie in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
-            return True
-    with suppress(OSError):
-        for descriptor in (PROC / str(pid) / "fd").iterdir():
-            with suppress(OSError):
-                if os.path.samestat(descriptor.stat(), lock):
-                    return True
-    return False
-
-
-def terminate(directory: ReplicaDirectory, leader: int | None) -> None:
-    """Asks the process group to end."""
-    _signal_group(leader, processes_of(directory), signal.SIGTERM)
-
-
-def kill(directory: ReplicaDirectory, leader: int | None) -> frozenset[int]:
-    """Kills the process group and whatever escaped from it; returns what was found alive."""
-    found = processes_of(directory)
-    _signal_group(leader, found, signal.SIGKILL)
-    for pid in found:
-        _kill_one(pid, directory)
-    return found
-
-
-def _signal_group(leader: int | None, found: frozenset[int], number: int) -> None:
-    if leader is None:
-        return
-    # As long as a process of ours is in the group, the kernel does not reuse its number.
-    if any(_group_of(pid) == leader for pid in found) or not PROC.exists():
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader, number)
-
-
-def _group_of(pid: int) -> int | None:
-    with suppress(ProcessLookupError):
-        return os.getpgid(pid)
-    return None
-
-
-def _kill_one(pid: int, directory: ReplicaDirectory) -> None:
-    with suppress(ProcessLookupError, PermissionError, OSError):
-        # The descriptor pins the process, so after this second check it is still the one we mean.
-        descriptor = os.pidfd_open(pid)
-        try:
-            cookie = os.fsencode(f"{COOKIE}={directory.path}")
-            if _belongs(pid, directory.lock.stat(), cookie):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        finally:
-            os.close(descriptor)
-
+from durable.model.running import AUTO, Limits, OnDisconnect, Run
 
 PORT_ATTEMPTS = 100
 LOOPBACK = "127.0.0.1"
-# In the environment of every process of the replica, so that one that closed the lock is found.
-COOKIE = "DURABLE_REPLICA"
+# The folder that holds the package, for a watchdog that loads nothing else.
+SOURCE = Path(durable.__file__).parent.parent
+_WATCHDOG = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1));"
+    " from durable.agent.process.watchdog import main; main()"
+)
 
-# Limits and directory apply to the command alone: the shell must be able to write the exit code.
+# The watchdog is on guard before the command runs, or the command does not run. Limits and
+# directory apply to the command alone: the shell must be able to write the exit code.
 _WRAPPER = """
-directory=$1 work=$2 files=$3 memory=$4 cpu=$5
-shift 5
+directory=$1 work=$2 files=$3 memory=$4 cpu=$5 python=$6 watchdog=$7 source=$8 lease=$9
+shift 9
+order=$1
+shift
 echo $$ > "$directory/pid.new" && /bin/mv "$directory/pid.new" "$directory/pid" || exit 1
 trap : TERM INT HUP QUIT
+[ -z "$python" ] ||
+    /usr/bin/env -i "$python" -S -E -c "$watchdog" "$source" "$directory" "$lease" "$order" ||
+    exit 1
 (
     cd "$work" || exit 126
     [ -z "$files" ] || ulimit -n "$files" || exit 126
@@ -120,6 +65,7 @@ def launch(
                 *("/bin/sh", "-c", _WRAPPER, "durable-replica", str(directory.path)),
                 run.working_directory or str(directory.work),
                 *_limits(run.limits),
+                *_watchdog(assignment, run, directory),
                 *run.command,
             ],
             env=environment_of(assignment, run, directory),
@@ -132,6 +78,16 @@ def launch(
         reach(Failpoint.AFTER_SPAWN)
     # Our descriptor is closed: from here on the lock is held for as long as the replica is alive.
     return child
+
+
+def _watchdog(
+    assignment: Assignment, run: Run, directory: ReplicaDirectory
+) -> tuple[str, str, str, str, str]:
+    """What the shell starts it with; an empty program if the replica asks for none."""
+    is_wanted = run.on_disconnect is OnDisconnect.STOP
+    lease = lease_file(directory.path.parent, assignment.region)
+    order = FENCED.model_dump_json()
+    return sys.executable if is_wanted else "", _WATCHDOG, str(SOURCE), str(lease), order
 
 
 def _limits(limits: Limits) -> tuple[str, str, str]:

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from durable.agent.driver import Report, StopOrder
-from durable.agent.process.launcher import environment_of, kill, terminate
+from durable.agent.process.killing import kill, terminate
+from durable.agent.process.launcher import environment_of
 from durable.agent.process.readiness import Prober, keep_probing, report_serving
 from durable.agent.process.replica_directory import ReplicaDirectory, end_of
 from durable.authority.fleet.assignments import Assignment
@@ -68,7 +69,9 @@ class ReplicaMonitor:
             (defect,) = await asyncio.gather(probing, return_exceptions=True)
         await self._stop()
         await self._sweep()
-        self._report(self.assignment.token, *end_of(self.directory, self._order))
+        # Its watchdog may have stopped it, and said why.
+        order = self._order or self.directory.stop_order()[0]
+        self._report(self.assignment.token, *end_of(self.directory, order))
         if isinstance(defect, Exception):
             raise defect
 
@@ -96,16 +99,16 @@ class ReplicaMonitor:
         clock = asyncio.get_running_loop().time
         began = clock() - self._order_age_seconds
         if self._is_alive() and not self._grace_is_over(clock() - began):
-            await asyncio.to_thread(terminate, self.directory, self._leader)
+            await asyncio.to_thread(terminate, self.directory.path, self._leader)
         while self._is_alive():
             if self._grace_is_over(clock() - began):
-                await asyncio.to_thread(kill, self.directory, self._leader)
+                await asyncio.to_thread(kill, self.directory.path, self._leader)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _sweep(self) -> None:
         """Kills what released the lock but still carries the replica's cookie."""
         for _ in range(MAX_SWEEPS):
-            if not await asyncio.to_thread(kill, self.directory, self._leader):
+            if not await asyncio.to_thread(kill, self.directory.path, self._leader):
                 return
             await asyncio.sleep(POLL_SECONDS)
 

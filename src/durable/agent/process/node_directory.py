@@ -3,6 +3,8 @@
 import fcntl
 import json
 import os
+import secrets
+import socket
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +12,14 @@ from types import TracebackType
 from typing import Self
 
 from durable.agent.leases import Leases
+from durable.agent.process.watchdog import boot_id
 from durable.model.ids import NodeId, RegionId
 from durable.state_dir.record import StackError
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+def lease_file(node_directory: Path, region: RegionId) -> Path:
+    """Where the deadline of the node's lease is kept, for its next agent and for watchdogs."""
+    return node_directory / f"lease-{region}"
 
 
 class NodeDirectory:
@@ -23,6 +29,8 @@ class NodeDirectory:
         self.path = (state_dir / "agents" / node).absolute()
         self._node = node
         self._descriptor: int | None = None
+        # Known while it is held.
+        self.host = ""
 
     def __enter__(self) -> Self:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -36,7 +44,18 @@ class NodeDirectory:
                 "this one another --node or --state-dir."
             ) from None
         self._descriptor = descriptor
+        self.host = self._known_host()
         return self
+
+    def _known_host(self) -> str:
+        """Names this directory to the authority: whoever runs it next is the same host."""
+        file = self.path / "host"
+        # A power failure may leave it empty.
+        if not file.exists() or not file.read_text():
+            aside = file.with_name("host.new")
+            aside.write_text(f"the agent on {socket.gethostname()} ({secrets.token_hex(4)})")
+            aside.rename(file)
+        return file.read_text()
 
     def __exit__(
         self,
@@ -56,7 +75,7 @@ class PersistentLeases(Leases):
         self, trusted_seconds: float, directory: NodeDirectory, region: RegionId, node: NodeId
     ) -> None:
         super().__init__(trusted_seconds)
-        self._file = directory.path / f"lease-{region}"
+        self._file = lease_file(directory.path, region)
         self._node = node
         known = self._read()
         if known is not None:
@@ -66,7 +85,7 @@ class PersistentLeases(Leases):
         """Only of this boot: with it the clock starts again, and no process survives it."""
         try:
             content = json.loads(self._file.read_bytes())
-            return float(content["until"]) if content["boot"] == _boot() else None
+            return float(content["until"]) if content["boot"] == boot_id() else None
         except (OSError, ValueError, KeyError):
             return None
 
@@ -76,12 +95,5 @@ class PersistentLeases(Leases):
         aside = self._file.with_name(f"{self._file.name}.new")
         # If it cannot be written, the file keeps an earlier deadline, which is safe.
         with suppress(OSError):
-            aside.write_text(json.dumps({"boot": _boot(), "until": until}))
+            aside.write_text(json.dumps({"boot": boot_id(), "until": until}))
             aside.rename(self._file)
-
-
-def _boot() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except FileNotFoundError:
-        return ""

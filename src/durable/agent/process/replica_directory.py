@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from durable.agent.driver import StopOrder
+from durable.agent.process.watchdog import is_locked
 from durable.authority.fleet.assignments import Assignment
 from durable.model.states import ObservedState
 
@@ -55,7 +56,7 @@ class ReplicaDirectory:
     def assignment(self) -> Assignment | None:
         """None if another release wrote what this one cannot read."""
         try:
-            return Assignment.model_validate_json((self.path / "assignment.json").read_bytes())
+            return Assignment.read_json((self.path / "assignment.json").read_bytes())
         except (OSError, ValidationError):
             return None
 
@@ -82,18 +83,8 @@ class ReplicaDirectory:
 
     def is_alive(self) -> bool:
         """Whether any process still holds the lock; a pid alone could not prove it."""
-        try:
-            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            # Shared, so that two readers do not take each other for the replica.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        # Looked at with a shared lock, so that two readers do not take each other for the replica.
+        return is_locked(self.path)
 
     # ── the order to stop ───────────────────────────────────────────────────────────────────────
 
@@ -110,7 +101,7 @@ class ReplicaDirectory:
             content = json.loads((self.path / "stop").read_bytes())
             # Never negative: the wall clock may have been set back since.
             age_seconds = max(0.0, time.time() - float(content["at"]))
-            return StopOrder.model_validate(content["order"]), age_seconds
+            return StopOrder.read(content["order"]), age_seconds
         except FileNotFoundError:
             return None, 0.0
         except (ValueError, KeyError):

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -11,17 +10,18 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.everywhere import Missing, ask_databases
 
 GLOBAL_CHAIN = "global"
 
 _APPEND = text("""
-    SELECT audit.append(:chain, :at, :actor, :action, :object,
+    SELECT audit.append(:chain, :actor, :action, :object,
                         CAST(:before AS jsonb), CAST(:after AS jsonb))
 """)
 
 # The inner order is the order of the calls, and so of the links.
 _APPEND_ALL = text("""
-    SELECT audit.append(:chain, NULL, actor, action, object, before, after)
+    SELECT audit.append(:chain, actor, action, object, before, after)
       FROM (SELECT * FROM jsonb_to_recordset(CAST(:events AS jsonb)) AS event(
                    place integer, actor text, action text, object text, before jsonb, after jsonb)
              ORDER BY place) AS ordered
@@ -48,14 +48,16 @@ async def append(
     target: str,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
-    at: datetime | None = None,
 ) -> None:
-    """Adds one event; it commits or rolls back together with the change that it describes."""
+    """Adds one event; it commits or rolls back together with the change that it describes.
+
+    Its role and time are the connection's and the clock's. A role appends only the actions that
+    `roles.py` gives it.
+    """
     await connection.execute(
         _APPEND,
         {
             "chain": chain,
-            "at": at,
             "actor": str(actor),
             "action": action,
             "object": target,
@@ -86,8 +88,8 @@ _FIRST_BROKEN = text("""
     SELECT DISTINCT ON (chain) chain, sequence, place, actor, action, object
       FROM (SELECT *, row_number() OVER turn AS place, sha256(
                    lag(hash, 1, ''::bytea) OVER turn || convert_to(jsonb_build_array(
-                   chain, sequence, (extract(epoch FROM at) * 1000000)::bigint, actor,
-                   database_role, action, object, before, after)::text, 'UTF8')) AS expected
+                   chain, sequence, extract(epoch FROM at)::text, actor, database_role, action,
+                   object, before, after)::text, 'UTF8')) AS expected
               FROM audit.events WINDOW turn AS (PARTITION BY chain ORDER BY sequence)) AS linked
      WHERE sequence <> place OR hash <> expected
      ORDER BY chain, sequence
@@ -142,22 +144,25 @@ async def verify(
 
 async def verify_all(
     databases: Databases, anchors: Mapping[str, ChainHead] | None = None
-) -> list[ChainReport]:
-    """Checks every chain of every database, and that no anchored chain has vanished."""
-    reports: list[ChainReport] = []
-    for url in databases.urls:
-        engine = databases.at(url, "durable_reader")
-        check = partial(verify, anchors=anchors)
-        reports += await transact(engine, check, doing="verify the audit")
-    found = {report.head.chain for report in reports}
-    vanished = sorted((anchors or {}).keys() - found)
-    return [
-        *reports,
-        *(
-            ChainReport(ChainHead(chain, 0, ""), 1, f"every event of {chain} is missing")
-            for chain in vanished
-        ),
+) -> tuple[list[ChainReport], Missing]:
+    """Checks every chain of every region that answers, and that no anchored chain has vanished.
+
+    And the regions that did not answer.
+    """
+    check = partial(verify, anchors=anchors)
+
+    async def read(url: str) -> list[ChainReport]:
+        return await transact(databases.at(url, "durable_reader"), check, doing="verify the audit")
+
+    found, missing = await ask_databases(databases, read)
+    reports = [report for read in found for report in read]
+    known = {*missing, *(report.head.chain for report in reports)}
+    vanished = sorted((anchors or {}).keys() - known)
+    reports += [
+        ChainReport(ChainHead(chain, 0, ""), 1, f"every event of {chain} is missing")
+        for chain in vanished
     ]
+    return reports, missing
 
 
 def _broken_link(row: Any) -> tuple[int, str] | None:

@@ -10,28 +10,40 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import BrokenConstraintError
+from durable.authority.db.everywhere import Missing, ask_databases
 from durable.model.ids import ActorId, RegionId
 from durable.model.records import AuditEvent
 
+# Within the calendar of this program, whatever somebody wrote past the table's constraint.
 _EVENTS = text("""
-    SELECT chain, sequence, at, actor, database_role, action, object, before, after,
+    SELECT chain, sequence, actor,
+           least(greatest(at, '0002-01-01 00:00:00+00'), '9999-01-01 00:00:00+00') AS at,
+           database_role, action, object, before, after,
            encode(hash, 'hex') AS hash
       FROM audit.events
      WHERE CAST(:chain AS text) IS NULL OR chain = :chain
-     ORDER BY at DESC, chain, sequence DESC LIMIT :last
+     ORDER BY events.at DESC, chain, sequence DESC LIMIT :last
 """)
 
 
 async def read_events(
     databases: Databases, *, chain: str | None = None, last: int = 50
-) -> Sequence[AuditEvent]:
-    """The newest events of the audit, of every database or of one chain, oldest first."""
-    events: list[AuditEvent] = []
-    for url in databases.urls:
-        engine = databases.at(url, "durable_reader")
-        read = partial(_read, chain=chain, last=last)
-        events += await transact(engine, read, doing="read the audit")
-    return sorted(events, key=lambda event: (event.at, event.chain, event.sequence))[-last:]
+) -> tuple[Sequence[AuditEvent], Missing]:
+    """The newest events of the audit, of every region that answers or of one chain, oldest first.
+
+    And the regions that did not answer.
+    """
+    body = partial(_read, chain=chain, last=last)
+
+    async def read(url: str) -> list[AuditEvent]:
+        return await transact(databases.at(url, "durable_reader"), body, doing="read the audit")
+
+    found, missing = await ask_databases(databases, read)
+    events = sorted(
+        (event for read in found for event in read),
+        key=lambda event: (event.at, event.chain, event.sequence),
+    )
+    return events[-last:], missing
 
 
 async def _read(connection: AsyncConnection, *, chain: str | None, last: int) -> list[AuditEvent]:

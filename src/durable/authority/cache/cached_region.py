@@ -150,7 +150,7 @@ def _content(facts: NodeFacts) -> _Content:
     """Everything of a node but its lease, which changes all the time."""
     return (
         facts.used, facts.state, facts.cordon_reason, facts.capacity, facts.zone, facts.labels,
-        facts.taints, facts.dedicated_to,
+        facts.taints, facts.dedicated_to, facts.unhealthy_gpus,
     )  # fmt: skip
 
 

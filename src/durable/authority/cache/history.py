@@ -28,7 +28,15 @@ _NODES_AT = text("""
                'node', node, 'lease_epoch', NULL, 'lease_expires_at', NULL,
                'used_cpu_millis', coalesce(used_cpu_millis, 0),
                'used_memory_mib', coalesce(used_memory_mib, 0),
-               'used_gpus', coalesce(used_gpus, 0)) AS node
+               'used_gpus', coalesce(used_gpus, 0),
+               'unhealthy_gpus', (
+                   SELECT count(*)
+                     FROM jsonb_array_elements_text(attributes -> 'unhealthy_devices') AS unhealthy
+                    WHERE NOT EXISTS (
+                          SELECT FROM regional.reservations AS r
+                           WHERE r.region = :region AND r.node = described.node
+                             AND unhealthy = ANY(r.devices) AND created_version <= :version
+                             AND (freed_version IS NULL OR freed_version > :version)))) AS node
       FROM described LEFT JOIN claimed USING (node)
      WHERE attributes ->> 'state' <> 'removed' ORDER BY described.node
 """)

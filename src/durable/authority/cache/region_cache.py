@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Self
 
@@ -14,6 +15,7 @@ from durable.authority.db.errors import AuthorityError, AuthorityUnreachableErro
 from durable.model.ids import RegionId
 from durable.model.policy import Policy
 from durable.model.refusal import RefusedError
+from durable.scheduling.relief import Relief
 from durable.scheduling.snapshot.region import Snapshot
 
 RESYNC_SECONDS = 60.0
@@ -49,13 +51,15 @@ class RegionCache:
         self._was_read = False
         self._ready = asyncio.Event()
         self._trouble = "nothing was read yet"
+        # What got better, and when, for those who wait.
+        self.relief = Relief()
         self._wakeups = 0
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         for run, name in ((self._follow, "follow"), (self._keep_leases, "leases of")):
-            self._tasks.append(asyncio.create_task(run(), name=f"{name} {self._region}"))
+            self._tasks.append(asyncio.create_task(self._keep(run), name=f"{name} {self._region}"))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -139,16 +143,14 @@ class RegionCache:
         if read.version < self._held.version:
             # The database was restored to an earlier time: nothing that is cached holds.
             return await self._read_whole()
-        if self._held.merge(read, sent_at=sent_at, is_whole=False):
-            self._wake()
+        self._merged(self._held.merge(read, sent_at=sent_at, is_whole=False))
         return None
 
     async def _read_whole(self) -> None:
         sent_at = time.monotonic()
         read = await read_in_chunks(self._databases, self._region)
         self._was_read = True
-        if self._held.merge(read, sent_at=sent_at, is_whole=True):
-            self._wake()
+        self._merged(self._held.merge(read, sent_at=sent_at, is_whole=True))
 
     async def _learn_policy(self) -> None:
         """Apart from reading the region, because the global side alone may be unreachable."""
@@ -163,6 +165,16 @@ class RegionCache:
         self._reads.discard(read)
         if not read.cancelled():
             read.exception()  # retrieved, because the caller may be gone and nobody else would
+
+    async def _keep(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Restarts a watcher that ended in a way nobody foresaw: a cache must never go deaf."""
+        while True:
+            try:
+                await run()
+            except Exception as error:
+                self._trouble = f"{type(error).__name__}: {error}"
+                _log.exception("A watcher of %s ended and is restarted", self._region)
+            await asyncio.sleep(LONGEST_BACKOFF_SECONDS)
 
     async def _follow(self) -> None:
         url = self._databases.url_of(self._region)
@@ -206,13 +218,19 @@ class RegionCache:
         async with self._reading:
             sent_at = time.monotonic()
             poll = await poll_leases(self._databases, self._region)
-            if self._was_read and self._held.renew(poll, sent_at=sent_at):
-                self._wake()
+            if self._was_read:
+                self._merged(self._held.renew(poll, sent_at=sent_at))
         # A lost notification, or a policy that could not be read: the next poll makes up for it.
         if not self._was_read or poll.version != self._held.version:
             await self.refresh()
         else:
             await self._learn_policy()
+
+    def _merged(self, is_better: bool) -> None:
+        """Every state on which somebody may have decided is observed, also one that got worse."""
+        self.relief.observe(self._held.snapshot(), self._held.policy_revision or 0)
+        if is_better:
+            self._wake()
 
     def _wake(self) -> None:
         self._wakeups += 1

@@ -12,7 +12,7 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import read_region, unknown_region
 from durable.authority.schema.columns import DIMENSIONS
 from durable.model.ids import RegionId
-from durable.model.resources import Amounts
+from durable.model.resources import Amounts, minus
 from durable.model.states import NodeState, RegionState
 from durable.scheduling.snapshot.region import NodeFacts
 
@@ -43,8 +43,8 @@ class RegionRead:
 _READ = """
     SELECT r.epoch, r.version, r.state, clock_timestamp() AS read_at,
            (SELECT coalesce(jsonb_agg(to_jsonb(n) || jsonb_build_object(
-                       'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at)
-                       ORDER BY n.node), '[]')
+                       'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at,
+                       'unhealthy_gpus', {unhealthy}) ORDER BY n.node), '[]')
               FROM regional.nodes AS n LEFT JOIN regional.node_leases AS l USING (region, node)
              WHERE n.region = r.region AND {which}) AS nodes,
            (SELECT coalesce(jsonb_agg(to_jsonb(g) ORDER BY g.tenant), '[]')
@@ -63,7 +63,13 @@ ROOM = ", ".join(
     for d in DIMENSIONS
 )
 
-_WHOLE = text(_READ.format(which="n.state <> 'removed'", room=ROOM))
+# A held one is in use already; once it is free, it is not to be had.
+_UNHEALTHY = """(SELECT count(*) FROM unnest(n.unhealthy_devices) AS device
+                   WHERE NOT EXISTS (SELECT FROM regional.device_holds AS h
+                                      WHERE h.region = n.region AND h.node = n.node
+                                        AND h.device = device))"""
+
+_WHOLE = text(_READ.format(which="n.state <> 'removed'", room=ROOM, unhealthy=_UNHEALTHY))
 
 # Removed nodes too: the cache has to forget them.
 _CHANGES = text(
@@ -75,12 +81,14 @@ _CHANGES = text(
                    SELECT node FROM regional.reservations
                     WHERE region = :region AND changed_version > :since)""",
         room=ROOM,
+        unhealthy=_UNHEALTHY,
     )
 )
 
-_CHUNK = text("""
+_CHUNK = text(f"""
     SELECT to_jsonb(n) || jsonb_build_object(
-               'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at) AS node
+               'lease_epoch', l.epoch, 'lease_expires_at', l.expires_at,
+               'unhealthy_gpus', {_UNHEALTHY}) AS node
       FROM (SELECT * FROM regional.nodes
              WHERE region = :region AND node > :after ORDER BY node LIMIT :most) AS n
       LEFT JOIN regional.node_leases AS l USING (region, node)
@@ -161,6 +169,7 @@ def node_of(entry: dict[str, Any]) -> NodeFacts:
         pool=entry["pool"],
         capacity=_amounts(entry, "capacity_"),
         used=_amounts(entry, "used_"),
+        unhealthy_gpus=entry["unhealthy_gpus"],
         labels=entry["labels"],
         taints=entry["taints"],
         dedicated_to=entry["dedicated_to"],
@@ -174,8 +183,14 @@ def node_of(entry: dict[str, Any]) -> NodeFacts:
 
 
 def grant_of(entry: Any) -> tuple[str, tuple[Amounts, Amounts]]:
-    """A tenant with its grant and what it uses of that, from a row or its JSON."""
-    return entry["tenant"], (_amounts(entry, "granted_"), _amounts(entry, "used_"))
+    """A tenant with its grant and what it uses of that, from a row or its JSON.
+
+    What the region owes to a lowered quota is not there for new work; a past version knows of none.
+    """
+    granted = _amounts(entry, "granted_")
+    if "owed_gpus" in entry:
+        granted = minus(granted, _amounts(entry, "owed_"))
+    return entry["tenant"], (granted, _amounts(entry, "used_"))
 
 
 def _amounts(entry: Any, prefix: str) -> Amounts:

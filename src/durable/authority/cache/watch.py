@@ -1,6 +1,7 @@
 """How a cache notices change: notifications as hints, and a cheap poll for what notifies nobody."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ async def poll_leases(connection: AsyncConnection, region: RegionId) -> LeasePol
 
 
 CHANNEL = "durable_regions"
+_PAYLOAD = re.compile(r"([a-z0-9-]+) ([0-9]{1,19}) ([0-9]{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ async def watch(
     url: str, regions: frozenset[RegionId], *, resync_seconds: float
 ) -> AsyncGenerator[Change, None]:
     """Yields every change of these regions that it is notified of, and a resync every period.
+
+    A notification is a hint to read, never a fact: whoever forges one causes a read, and no more.
 
     It begins with a resync of each region, after LISTEN: what committed before is in the full read
     that follows, and what commits after is notified. A lost connection ends it with an error; the
@@ -93,7 +97,7 @@ async def watch(
                 async with aclosing(connection.notifies(timeout=resync_seconds)) as notifications:
                     async for notification in notifications:
                         change = _parse(notification.payload)
-                        if change.region in regions:
+                        if change is not None and change.region in regions:
                             yield change
 
 
@@ -107,6 +111,7 @@ async def _versions(
     return [Change(RegionId(r), epoch, version, True) async for r, epoch, version in rows]
 
 
-def _parse(payload: str) -> Change:
-    region, epoch, version = payload.split(" ")
-    return Change(RegionId(region), int(epoch), int(version))
+def _parse(payload: str) -> Change | None:
+    """None for what no region of ours sent: every login may notify, and with whatever it likes."""
+    match = _PAYLOAD.fullmatch(payload)
+    return None if match is None else Change(RegionId(match[1]), int(match[2]), int(match[3]))

@@ -12,6 +12,17 @@ from durable.model.resources import Amounts, minus, plus
 from durable.model.states import PolicyState, RegionState
 
 
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """Whether a node may take work: what its operators and its agent say of it."""
+
+    node: str
+    state: str
+    cordon_reason: str | None
+    lease_epoch: int | None
+    lease_expires_at: datetime | None
+
+
 @dataclass(slots=True)
 class NodeEntry:
     """A node of the batch. Unlike scheduling's `NodeFacts` it changes with every grant, and counts
@@ -21,10 +32,7 @@ class NodeEntry:
     zone: str
     dedicated_to: str | None
     labels: dict[str, str]
-    state: str
-    cordon_reason: str | None
-    lease_epoch: int | None
-    lease_expires_at: datetime | None
+    health: NodeHealth
     capacity: Amounts
     used: Amounts
     free_devices: list[str] = field(default_factory=list[str])
@@ -63,8 +71,7 @@ class ClaimEntry:
     binding_state: str | None
     stop_requested: bool
     observed: str | None
-    lease_epoch: int | None
-    lease_expires_at: datetime | None
+    health: NodeHealth
 
     @property
     def is_freed(self) -> bool:

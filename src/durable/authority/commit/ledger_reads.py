@@ -8,7 +8,14 @@ from typing import Any, TypeGuard
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.commit.ledger import BudgetEntry, ClaimEntry, GrantEntry, Ledger, NodeEntry
+from durable.authority.commit.ledger import (
+    BudgetEntry,
+    ClaimEntry,
+    GrantEntry,
+    Ledger,
+    NodeEntry,
+    NodeHealth,
+)
 from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Release, ReleaseCause, Reserve
 from durable.model.states import PolicyState, RegionState
@@ -34,8 +41,10 @@ _CLAIMS = text("""
     SELECT r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
            r.cpu_millis, r.memory_mib, r.gpus, r.budget, r.policy_revision, r.state, r.expires_at,
            b.state AS binding_state, b.stop_requested_at IS NOT NULL AS stop_requested,
-           o.state AS observed, l.epoch AS lease_epoch, l.expires_at AS lease_expires_at
+           o.state AS observed, n.state AS node_state, n.cordon_reason,
+           l.epoch AS lease_epoch, l.expires_at AS lease_expires_at
       FROM regional.reservations AS r
+      JOIN regional.nodes AS n USING (region, node)
       LEFT JOIN regional.bindings AS b USING (region, token)
       LEFT JOIN regional.observations AS o USING (region, token)
       LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
@@ -48,7 +57,7 @@ _HOLD_LEASES = text("""
 """)
 
 _NODES = text("""
-    SELECT n.node, n.zone, n.dedicated_to, n.labels, n.state, n.cordon_reason,
+    SELECT n.node, n.zone, n.dedicated_to, n.labels, n.state AS node_state, n.cordon_reason,
            l.epoch AS lease_epoch, l.expires_at AS lease_expires_at,
            n.capacity_cpu_millis, n.capacity_memory_mib, n.capacity_gpus,
            n.used_cpu_millis, n.used_memory_mib, n.used_gpus
@@ -58,13 +67,17 @@ _NODES = text("""
 
 _FREE_DEVICES = text("""
     SELECT d.node, d.device
-      FROM regional.devices AS d LEFT JOIN regional.device_holds AS h USING (region, node, device)
-     WHERE d.region = :region AND d.node = ANY(:nodes) AND d.healthy AND h.token IS NULL
+      FROM regional.devices AS d JOIN regional.nodes AS n USING (region, node)
+      LEFT JOIN regional.device_holds AS h USING (region, node, device)
+     WHERE d.region = :region AND d.node = ANY(:nodes) AND h.token IS NULL
+       AND NOT d.device = ANY(n.unhealthy_devices)
      ORDER BY d.node, d.device
 """)
 
 _GRANTS = text("""
-    SELECT tenant, granted_cpu_millis, granted_memory_mib, granted_gpus,
+    SELECT tenant, granted_cpu_millis - owed_cpu_millis AS granted_cpu_millis,
+           granted_memory_mib - owed_memory_mib AS granted_memory_mib,
+           granted_gpus - owed_gpus AS granted_gpus,
            used_cpu_millis, used_memory_mib, used_gpus
       FROM regional.grants WHERE region = :region AND tenant = ANY(:tenants)
 """)
@@ -82,7 +95,7 @@ _SLOTS = text("""
       LEFT JOIN LATERAL (
            SELECT r.token FROM regional.reservations AS r
             WHERE r.tenant = requested.tenant AND r.workload = requested.workload
-              AND r.slot = requested.slot AND r.freed_version IS NULL LIMIT 1) AS claim ON true
+              AND r.claimed_slot = requested.slot LIMIT 1) AS claim ON true
 """)
 
 
@@ -163,9 +176,14 @@ async def _read_claims(connection: AsyncConnection, ledger: Ledger, tokens: list
             binding_state=row.binding_state,
             stop_requested=bool(row.stop_requested),
             observed=row.observed,
-            lease_epoch=row.lease_epoch,
-            lease_expires_at=row.lease_expires_at,
+            health=_health(row),
         )
+
+
+def _health(row: Any) -> NodeHealth:
+    return NodeHealth(
+        row.node, row.node_state, row.cordon_reason, row.lease_epoch, row.lease_expires_at
+    )
 
 
 async def _read_nodes(
@@ -178,10 +196,7 @@ async def _read_nodes(
             zone=row.zone,
             dedicated_to=row.dedicated_to,
             labels=row.labels,
-            state=row.state,
-            cordon_reason=row.cordon_reason,
-            lease_epoch=row.lease_epoch,
-            lease_expires_at=row.lease_expires_at,
+            health=_health(row),
             capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
             used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
         )

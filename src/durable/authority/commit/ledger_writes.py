@@ -59,7 +59,8 @@ async def recall_outcomes(
     recorded: Recorded = {}
     for row in await connection.execute(_RECALL, sent):
         key = intents[int(row.place)].key
-        recorded[key] = (bytes(row.payload_sha256), OUTCOME.validate_python(row.outcome))
+        outcome = OUTCOME.validate_python(row.outcome, extra="ignore")
+        recorded[key] = (bytes(row.payload_sha256), outcome)
     return recorded
 
 

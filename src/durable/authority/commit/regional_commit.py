@@ -23,6 +23,7 @@ from durable.authority.commit.rules import decide
 from durable.authority.db.batching import MAX_WAITING, Batcher
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import BrokenConstraintError
+from durable.authority.db.fair_queue import Turn
 from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Granted, IntentKey, Refused, Reserve
 from durable.model.refusal import RefusalCode
@@ -49,6 +50,7 @@ class GroupCommit(Batcher[AnyIntent, Granted | Refused]):
             commit,
             max_batch=MAX_BATCH,
             max_waiting=MAX_WAITING,
+            turn_of=lambda intent: Turn(intent.tenant, -_turn(intent)),
         )
 
     async def submit(self, item: AnyIntent) -> Granted | Refused:

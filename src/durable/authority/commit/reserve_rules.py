@@ -9,11 +9,12 @@ from durable.authority.commit.ledger import (
     ClaimEntry,
     Ledger,
     NodeEntry,
+    NodeHealth,
 )
 from durable.model.ids import DeviceId
 from durable.model.intents import Granted, Refused, Reserve
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.resources import at_most, minus, plus, show_amounts
+from durable.model.resources import at_least_nothing, at_most, minus, plus, show_amounts
 from durable.model.states import PolicyState, RegionState
 
 # A revision that was rolled back may not place anything new; what is bound continues.
@@ -37,7 +38,7 @@ def reserve(ledger: Ledger, intent: Reserve) -> Granted | Refused:
         or _policy_refuses(ledger, intent)
         or _slot_refuses(ledger, intent)
         or _place_refuses(ledger, intent, node)
-        or _health_refuses(ledger, node)
+        or health_refuses(ledger, node.health)
         or _capacity_refuses(intent, node)
         or _grant_refuses(ledger, intent)
         or _headroom_refuses(ledger, intent)
@@ -119,7 +120,8 @@ def _place_refuses(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Refused 
     return None
 
 
-def _health_refuses(ledger: Ledger, node: NodeEntry) -> Refused | None:
+def health_refuses(ledger: Ledger, node: NodeHealth) -> Refused | None:
+    """Whether the node takes no new work: asked again at every step until the work is started."""
     if node.cordon_reason is not None:
         return refused(
             RefusalCode.NODE_CORDONED,
@@ -171,9 +173,10 @@ def _grant_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
         )
     if at_most(plus(grant.used, intent.resources.amounts), grant.granted):
         return None
+    left = at_least_nothing(minus(grant.granted, grant.used))
     return refused(
         RefusalCode.GRANT_EXHAUSTED,
-        f"Tenant {intent.tenant} has {show_amounts(minus(grant.granted, grant.used))} of its grant "
+        f"Tenant {intent.tenant} has {show_amounts(left)} of its grant "
         f"left in {ledger.region} and {intent.resources} was requested; "
         "request a transfer or wait.",
     )
@@ -234,8 +237,7 @@ def _grant_reservation(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Gran
         binding_state=None,
         stop_requested=False,
         observed=None,
-        lease_epoch=node.lease_epoch,
-        lease_expires_at=node.lease_expires_at,
+        health=node.health,
     )
     ledger.claim(entry)
     cpu_millis, memory_mib, gpus = entry.amounts

@@ -7,7 +7,7 @@ batch sees it.
 from typing import assert_never
 
 from durable.authority.commit.ledger import ClaimEntry, Ledger
-from durable.authority.commit.reserve_rules import refused, region_refuses, reserve
+from durable.authority.commit.reserve_rules import health_refuses, refused, region_refuses, reserve
 from durable.model.ids import NodeId
 from durable.model.intents import (
     AnyIntent,
@@ -86,7 +86,7 @@ def _bind(ledger: Ledger, claim: ClaimEntry, intent: Bind) -> Granted | Refused:
             f"Policy revision {claim.policy_revision} is {policy} in {ledger.region}; "
             "release the reservation and decide again under the active revision.",
         )
-    refusal = region_refuses(ledger)
+    refusal = region_refuses(ledger) or health_refuses(ledger, claim.health)
     if refusal is not None:
         return refusal
     claim.state, claim.binding_state = "bound", "bound"
@@ -101,7 +101,7 @@ def _start(ledger: Ledger, claim: ClaimEntry, intent: Start) -> Granted | Refuse
             RefusalCode.STOP_REQUESTED,
             f"Binding {claim.token} was requested to stop; release it and place the slot again.",
         )
-    refusal = region_refuses(ledger)
+    refusal = region_refuses(ledger) or health_refuses(ledger, claim.health)
     if refusal is not None:
         return refusal
     claim.binding_state = "starting"
@@ -144,10 +144,11 @@ def _safe_to_release(ledger: Ledger, claim: ClaimEntry, cause: ReleaseCause) -> 
         case ReleaseCause.STOPPED:
             return claim.observed in ("stopped", "failed")
         case ReleaseCause.NODE_LOST:
-            return claim.lease_expires_at is None or claim.lease_expires_at <= ledger.now
+            expires_at = claim.health.lease_expires_at
+            return expires_at is None or expires_at <= ledger.now
         case ReleaseCause.REGION_FENCED:
             # A node that registered at the new epoch answers for what it runs: evict it there.
-            return ledger.state is RegionState.FENCED and claim.lease_epoch != ledger.epoch
+            return ledger.state is RegionState.FENCED and claim.health.lease_epoch != ledger.epoch
     assert_never(cause)
 
 

@@ -1,12 +1,12 @@
 """Batches: items that arrive within milliseconds share one transaction and one fsync."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from durable.authority.db.errors import AuthorityUnreachableError, BrokenConstraintError
+from durable.authority.db.fair_queue import FairQueue, Turn
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,6 +24,9 @@ class _Waiting(Generic[T, R]):
 class Batcher(Generic[T, R]):
     """One queue in front of one writer; `async with` runs it, leaving waits for the last batch.
 
+    `turn_of` names the tenant of an item, and its priority: tenants take turns, so that one who
+    sends thousands delays the others by little.
+
     `write_batch` answers its items in their order and is idempotent: an answer that is lost (the
     caller was cancelled, the process died) does no harm, because the same item may be sent again.
     """
@@ -36,11 +39,12 @@ class Batcher(Generic[T, R]):
         *,
         max_batch: int,
         max_waiting: int = MAX_WAITING,
+        turn_of: Callable[[T], Turn] = lambda _: Turn(""),
     ) -> None:
         self._queue, self._item = queue, item
         self._write_batch = write_batch
         self._max_batch, self._max_waiting = max_batch, max_waiting
-        self._waiting: deque[_Waiting[T, R]] = deque()
+        self._waiting = FairQueue[_Waiting[T, R]](lambda waiting: turn_of(waiting.item))
         self._arrived = asyncio.Event()
         self._closing = False
         self._runner: asyncio.Task[None] | None = None
@@ -80,7 +84,7 @@ class Batcher(Generic[T, R]):
             if len(self._waiting) < self._max_batch and not self._closing:
                 await asyncio.sleep(GATHER_SECONDS)
             size = min(self._max_batch, len(self._waiting))
-            batch = [self._waiting.popleft() for _ in range(size)]
+            batch = [self._waiting.pop() for _ in range(size)]
             if not self._waiting and not self._closing:
                 self._arrived.clear()
             if batch:
@@ -90,7 +94,7 @@ class Batcher(Generic[T, R]):
         try:
             answers = await self._write_batch([waiting.item for waiting in batch])
         except asyncio.CancelledError:
-            self._waiting.extendleft(reversed(batch))
+            self._waiting.put_back(batch)
             raise
         except BrokenConstraintError as error:
             if len(batch) == 1:
@@ -111,7 +115,7 @@ class Batcher(Generic[T, R]):
             try:
                 await self._commit([waiting])
             except asyncio.CancelledError:
-                self._waiting.extend(batch[place + 1 :])
+                self._waiting.put_back(batch[place + 1 :])
                 raise
 
     def _fail(self, waiting: Iterable[_Waiting[T, R]], error: Exception) -> None:

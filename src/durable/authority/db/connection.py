@@ -3,14 +3,16 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Self, TypeVar
 
 import psycopg
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from durable.authority.db.breaker import Breaker, Session
 from durable.authority.db.errors import (
     LOGIN_REFUSED,
     AuthorityError,
@@ -22,6 +24,8 @@ from durable.authority.db.errors import (
     is_refused_login,
 )
 from durable.authority.db.roles import ROLES
+from durable.authority.db.schema_version import check_schema
+from durable.model.ids import RegionId
 
 T = TypeVar("T")
 
@@ -62,7 +66,9 @@ def driver_url(url: str) -> URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
-def engine_for(url: str, role: str, *, pool_size: int = 4) -> AsyncEngine:
+def engine_for(
+    url: str, role: str, *, pool_size: int = 4, breaker: Breaker | None = None
+) -> AsyncEngine:
     """A small pool whose every connection acts as one controller's role, at READ COMMITTED."""
     if role not in _ROLE_NAMES:
         raise AuthorityError(
@@ -74,19 +80,25 @@ def engine_for(url: str, role: str, *, pool_size: int = 4) -> AsyncEngine:
         "statement_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
         "lock_timeout": f"{LOCK_TIMEOUT_SECONDS}s",
         "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
+        # A session that was given up must not go on holding its locks.
+        "client_connection_check_interval": "1s",
     }
-    return create_async_engine(
-        driver_url(url),
+    place = driver_url(url)
+    engine = create_async_engine(
+        place,
         pool_size=pool_size,
         max_overflow=0,
-        execution_options={"durable_role": role},
+        execution_options={"durable_role": role, "durable_breaker": breaker or Breaker(place)},
         connect_args={
+            "async_creator_fn": Session.connect,
             "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
             "connect_timeout": CONNECT_TIMEOUT_SECONDS,
             "application_name": role,
             **KEEPALIVE,
         },
     )
+    event.listen(engine.sync_engine, "connect", check_schema)
+    return engine
 
 
 class Databases:
@@ -99,6 +111,7 @@ class Databases:
         self._url = url
         self._regional_urls = dict(regional_urls or {})
         self._engines: dict[tuple[str, str], AsyncEngine] = {}
+        self._breakers: dict[str, Breaker] = {}
 
     def at_global(self, role: str) -> AsyncEngine:
         return self.at(self._url, role)
@@ -109,17 +122,30 @@ class Databases:
     def url_of(self, region: str) -> str:
         return self._regional_urls.get(region, self._url)
 
+    def is_away(self, region: str) -> bool:
+        """Whether the region's database is known not to answer, without asking it."""
+        breaker = self._breakers.get(self.url_of(region))
+        return breaker is not None and breaker.is_open
+
     @property
     def urls(self) -> tuple[str, ...]:
         """Every database, the global one first."""
         return tuple(dict.fromkeys([self._url, *self._regional_urls.values()]))
 
+    def regions_of(self, url: str) -> list[RegionId]:
+        """The regions that are said to live in this database, which need not answer for that."""
+        return sorted(RegionId(name) for name, at in self._regional_urls.items() if at == url)
+
     def at(self, url: str, role: str) -> AsyncEngine:
         if (url, role) not in self._engines:
-            self._engines[(url, role)] = engine_for(url, role)
+            breaker = self._breakers.setdefault(url, Breaker(driver_url(url)))
+            self._engines[(url, role)] = engine_for(url, role, breaker=breaker)
         return self._engines[(url, role)]
 
     async def close(self) -> None:
+        while self._breakers:
+            _, breaker = self._breakers.popitem()
+            await breaker.close()
         while self._engines:
             _, engine = self._engines.popitem()
             await engine.dispose()
@@ -129,6 +155,22 @@ class Databases:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def refuse_other_schema(databases: Databases) -> None:
+    """Refuses if any database that answers is at another schema than this release."""
+
+    async def connect(url: str) -> None:
+        # One that does not answer is reported by whoever needs it.
+        with suppress(AuthorityUnreachableError):
+            engine = databases.at(url, "durable_reader")
+            await transact(engine, _nothing, doing="compare the schema")
+
+    await asyncio.gather(*map(connect, databases.urls))
+
+
+async def _nothing(_: AsyncConnection) -> None:
+    """Connecting is all: every new connection compares the schema."""
 
 
 async def transact(
@@ -145,10 +187,15 @@ async def transact(
     transaction.
     """
     limit = TRANSACTION_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+    breaker: Breaker = engine.get_execution_options()["durable_breaker"]
     for attempt in range(ATTEMPTS):
+        if breaker.is_open:
+            breaker.refuse_if_open(doing if isinstance(doing, str) else doing())
         try:
-            async with asyncio.timeout(limit), engine.begin() as connection:
-                return await body(connection)
+            async with asyncio.timeout(limit) as deadline:
+                with breaker.watching(deadline):
+                    async with engine.begin() as connection:
+                        return await body(connection)
         except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)
             what = doing if isinstance(doing, str) else doing()
@@ -160,19 +207,21 @@ async def transact(
             if fault is Fault.FINAL:
                 with explained(what):
                     raise
-            if attempt + 1 == ATTEMPTS:
-                raise await _unreachable(engine, what, error) from error
+            if attempt + 1 == ATTEMPTS or (breaker.is_open and fault is Fault.UNKNOWN):
+                raise await _unreachable(engine, breaker, fault, what, error) from error
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
         await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
     raise AssertionError("the loop returns or raises")
 
 
 async def _unreachable(
-    engine: AsyncEngine, doing: str, error: BaseException
+    engine: AsyncEngine, breaker: Breaker, fault: Fault, doing: str, error: BaseException
 ) -> AuthorityUnreachableError:
-    refused = await asyncio.to_thread(is_refused_login, error)
+    refused = not breaker.is_open and await asyncio.to_thread(is_refused_login, error)
+    if fault is Fault.UNKNOWN and not refused:
+        breaker.open()
     place = f"{engine.url.host}:{engine.url.port or 5432}"
-    silent = f"PostgreSQL at {place} did not answer in {ATTEMPTS} tries; check that it runs there"
+    silent = f"PostgreSQL at {place} did not answer; check that it runs there"
     only_read = engine.get_execution_options().get("durable_role") == "durable_reader"
     unknown = "; the change may have been made, so send the same request again"
     return AuthorityUnreachableError(
@@ -183,7 +232,7 @@ async def _unreachable(
 
 async def open_session(url: str, name: str) -> psycopg.AsyncConnection:
     """Connects under a name that others see, and detects a silent server within seconds."""
-    return await psycopg.AsyncConnection.connect(
+    return await Session.connect(
         driver_url(url).set(drivername="postgresql").render_as_string(hide_password=False),
         autocommit=True,
         connect_timeout=CONNECT_TIMEOUT_SECONDS,

@@ -29,6 +29,10 @@ class AuthorityUnreachableError(AuthorityError):
     """No answer within the retries. The write may have committed: send the same keys again."""
 
 
+class CircuitOpenError(AuthorityUnreachableError):
+    """The database has not answered for a while, so it was not even asked; see `breaker`."""
+
+
 class BrokenConstraintError(AuthorityError):
     """The schema refused a write that the code believed to be legal; nothing changed."""
 
@@ -93,9 +97,9 @@ _REMEDIES = {
     "28000": "the login was refused: check the user in the database URL",
     "3D000": "the database does not exist: create it, or correct the database URL",
     "42501": "the login lacks the privilege: connect as the owner, or as a member of the role",
-    "42P01": "a table is missing: run `durable up`, or migrate the database",
-    "3F000": "a schema is missing: run `durable up`, or migrate the database",
-    "22023": "a role or setting is unknown: run `durable up`, or migrate the database",
+    "42P01": "a table is missing: run `durable migrate` first",
+    "3F000": "a schema is missing: run `durable migrate` first",
+    "22023": "a role or setting is unknown: run `durable migrate` first",
 }
 
 

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Verb = Literal["INSERT", "UPDATE", "DELETE"]
+Side = Literal["global", "regional"]
 ALL = ("*",)
+
+# What a workflow received, whoever sent it; the name after it may be anything.
+_MESSAGES = ("accept message %", "reject message %")
 
 _AMOUNTS = ("cpu_millis", "memory_mib", "gpus")
 
@@ -19,12 +23,17 @@ def _each(prefix: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Role:
-    """A controller and its writes: table -> verb -> columns. Every role may read everything."""
+    """A controller and its writes: table -> verb -> columns. Every role may read everything.
+
+    `audits` are the actions that it may append to the audit, as patterns of LIKE: to the chain of
+    the global side, or to those of regions.
+    """
 
     name: str
     writes: dict[str, dict[Verb, tuple[str, ...]]] = field(
         default_factory=dict[str, dict[Verb, tuple[str, ...]]]
     )
+    audits: dict[Side, tuple[str, ...]] = field(default_factory=dict[Side, tuple[str, ...]])
 
 
 # A regional transaction locks the region's row and advances its version, so every writer of a
@@ -39,30 +48,45 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "generation", "spec", "finalizers", "delete_requested_at", "status",
-                    "observed_generation", "share", "deleted_at",
+                    "observed_generation", "share", "revision", "deleted_at",
                 ),
             },
-            "global.workload_requests": {"INSERT": ALL},
+            "global.workload_requests": {"INSERT": ALL, "DELETE": ALL},
             "global.slots": {
-                "INSERT": ALL, "UPDATE": ("region", "number", "transfer", "since"),
+                "INSERT": ALL, "UPDATE": ("region", "number", "transfer", "since", "is_leaving"),
             },
             "regional.slots": {"INSERT": ALL, "UPDATE": ("region", "number")},
+            "regional.shares": {
+                "INSERT": (
+                    "region", "tenant", "workload", "generation", "revision", "slots", "spec",
+                    "release_reason",
+                ),
+                "UPDATE": ("revision", "slots", "spec", "release_reason"),
+            },
             "regional.regions": _ADVANCE,
+        },
+        audits={
+            "global": (
+                "apply workload", "delete workload", "finish deleting workload", "finish job",
+                "transfer slots", *_MESSAGES,
+            ),
         },
     ),
     Role(
         "durable_placement",
         {
+            "regional.shares": {"UPDATE": ("closed_at",)},
             "regional.requests": {
                 "INSERT": ALL,
                 "UPDATE": (
                     "slots", "priority", "state", "pending_code", "pending_parameters",
                     "hold_actor", "hold_reason", "held_since", "attempts", "enqueued_at",
-                    "deadline", "next_retry_at", "waiting", "completed",
+                    "deadline", "next_retry_at", "waiting", "completed", "decided_version",
                 ),
                 "DELETE": ALL,
             },
         },
+        audits={"regional": _MESSAGES},
     ),
     Role(
         "durable_commit",
@@ -84,7 +108,15 @@ ROLES: tuple[Role, ...] = (
             "regional.intents": {"INSERT": ALL},
         },
     ),
-    Role("durable_scheduler", {"regional.decisions": {"INSERT": ALL}}),
+    Role(
+        "durable_scheduler",
+        {
+            "regional.decisions": {"INSERT": ALL},
+            "regional.decision_repeats": {
+                "INSERT": ALL, "UPDATE": ("repeats", "cache_version", "repeated_at"),
+            },
+        },
+    ),
     Role(
         "durable_agent",
         {
@@ -96,13 +128,16 @@ ROLES: tuple[Role, ...] = (
                 ),
                 "UPDATE": (
                     "zone", "pool", *_each("capacity_"), "labels", "taints", "dedicated_to",
-                    "state", "changed_version",
+                    "unhealthy_devices", "state", "changed_version",
                 ),
             },
             "regional.node_leases": {
-                "INSERT": ALL, "UPDATE": ("session", "epoch", "renewed_at", "expires_at"),
+                "INSERT": ALL, "UPDATE": ("session", "epoch", "host", "renewed_at", "expires_at"),
             },
-            "regional.devices": {"INSERT": ALL, "UPDATE": ("healthy",), "DELETE": ALL},
+            "regional.agent_locks": {
+                "INSERT": ALL, "UPDATE": ("pid", "life_sign", "holder", "held_since"),
+            },
+            "regional.devices": {"INSERT": ALL, "DELETE": ALL},
             "regional.observations": {
                 "INSERT": ALL,
                 "UPDATE": (
@@ -111,13 +146,16 @@ ROLES: tuple[Role, ...] = (
                 ),
             },
         },
+        audits={"regional": ("declare nodes",)},
     ),
     Role(
         "durable_operator",
         {
             "regional.regions": {"INSERT": ("region",), **_ADVANCE},
+            "regional.zones": {"INSERT": ALL},
             "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
         },
+        audits={"regional": ("add region", "declare zones", "cordon node", "uncordon node")},
     ),
     Role(
         "durable_recovery",
@@ -127,6 +165,12 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ("region", "budget", *_AMOUNTS, "expires_at", "incident"),
                 "UPDATE": (*_AMOUNTS, "expires_at", "incident"),
             },
+        },
+        audits={
+            "regional": (
+                "fence region", "open region", "set recovery budget", "open recovery budget",
+                "close recovery budget",
+            ),
         },
     ),
     Role(
@@ -138,6 +182,7 @@ ROLES: tuple[Role, ...] = (
             },
             "regional.regions": _ADVANCE,
         },
+        audits={"global": ("publish policy",), "regional": ("set policy state",)},
     ),
     Role(
         "durable_quota",
@@ -153,11 +198,12 @@ ROLES: tuple[Role, ...] = (
             "global.grant_transfers": {"INSERT": ALL, "UPDATE": ("state", "settled_at")},
             "regional.grants": {
                 "INSERT": ("region", "tenant", *_each("granted_"), *_each("protected_")),
-                "UPDATE": (*_each("granted_"), *_each("protected_")),
+                "UPDATE": (*_each("granted_"), *_each("protected_"), *_each("owed_")),
             },
             "regional.grant_changes": {"INSERT": ALL},
             "regional.regions": _ADVANCE,
         },
+        audits={"global": ("set quota", "transfer grant")},
     ),
     Role(
         "durable_override",
@@ -176,7 +222,7 @@ _SCHEMAS = ("global", "regional", "audit")
 # Everything else is for triggers: a role that could attach one of those to a table of its own could
 # write through it what it may not.
 _FOR_READERS = ("regional.binding_status", "regional.may_run")
-_FOR_WRITERS = ("audit.append",)
+_FOR_AUDITORS = ("audit.append",)
 _FOR_COMMITS = ("regional.hold_leases", "regional.refresh_statistics")
 
 
@@ -200,6 +246,16 @@ def grant_statements() -> list[str]:
         "DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC',"
         " current_database()); END $$",
     ]
+    rights = ", ".join(
+        f"('{role.name}', '{side}', '{action}')"
+        for role in ROLES
+        for side, actions in role.audits.items()
+        for action in actions
+    )
+    statements += [
+        "DELETE FROM audit.rights",
+        f"INSERT INTO audit.rights (role, side, action) VALUES {rights}",
+    ]
     for role in ROLES:
         statements.append(
             f"DO $$ BEGIN CREATE ROLE {role.name} NOLOGIN;"
@@ -207,6 +263,8 @@ def grant_statements() -> list[str]:
         )
         # A superuser may assume any role; any other login only those it is a member of.
         statements.append(f"GRANT {role.name} TO CURRENT_USER")
+        # Whoever connects first compares the schema with its own release.
+        statements.append(f"GRANT SELECT ON alembic_version TO {role.name}")
         for schema in _SCHEMAS:
             statements += [
                 f"REVOKE ALL ON SCHEMA {schema} FROM {role.name}",
@@ -230,6 +288,6 @@ def callable_by(role: Role) -> tuple[str, ...]:
     """The functions that a role may call."""
     return (
         *_FOR_READERS,
-        *(_FOR_WRITERS if role.writes else ()),
+        *(_FOR_AUDITORS if role.audits else ()),
         *(_FOR_COMMITS if "regional.reservations" in role.writes else ()),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import AwareDatetime, ValidationError
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -35,6 +35,7 @@ class Assignment(Value):
     generation: Generation
     slot: Slot
     attempt: int
+    bound_at: AwareDatetime
     devices: tuple[DeviceId, ...]
     # None when the region holds no description that this release can read.
     spec: WorkloadSpec | None
@@ -44,13 +45,23 @@ class Assignment(Value):
     # What was last observed of it, by whichever agent: an end is final, and is not started again.
     observed: ObservedState | None = None
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What no other assignment shares.
+
+        A token alone may come again, in a database that was restored to an earlier time; the moment
+        at which it was bound does not.
+        """
+        whose = (self.tenant, self.workload, self.generation, self.slot, self.attempt)
+        return (self.region, self.token, self.node, *whose, self.bound_at)
+
 
 # One statement, so that the version is that of every row. Without a limit: an agent that took a
 # truncated list for the whole one would stop the rest, and a region's capacity bounds it. Thousands
 # of replicas share few specs, so each spec travels once, with the first of its replicas.
-_ASSIGNMENTS = text("""
+_ASSIGNMENTS = """
     SELECT g.version, b.token, r.node, r.tenant, r.workload, r.generation, r.slot, r.attempt,
-           r.devices, b.stop_requested_at IS NOT NULL AS stop_requested, b.stop_reason,
+           b.bound_at, r.devices, b.stop_requested_at IS NOT NULL AS stop_requested, b.stop_reason,
            b.state = 'released' AS released, o.state AS observed,
            CASE WHEN row_number() OVER (
                     PARTITION BY r.tenant, r.workload, r.generation ORDER BY b.token) = 1
@@ -58,10 +69,7 @@ _ASSIGNMENTS = text("""
       FROM regional.regions AS g
       LEFT JOIN (regional.bindings AS b
                  JOIN regional.reservations AS r ON r.region = b.region AND r.token = b.token)
-        ON b.region = g.region AND b.changed_version > :since
-       AND (b.state = 'starting'
-            OR b.state = 'bound' AND b.stop_requested_at IS NOT NULL
-            OR b.state = 'released' AND :since > 0)
+        ON b.region = g.region AND {which}
        AND (CAST(:nodes AS text[]) IS NULL OR r.node = ANY(:nodes))
       LEFT JOIN regional.observations AS o ON o.region = b.region AND o.token = b.token
       LEFT JOIN regional.requests AS q
@@ -69,7 +77,15 @@ _ASSIGNMENTS = text("""
        AND q.generation = r.generation
      WHERE g.region = :region
      ORDER BY b.token
-""")
+"""
+_TO_RUN_OR_STOP = "(b.state = 'starting' OR b.state = 'bound' AND b.stop_requested_at IS NOT NULL)"
+# Two statements, because they need two indexes: live claims by their nodes, bindings by version.
+_ALL = text(_ASSIGNMENTS.format(which=f"r.freed_version IS NULL AND {_TO_RUN_OR_STOP}"))
+_CHANGED = text(
+    _ASSIGNMENTS.format(
+        which=f"b.changed_version > :since AND ({_TO_RUN_OR_STOP} OR b.state = 'released')"
+    )
+)
 
 
 @regional_transaction("durable_agent", "read the assignments of {region}")
@@ -85,9 +101,11 @@ async def read_assignments(
     A read since some version also reports what was released after it; a full read leaves it out.
     """
     names = None if nodes is None else [str(node) for node in nodes]
-    rows = (
-        await connection.execute(_ASSIGNMENTS, {"region": region, "nodes": names, "since": since})
-    ).all()
+    of = {"region": region, "nodes": names}
+    if since > 0:
+        rows = (await connection.execute(_CHANGED, {**of, "since": since})).all()
+    else:
+        rows = (await connection.execute(_ALL, of)).all()
     if not rows:
         raise unknown_region(region)
     specs: dict[tuple[str, str, int], WorkloadSpec | None] = {}
@@ -111,6 +129,7 @@ def _assignment(
         generation=row.generation,
         slot=row.slot,
         attempt=row.attempt,
+        bound_at=row.bound_at,
         devices=tuple(DeviceId(device) for device in row.devices),
         spec=specs[key],
         stop_requested=row.stop_requested,
@@ -124,7 +143,7 @@ def _spec(stored: Any) -> WorkloadSpec | None:
     if not stored:
         return None
     try:
-        return WorkloadSpec.model_validate(stored)
+        return WorkloadSpec.read(stored)
     except ValidationError:
         # Written by a later release: that must not keep the node from its other workloads.
         return None

@@ -54,7 +54,7 @@ async def apply_fleet(
 
 
 async def _apply_region(databases: Databases, region: Region, actor: ActorId) -> None:
-    await add_region(databases, region.id, actor)
+    await add_region(databases, region.id, actor, region.zones)
     nodes: Sequence[NodeSpec] = tuple(region.nodes())
     for first in range(0, len(nodes), MAX_NODES_PER_CALL):
         part = nodes[first : first + MAX_NODES_PER_CALL]
@@ -133,7 +133,8 @@ async def _apply_tenant(
                 f"Left as it is: the grant of {id} in {region} is {granted}, not {wanted} as the "
                 "manifest says, because of what is in use"
             )
-    return lines
+    reclaiming = (await read_quota(databases, id)).reclaiming
+    return lines if reclaiming is None else [*lines, f"Not done yet: {reclaiming}"]
 
 
 def _share(tenant: TenantSpec, grant: Resources) -> Resources:

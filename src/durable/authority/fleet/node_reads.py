@@ -1,4 +1,4 @@
-"""Reads of a region's nodes: for their agent, for checks of what could fit, and for people."""
+"""Reads of a region's nodes: for their agent, and for people."""
 
 from typing import Any
 
@@ -14,8 +14,6 @@ from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, TenantId, Zone
 from durable.model.labels import Taint
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity
-from durable.model.states import NodeState
-from durable.scheduling.snapshot.region import NodeFacts
 
 _DECLARED = text("""
     SELECT g.version, n.node, n.zone, n.pool, n.capacity_cpu_millis, n.capacity_memory_mib,
@@ -27,20 +25,11 @@ _DECLARED = text("""
      WHERE g.region = :region ORDER BY n.node
 """)
 
-# Nodes of one pool are alike, so there are few shapes however many nodes there are.
-_SHAPES = text("""
-    SELECT min(node) AS node, min(pool) AS pool, zone, capacity_cpu_millis, capacity_memory_mib,
-           capacity_gpus, labels, taints, dedicated_to
-      FROM regional.nodes WHERE region = :region AND state <> 'removed'
-     GROUP BY zone, capacity_cpu_millis, capacity_memory_mib, capacity_gpus, labels, taints,
-              dedicated_to
-     ORDER BY 1
-""")
-
 _NODE = text("""
     SELECT n.*, l.epoch AS lease_epoch, l.expires_at AS lease_expires_at,
            (SELECT coalesce(jsonb_agg(jsonb_build_object(
-                       'device', d.device, 'healthy', d.healthy, 'holder', h.token)
+                       'device', d.device, 'healthy', NOT d.device = ANY(n.unhealthy_devices),
+                       'holder', h.token)
                        ORDER BY d.device), '[]')
               FROM regional.devices AS d
               LEFT JOIN regional.device_holds AS h USING (region, node, device)
@@ -78,29 +67,6 @@ def _declared_node(region: RegionId, row: Any) -> NodeSpec:
         labels=row.labels,
         taints=tuple(Taint(**taint) for taint in row.taints),
         dedicated_to=None if row.dedicated_to is None else TenantId(row.dedicated_to),
-    )
-
-
-@regional_transaction("durable_reader", "read the node shapes of {region}")
-async def read_node_shapes(connection: AsyncConnection, region: RegionId) -> list[NodeFacts]:
-    """One node for each shape of node in the region, as if it were empty and ready."""
-    return [_empty_node(row) for row in await connection.execute(_SHAPES, {"region": region})]
-
-
-def _empty_node(row: Any) -> NodeFacts:
-    return NodeFacts(
-        node=row.node,
-        zone=row.zone,
-        pool=row.pool,
-        capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
-        used=(0, 0, 0),
-        labels=row.labels,
-        taints=row.taints,
-        dedicated_to=row.dedicated_to,
-        state=NodeState.READY,
-        cordon_reason=None,
-        lease_epoch=None,
-        lease_expires_at=None,
     )
 
 

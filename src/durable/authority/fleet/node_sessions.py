@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,12 +20,20 @@ _NOW = text("SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp())")
 
 # Never shorter than the lease before it: an older agent may still live by that one.
 _BEGIN_SESSIONS = text("""
-    INSERT INTO regional.node_leases AS l (region, node, session, epoch, renewed_at, expires_at)
-    SELECT :region, unnest(CAST(:nodes AS text[])), 1, :epoch, :now, :expires_at
+    INSERT INTO regional.node_leases AS l
+           (region, node, session, epoch, host, renewed_at, expires_at)
+    SELECT :region, unnest(CAST(:nodes AS text[])), 1, :epoch, :host, :now, :expires_at
         ON CONFLICT (region, node) DO UPDATE
-       SET session = l.session + 1, epoch = :epoch, renewed_at = :now,
+       SET session = l.session + 1, epoch = :epoch, host = :host, renewed_at = :now,
            expires_at = greatest(l.expires_at, :expires_at)
     RETURNING node, session
+""")
+
+# One whose lease has ended cannot be renewed, so what is not found here stays free.
+_HOSTED = text("""
+    SELECT node, host, expires_at FROM regional.node_leases
+     WHERE region = :region AND node = ANY(:nodes) AND host <> :host AND expires_at > :now
+     ORDER BY node LIMIT 1
 """)
 
 # No region lock: a heartbeat locks only its own rows, in the order of the nodes' names.
@@ -58,9 +66,12 @@ async def register_nodes(
     *,
     epoch: int,
     lease_ttl_seconds: int,
+    host: str = "agent",
     now: datetime | None = None,
 ) -> dict[NodeId, int]:
     """Begins a session for each node: what it is, and a lease at the region's epoch.
+
+    A node whose lease another `host` keeps alive is refused: two agents would each run its work.
 
     An agent that comes back after a fence calls this only once it has stopped what moved away.
     """
@@ -73,13 +84,20 @@ async def register_nodes(
             f"{region} is at epoch {known.epoch}, not {epoch}; "
             "stop what moved elsewhere, then register at the new epoch.",
         )
-    await write_nodes(connection, region, nodes, registers=True)
     at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
+    mine = {"region": region, "nodes": [str(node.id) for node in nodes], "host": host, "now": at}
+    other = (await connection.execute(_HOSTED, mine)).one_or_none()
+    if other is not None:
+        raise RefusedError(
+            RefusalCode.NODES_HOSTED,
+            f"Node {other.node} of {region} is hosted by {other.host}, whose lease lasts until "
+            f"{other.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z. Stop that agent first and "
+            "wait for the lease to end, or give this node another name.",
+        )
+    await write_nodes(connection, region, nodes, registers=True)
     lease = {
-        "region": region,
-        "nodes": [str(node.id) for node in nodes],
+        **mine,
         "epoch": epoch,
-        "now": at,
         "expires_at": at + timedelta(seconds=lease_ttl_seconds),
     }
     begun = await connection.execute(_BEGIN_SESSIONS, lease)

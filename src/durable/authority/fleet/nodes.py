@@ -43,6 +43,9 @@ _UPSERT_NODES = text(f"""
            capacity_memory_mib = excluded.capacity_memory_mib,
            capacity_gpus = excluded.capacity_gpus, taints = excluded.taints,
            dedicated_to = excluded.dedicated_to, changed_version = :version,
+           unhealthy_devices = CASE n.unhealthy_devices WHEN '{{}}' THEN '{{}}' ELSE
+               array(SELECT device FROM unnest(n.unhealthy_devices) AS device, {_ROWS}
+                      WHERE row.node = n.node AND device = ANY(row.devices)) END,
            state = CASE WHEN :registers THEN 'ready' ELSE n.state END
      WHERE (n.zone, n.pool, n.labels, n.capacity_cpu_millis, n.capacity_memory_mib,
             n.capacity_gpus, n.taints, n.dedicated_to)
@@ -61,6 +64,8 @@ _STRANDED = text(f"""
            r.tenant, r.requirements, r.region, row.zone, row.labels, row.dedicated_to)
      ORDER BY r.node LIMIT 1
 """)
+
+_ZONES = text("SELECT zone FROM regional.zones WHERE region = :region ORDER BY zone")
 
 _REMOVED = text("""
     SELECT node FROM regional.nodes
@@ -108,6 +113,7 @@ async def write_nodes(
             RefusalCode.UNKNOWN_NODE,
             f"Node {removed} was removed from {region} for good; register it under another name.",
         )
+    await _refuse_undeclared_zones(connection, region, nodes)
     await _refuse_shrinking_below_use(connection, region, nodes)
     await _refuse_stranding(connection, region, nodes)
     rows = {"region": region, "rows": json.dumps([_row(node) for node in nodes])}
@@ -132,6 +138,19 @@ def _row(node: NodeSpec) -> dict[str, object]:
         "taints": [taint.model_dump(mode="json") for taint in node.taints],
         "dedicated_to": node.dedicated_to,
     }
+
+
+async def _refuse_undeclared_zones(
+    connection: AsyncConnection, region: RegionId, nodes: Sequence[NodeSpec]
+) -> None:
+    zones = (await connection.execute(_ZONES, {"region": region})).scalars().all()
+    for node in nodes:
+        if zones and node.zone not in zones:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_ZONE,
+                f"{region} has no zone {node.zone}, which node {node.id} names; its zones are "
+                f"{', '.join(zones)}. Name one of them, or declare it with `durable fleet load`.",
+            )
 
 
 async def _refuse_shrinking_below_use(

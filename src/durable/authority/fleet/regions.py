@@ -1,6 +1,7 @@
 """Regions: add one, read one, fence it, open it again, and keep its statistics current."""
 
-from datetime import datetime
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import text
@@ -8,13 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.everywhere import ask_databases
 from durable.authority.db.transaction import regional_transaction
 from durable.model.capacity import RegionStatus
-from durable.model.ids import ActorId, RegionId
+from durable.model.ids import ActorId, RegionId, ZoneId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import REGION_MOVES, RegionState
 
 _ADD = text("INSERT INTO regional.regions (region) VALUES (:region) ON CONFLICT DO NOTHING")
+_ADD_ZONES = text("""
+    INSERT INTO regional.zones (region, zone)
+    SELECT :region, unnest(CAST(:zones AS text[])) ON CONFLICT DO NOTHING RETURNING zone
+""")
 _LIST = text("SELECT region FROM regional.regions ORDER BY region")
 _READ = text("SELECT epoch, version, state FROM regional.regions WHERE region = :region")
 _LOCK = text(
@@ -30,8 +36,13 @@ _ADVANCE = text("""
 
 
 @regional_transaction("durable_operator", "add region {region}")
-async def add_region(connection: AsyncConnection, region: RegionId, actor: ActorId) -> None:
-    """Adds a region; adding it again changes nothing."""
+async def add_region(
+    connection: AsyncConnection, region: RegionId, actor: ActorId, zones: Sequence[ZoneId] = ()
+) -> None:
+    """Adds a region and its zones; adding them again changes nothing.
+
+    Where zones are declared, nodes register in no other; zones are never taken away.
+    """
     if region == audit.GLOBAL_CHAIN:
         raise RefusedError(
             RefusalCode.UNKNOWN_REGION,
@@ -41,14 +52,23 @@ async def add_region(connection: AsyncConnection, region: RegionId, actor: Actor
         await audit.append(
             connection, region, actor=actor, action="add region", target=f"region/{region}"
         )
+    declared = {"region": region, "zones": [str(zone) for zone in zones]}
+    added = (await connection.execute(_ADD_ZONES, declared)).scalars().all()
+    if added:
+        await audit.append(
+            connection,
+            region,
+            actor=actor,
+            action="declare zones",
+            target=f"region/{region}",
+            after={"zones": sorted(added)},
+        )
 
 
 async def list_regions(databases: Databases) -> list[RegionId]:
-    """The regions of every database of the authority."""
-    found: set[RegionId] = set()
-    for url in databases.urls:
-        found.update(await regions_at(databases, url))
-    return sorted(found)
+    """The regions of every database, also those of a database that does not answer."""
+    found, missing = await ask_databases(databases, lambda url: regions_at(databases, url))
+    return sorted({*missing, *chain.from_iterable(found)})
 
 
 async def regions_at(databases: Databases, url: str) -> list[RegionId]:
@@ -89,13 +109,12 @@ async def fence_region(
     expected_epoch: int,
     actor: ActorId,
     reason: str,
-    now: datetime | None = None,
 ) -> RegionStatus:
     """Raises the epoch: from here on, no writer or node of the old epoch changes anything.
 
     Fencing the same epoch again returns the fenced region, so a retry is harmless.
     """
-    return await _move(databases, region, expected_epoch, RegionState.FENCED, actor, reason, now)
+    return await _move(databases, region, expected_epoch, RegionState.FENCED, actor, reason)
 
 
 async def open_region(
@@ -105,10 +124,9 @@ async def open_region(
     expected_epoch: int,
     actor: ActorId,
     reason: str,
-    now: datetime | None = None,
 ) -> RegionStatus:
     """Takes new work again; nodes take part as their agents register at this epoch."""
-    return await _move(databases, region, expected_epoch, RegionState.OPEN, actor, reason, now)
+    return await _move(databases, region, expected_epoch, RegionState.OPEN, actor, reason)
 
 
 @regional_transaction("durable_recovery", "move {region} to {state}")
@@ -119,7 +137,6 @@ async def _move(
     state: RegionState,
     actor: ActorId,
     reason: str,
-    now: datetime | None,
 ) -> RegionStatus:
     raises = 1 if state is RegionState.FENCED else 0
     was = await lock_region(connection, region)
@@ -143,7 +160,6 @@ async def _move(
         target=f"region/{region}",
         before={"epoch": was.epoch, "state": was.state},
         after={"epoch": epoch, "state": state, "reason": reason},
-        at=now,
     )
     return RegionStatus(region=region, epoch=epoch, version=was.version + 1, state=state)
 

@@ -1,19 +1,30 @@
 """Brings a database to this release's schema, and its roles to their exact grants."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import DBAPIError
 
 from durable.authority.db.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, driver_url
-from durable.authority.db.errors import explained
+from durable.authority.db.errors import AuthorityUnreachableError, explained, sqlstate_of
+from durable.authority.db.everywhere import Missing
 from durable.authority.db.roles import grant_statements
+from durable.authority.db.schema_version import (
+    READ_REVISION,
+    SchemaVersionError,
+    is_newer,
+    schema_problem,
+)
+from durable.model.ids import RegionId
 
-LOCK_KEY = 0x6475_7261  # "dura"; two upgrades of one database take turns
-LOCK_TIMEOUT_SECONDS = 60  # how long one waits for the other
+LOCK_TIMEOUT_SECONDS = 60  # how long an upgrade waits for another of the same database
+# The loser of a race to create the version table begins again and then waits for its lock.
+ATTEMPTS = 3
 
 
 def _config() -> Config:
@@ -28,6 +39,12 @@ def head_revision() -> str:
     assert head is not None, "the package carries its migrations"
     return head
 
+
+# As Alembic itself would create it.
+_CREATE_VERSIONS = """
+    CREATE TABLE IF NOT EXISTS alembic_version (
+        version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
+"""
 
 _SERVES = text("""
     INSERT INTO regional.deployment (serves_global) VALUES (:serves_global)
@@ -53,22 +70,54 @@ def upgrade(url: str, *, serves_global: bool = True) -> None:
             },
         )
         try:
-            with engine.begin() as connection:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
-                config = _config()
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-                connection.execute(_SERVES, {"serves_global": serves_global})
-                for statement in grant_statements():
-                    connection.execute(text(statement))
+            for attempt in range(ATTEMPTS):
+                with _race_lost(last=attempt + 1 == ATTEMPTS), engine.begin() as connection:
+                    _upgrade(connection, serves_global)
+                    return
         finally:
             engine.dispose()
 
 
-def upgrade_all(home: str, regional: Iterable[str]) -> int:
-    """Migrates the global side's database and every other; answers how many there are."""
+@contextmanager
+def _race_lost(*, last: bool) -> Generator[None]:
+    """Lets go of the error of an upgrade whose version table another one created meanwhile."""
+    try:
+        yield
+    except DBAPIError as error:
+        # Unique violation of the catalog, or a table that exists by now.
+        if last or sqlstate_of(error) not in ("23505", "42P07"):
+            raise
+
+
+def _upgrade(connection: Connection, serves_global: bool) -> None:
+    # Two upgrades take turns at a table of the owner's: others may read it, and no reader's lock is
+    # in the way. Where it does not exist yet, creating it is the lock.
+    connection.execute(text(_CREATE_VERSIONS))
+    connection.execute(text("LOCK TABLE alembic_version IN EXCLUSIVE MODE"))
+    found = connection.execute(text(READ_REVISION)).scalar_one_or_none()
+    if is_newer(found):
+        raise SchemaVersionError(schema_problem(found))
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    connection.execute(_SERVES, {"serves_global": serves_global})
+    for statement in grant_statements():
+        connection.execute(text(statement))
+
+
+def upgrade_all(home: str, regional: Mapping[str, str]) -> tuple[int, Missing]:
+    """Migrates the global side's database and every other that answers.
+
+    Answers how many were migrated, and the regions whose database did not answer.
+    """
     upgrade(home)
-    others = set(regional) - {home}
-    for url in sorted(others):
-        upgrade(url, serves_global=False)
-    return 1 + len(others)
+    migrated, missing = {home}, dict[RegionId, str]()
+    for region, url in sorted(regional.items()):
+        if url not in migrated:
+            try:
+                upgrade(url, serves_global=False)
+            except AuthorityUnreachableError as error:
+                missing[RegionId(region)] = str(error)
+            else:
+                migrated.add(url)
+    return len(migrated), missing

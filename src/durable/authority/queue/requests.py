@@ -2,19 +2,23 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import Batcher
 from durable.authority.db.connection import Databases
+from durable.authority.db.fair_queue import Turn, in_turns
+from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending
+from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.request import PlacementHold, QueuedRequest, SchedulingRequest
 from durable.model.states import RequestState
+from durable.scheduling.relief import Waiting
 
 ROLE = "durable_placement"
 MAX_REQUESTS_PER_CALL = 500
@@ -27,16 +31,16 @@ _WRITE = text("""
     INSERT INTO regional.requests AS r
            (region, tenant, workload, generation, slots, priority, state, pending_code,
             pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-            deadline, next_retry_at, spec, waiting, completed)
+            deadline, next_retry_at, spec, waiting, completed, decided_version)
     SELECT :region, tenant, workload, generation, slots, priority, state, pending_code,
            pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-           deadline, next_retry_at, spec, waiting, completed
+           deadline, next_retry_at, spec, waiting, completed, decided_version
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, slots integer[], priority integer,
            state text, pending_code text, pending_parameters jsonb, hold_actor text,
            hold_reason text, held_since timestamptz, attempts integer, enqueued_at timestamptz,
            deadline timestamptz, next_retry_at timestamptz, spec jsonb, waiting integer,
-           completed integer)
+           completed integer, decided_version bigint)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET slots = excluded.slots, priority = excluded.priority, state = excluded.state,
@@ -48,23 +52,33 @@ _WRITE = text("""
                               THEN greatest(r.enqueued_at, excluded.enqueued_at)
                               ELSE r.enqueued_at END,
            deadline = excluded.deadline, next_retry_at = excluded.next_retry_at,
-           waiting = excluded.waiting, completed = excluded.completed
+           waiting = excluded.waiting, completed = excluded.completed,
+           decided_version = excluded.decided_version
      WHERE r.state <> 'withdrawn'
        AND (r.slots, r.priority, r.state, r.pending_code, r.pending_parameters, r.hold_actor,
             r.hold_reason, r.held_since, r.attempts, r.deadline, r.next_retry_at, r.waiting,
-            r.completed)
+            r.completed, r.decided_version)
            IS DISTINCT FROM
            (excluded.slots, excluded.priority, excluded.state, excluded.pending_code,
             excluded.pending_parameters, excluded.hold_actor, excluded.hold_reason,
             excluded.held_since, excluded.attempts, excluded.deadline, excluded.next_retry_at,
-            excluded.waiting, excluded.completed)
+            excluded.waiting, excluded.completed, excluded.decided_version)
 """)
 
-_FIND_WITHDRAWN = text("""
+_FIND_WITHDRAWN = text(f"""
     SELECT tenant, workload, generation FROM regional.requests
-      JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
-           tenant text, workload text, generation bigint) USING (tenant, workload, generation)
+      JOIN {sent_rows("rows", "row", "tenant text, workload text, generation bigint")}
+     USING (tenant, workload, generation)
      WHERE region = :region AND state = 'withdrawn'
+""")
+
+# With the request ends the share that it was made for: nothing needs a placement any more.
+_CLOSE_SHARES = text("""
+    UPDATE regional.shares AS s SET closed_at = clock_timestamp()
+      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+           tenant text, workload text, generation bigint, state text)
+     WHERE s.region = :region AND s.tenant = row.tenant AND s.workload = row.workload
+       AND s.generation = row.generation AND row.state = 'withdrawn' AND s.closed_at IS NULL
 """)
 
 _READ = text("""
@@ -83,11 +97,39 @@ _QUEUE = text("""
      ORDER BY position LIMIT :most
 """)
 
+# Only what decides whom to wake: a queue may be thousands long, and is read whenever room appears.
+_WAITING = text("""
+    SELECT tenant, workload, generation, priority, waiting, decided_version, pending_code,
+           pending_parameters -> 'because' ->> 'code' AS because,
+           CASE WHEN pending_code = 'gang'
+                THEN (pending_parameters ->> 'size')::integer
+                     - coalesce((pending_parameters ->> 'live')::integer, 0)
+                ELSE 1 END AS together,
+           pending_parameters ? 'until' AS backs_off,
+           (spec -> 'resources' ->> 'cpu_millis')::bigint AS cpu_millis,
+           (spec -> 'resources' ->> 'memory_mib')::bigint AS memory_mib,
+           (spec -> 'resources' ->> 'gpus')::bigint AS gpus
+      FROM regional.requests
+     WHERE region = :region AND state IN ('pending', 'timed_out') AND held_since IS NULL
+     ORDER BY priority DESC, enqueued_at LIMIT :most
+""")
+
 _PLAIN = (
     "region", "tenant", "workload", "generation", "slots", "priority", "state", "attempts",
     "enqueued_at", "deadline", "next_retry_at", "spec", "waiting", "completed",
+    "decided_version",
 )  # fmt: skip
 _RowKey = tuple[str, str, int]
+
+
+class WaitingRequest(NamedTuple):
+    """One placement that waits, as far as a wakeup is concerned."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    priority: int
+    waits: Waiting
 
 
 async def write_requests(
@@ -117,6 +159,8 @@ async def _write(
     """Answers which of these requests are withdrawn."""
     rows = {"region": region, "rows": json.dumps([_columns(request) for request in requests])}
     await connection.execute(_WRITE, rows)
+    if any(request.state is RequestState.WITHDRAWN for request in requests):
+        await connection.execute(_CLOSE_SHARES, rows)
     return {
         (row.tenant, row.workload, row.generation)
         for row in await connection.execute(_FIND_WITHDRAWN, rows)
@@ -129,7 +173,11 @@ class RequestQueue(Batcher[SchedulingRequest, Refusal | None]):
     def __init__(self, databases: Databases, region: RegionId) -> None:
         self._databases, self._region = databases, region
         super().__init__(
-            f"request queue of {region}", "request", self._write, max_batch=MAX_REQUESTS_PER_CALL
+            f"request queue of {region}",
+            "request",
+            self._write,
+            max_batch=MAX_REQUESTS_PER_CALL,
+            turn_of=lambda request: Turn(request.tenant),
         )
 
     async def _write(self, requests: list[SchedulingRequest]) -> list[Refusal | None]:
@@ -146,7 +194,7 @@ async def read_request(
 ) -> SchedulingRequest | None:
     of = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
     row = (await connection.execute(_READ, of)).mappings().one_or_none()
-    return None if row is None else SchedulingRequest(**_fields(row))
+    return None if row is None else SchedulingRequest.read(_fields(row))
 
 
 @regional_transaction("durable_reader", "read the queue of {region}")
@@ -154,9 +202,33 @@ async def read_queue(connection: AsyncConnection, region: RegionId) -> list[Queu
     """Which requests wait for a node, in the order in which they are served."""
     rows = await connection.execute(_QUEUE, {"region": region, "most": MAX_QUEUED})
     return [
-        QueuedRequest(**_fields(row), position=row["position"], age_seconds=row["age_seconds"])
+        QueuedRequest.read(
+            {**_fields(row), "position": row["position"], "age_seconds": row["age_seconds"]}
+        )
         for row in rows.mappings()
     ]
+
+
+@regional_transaction("durable_reader", "read who waits in {region}")
+async def read_waiting(connection: AsyncConnection, region: RegionId) -> list[WaitingRequest]:
+    """What waits and is not held, in the order in which it is woken: tenants take turns."""
+    rows = await connection.execute(_WAITING, {"region": region, "most": MAX_QUEUED})
+    return in_turns(map(_waiting, rows), lambda one: Turn(one.tenant, one.priority))
+
+
+def _waiting(row: Any) -> WaitingRequest:
+    amounts = (row.cpu_millis or 0, row.memory_mib or 0, row.gpus or 0)
+    waits = Waiting(
+        tenant=row.tenant,
+        code=PendingCode(row.pending_code or PendingCode.QUEUED),
+        requested=amounts,
+        slots=row.waiting,
+        decided_version=row.decided_version,
+        together=row.together,
+        because=row.because and PendingCode(row.because),
+        backs_off=bool(row.backs_off),
+    )
+    return WaitingRequest(row.tenant, row.workload, row.generation, row.priority, waits)
 
 
 def pending_of(row: Any) -> Pending | None:

@@ -11,11 +11,11 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.quota.quotas import ROLE, amount_of, amount_parameters, unknown_tenant
 from durable.model.ids import RegionId, TenantId
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.refusal import Refusal, RefusalCode
 from durable.model.resources import ZERO, Resources
 
 _FIND_CHANGE = text("""
-    SELECT FROM regional.grant_changes WHERE region = :region AND transfer = :transfer
+    SELECT * FROM regional.grant_changes WHERE region = :region AND transfer = :transfer
 """)
 
 _READ = text("SELECT * FROM regional.grants WHERE region = :region AND tenant = :tenant")
@@ -37,7 +37,10 @@ _TAKE = text("""
            granted_gpus = granted_gpus - :gpus,
            protected_cpu_millis = least(protected_cpu_millis, granted_cpu_millis - :cpu_millis),
            protected_memory_mib = least(protected_memory_mib, granted_memory_mib - :memory_mib),
-           protected_gpus = least(protected_gpus, granted_gpus - :gpus)
+           protected_gpus = least(protected_gpus, granted_gpus - :gpus),
+           owed_cpu_millis = greatest(0, owed_cpu_millis - :cpu_millis),
+           owed_memory_mib = greatest(0, owed_memory_mib - :memory_mib),
+           owed_gpus = greatest(0, owed_gpus - :gpus)
      WHERE region = :region AND tenant = :tenant
 """)
 
@@ -64,23 +67,32 @@ async def take_grant(
     tenant: TenantId,
     amount: Resources,
     transfer: str,
-) -> None:
-    """The giving half of a transfer; refused while more than the rest of the grant is in use."""
-    await lock_region(connection, region)
+) -> Refusal | None:
+    """The giving half of a transfer; refused while more than the rest of the grant is in use.
+
+    A refusal is recorded as a change of nothing: the same transfer, sent at the same time by
+    somebody else, cannot succeed after it.
+    """
+    locked = await lock_region(connection, region)
     of = {"region": region, "transfer": transfer, "tenant": tenant}
-    if (await connection.execute(_FIND_CHANGE, of)).one_or_none() is not None:
-        return
+    change = {**of, **amount_parameters(amount), "version": locked.version, "sign": -1}
+    found = (await connection.execute(_FIND_CHANGE, of)).mappings().one_or_none()
     unused = await _unused(connection, region, tenant)
+    refusal = Refusal(
+        code=RefusalCode.GRANT_IN_USE,
+        sentence=f"{region} has {unused} of {tenant}'s grant unused, which is less than the "
+        f"{amount} to take back; take less, or wait for usage to fall.",
+    )
+    if found is not None:
+        is_taken = (-found["cpu_millis"], -found["memory_mib"], -found["gpus"]) == amount.amounts
+        return None if is_taken else refusal
     if not amount.fits_in(unused):
-        raise RefusedError(
-            RefusalCode.GRANT_IN_USE,
-            f"{region} has {unused} of {tenant}'s grant unused, which is less than the {amount} "
-            "to take back; take less, or wait for usage to fall.",
-        )
+        await connection.execute(_RECORD_CHANGE, {**change, "sign": 0})
+        return refusal
     version = await advance_region(connection, region)
-    change = {**of, **amount_parameters(amount), "version": version, "sign": -1}
     await connection.execute(_TAKE, change)
-    await connection.execute(_RECORD_CHANGE, change)
+    await connection.execute(_RECORD_CHANGE, {**change, "version": version})
+    return None
 
 
 @regional_transaction(ROLE, "add grant to {region}")
@@ -102,13 +114,6 @@ async def add_grant(
     await connection.execute(_RECORD_CHANGE, change)
 
 
-@regional_transaction("durable_reader", "read transfer {transfer}")
-async def has_half(connection: AsyncConnection, region: RegionId, transfer: str) -> bool:
-    """Whether the region's half of a transfer has happened."""
-    of = {"region": region, "transfer": transfer}
-    return (await connection.execute(_FIND_CHANGE, of)).one_or_none() is not None
-
-
 @regional_transaction(ROLE, "protect {tenant} in {region}")
 async def protect_grant(
     connection: AsyncConnection, region: RegionId, tenant: TenantId, amount: Resources
@@ -118,6 +123,29 @@ async def protect_grant(
     of = {"region": region, "tenant": tenant, **amount_parameters(amount)}
     if (await connection.execute(_PROTECT, of)).one_or_none() is None:
         raise unknown_tenant(tenant)
+
+
+_OWE = text("""
+    UPDATE regional.grants
+       SET owed_cpu_millis = least(:cpu_millis, granted_cpu_millis),
+           owed_memory_mib = least(:memory_mib, granted_memory_mib),
+           owed_gpus = least(:gpus, granted_gpus)
+     WHERE region = :region AND tenant = :tenant
+       AND (owed_cpu_millis, owed_memory_mib, owed_gpus)
+           IS DISTINCT FROM (least(:cpu_millis, granted_cpu_millis),
+                             least(:memory_mib, granted_memory_mib), least(:gpus, granted_gpus))
+""")
+
+
+@regional_transaction(ROLE, "reclaim the grant of {tenant} in {region}")
+async def owe_grant(
+    connection: AsyncConnection, region: RegionId, tenant: TenantId, amount: Resources
+) -> None:
+    """Keeps so much of the grant from new reservations, because a lowered quota wants it back."""
+    await lock_region(connection, region)
+    of = {"region": region, "tenant": tenant, **amount_parameters(amount)}
+    if (await connection.execute(_OWE, of)).rowcount:
+        await advance_region(connection, region)
 
 
 @regional_transaction("durable_reader", "read the grant of {tenant} in {region}")

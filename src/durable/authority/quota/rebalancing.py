@@ -4,26 +4,28 @@ Which tenants need a top-up is read from the region's queue: the slots that wait
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.transaction import global_transaction, regional_transaction
-from durable.authority.quota.grants import has_half, read_unused_grant
+from durable.authority.quota.grants import owe_grant, read_unused_grant
 from durable.authority.quota.quotas import amount_of, read_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.resources import ZERO, Resources
+from durable.model.resources import ZERO, Resources, plus, times
 from durable.model.workload import WorkloadSpec
 
 MAX_RESUMED = 1_000
 MAX_WAITING = 1_000
 
 _OPEN = text("""
-    SELECT * FROM global.grant_transfers WHERE tenant = :tenant AND state <> 'settled'
+    SELECT * FROM global.grant_transfers WHERE tenant = :tenant AND state IN ('requested', 'moved')
      ORDER BY state = 'requested', requested_at LIMIT :most
 """)
 
@@ -61,16 +63,17 @@ async def _read_waiting(
     of = {"region": region, "codes": codes, "most": MAX_WAITING}
     waiting: dict[TenantId, Resources] = {}
     for row in await connection.execute(_WAITING, of):
-        needed = WorkloadSpec.model_validate(row.spec).resources * row.waiting
-        waiting[row.tenant] = waiting.get(row.tenant, ZERO) + needed
+        needed = times(WorkloadSpec.read(row.spec).resources.amounts, row.waiting)
+        before = waiting.get(row.tenant, ZERO).amounts
+        waiting[row.tenant] = Resources.clipped(plus(before, needed))
     return waiting
 
 
 async def resume_transfers(databases: Databases, tenant: TenantId) -> None:
-    """Finishes every transfer of a tenant whose first half has happened; the rest were refused."""
+    """Carries every open transfer of a tenant to its end, but for regions that do not answer."""
     for transfer in await _read_open(databases, tenant):
-        giver = transfer.from_region
-        if giver is None or await has_half(databases, giver, transfer.id):
+        # One whose region is away stays open; one that is refused now has ended.
+        with suppress(AuthorityUnreachableError, RefusedError):
             await transfer_grant(databases, transfer)
 
 
@@ -156,6 +159,56 @@ async def reclaim(
         )
     quota = await read_quota(databases, tenant)
     return quota.granted.excess_over(quota.target)
+
+
+async def owe_excess(
+    databases: Databases, tenant: TenantId, regions: Sequence[RegionId], excess: Resources
+) -> None:
+    """Has the regions keep what exceeds a lowered quota from new work, each in proportion."""
+    granted = await _read_granted(databases, tenant)
+    held = {region: granted.get(region, ZERO) for region in regions}
+    total = sum(held.values(), start=ZERO)
+    for region, part in held.items():
+        owed = (
+            -(-lacks * has // all) if all else 0
+            for lacks, has, all in zip(excess.amounts, part.amounts, total.amounts, strict=True)
+        )
+        if not part.is_zero:
+            await owe_grant(databases, region, tenant, Resources.of(*owed))
+
+
+_LOWERED = text("""
+    SELECT q.tenant FROM global.quotas AS q
+     WHERE q.granted_cpu_millis > q.target_cpu_millis
+        OR q.granted_memory_mib > q.target_memory_mib OR q.granted_gpus > q.target_gpus
+     ORDER BY q.tenant
+""")
+
+_OWING = text("""
+    SELECT tenant FROM regional.grants
+     WHERE region = :region AND (owed_cpu_millis, owed_memory_mib, owed_gpus) <> (0, 0, 0)
+""")
+
+_GRANTED = text("SELECT * FROM global.grants WHERE tenant = :tenant")
+
+
+@global_transaction("durable_reader", "read which quotas were lowered")
+async def read_lowered(connection: AsyncConnection) -> list[TenantId]:
+    """The tenants that were granted more than their quota is to be."""
+    return [TenantId(tenant) for tenant in (await connection.execute(_LOWERED)).scalars()]
+
+
+@regional_transaction("durable_reader", "read who owes grant in {region}")
+async def read_owing(connection: AsyncConnection, region: RegionId) -> list[TenantId]:
+    """The tenants of whose grant the region keeps some for a lowered quota."""
+    owing = await connection.execute(_OWING, {"region": region})
+    return [TenantId(tenant) for tenant in owing.scalars()]
+
+
+@global_transaction("durable_reader", "read the grants of {tenant}")
+async def _read_granted(connection: AsyncConnection, tenant: TenantId) -> dict[RegionId, Resources]:
+    rows = await connection.execute(_GRANTED, {"tenant": tenant})
+    return {RegionId(row["region"]): amount_of(row, "granted_") for row in rows.mappings()}
 
 
 @global_transaction("durable_reader", "read the transfers of a request")

@@ -88,7 +88,8 @@ class GrantTransfer(Value):
 async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
     """Carries a transfer to its end; sent again after a crash, it continues where it stopped.
 
-    A refusal changes nothing, now or later: only sending the transfer again tries it again.
+    It ends in settled or refused. A refusal changes nothing, now or later, also when it is sent
+    again: use a new id to try again.
     """
     for region in (transfer.from_region, transfer.to_region):
         if region is not None:
@@ -100,8 +101,11 @@ async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
         )
     effect = (transfer.tenant, transfer.amount, transfer.id)
     state = await _begin(databases, transfer)
-    if state == "requested" and transfer.from_region is not None:
-        await take_grant(databases, transfer.from_region, *effect)
+    if state in ("requested", "refused") and transfer.from_region is not None:
+        refusal = await take_grant(databases, transfer.from_region, *effect)
+        if refusal is not None:
+            await _refuse(databases, transfer)
+            raise RefusedError(refusal.code, refusal.sentence)
         await _move_books(databases, transfer)
     if state != "settled" and transfer.to_region is not None:
         await add_grant(databases, transfer.to_region, *effect)
@@ -174,6 +178,11 @@ async def _move(connection: AsyncConnection, transfer: GrantTransfer) -> str:
     state = "settled" if transfer.to_region is None else "moved"
     await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": state})
     return state
+
+
+@global_transaction(ROLE, "refuse transfer {transfer.id}")
+async def _refuse(connection: AsyncConnection, transfer: GrantTransfer) -> None:
+    await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": "refused"})
 
 
 @global_transaction(ROLE, "settle transfer {transfer.id}")

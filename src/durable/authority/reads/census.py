@@ -1,12 +1,14 @@
 """What the authority manages: regions with their nodes, tenants with their quotas and grants."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pydantic import Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.everywhere import ask_databases
 from durable.authority.quota.budgets import budget_of
 from durable.authority.quota.quotas import amount_of, quota_of
 from durable.model.capacity import Grant, Quota, RecoveryBudget, RegionStatus
@@ -46,6 +48,8 @@ class TenantCensus(Value):
 class Census(Value):
     regions: tuple[RegionCensus, ...]
     tenants: tuple[TenantCensus, ...]
+    # Regions that did not answer, and why; what they hold is in none of the sums.
+    unreachable: Mapping[RegionId, str] = Field(default={})
 
 
 _REGIONS = text("SELECT * FROM regional.regions ORDER BY region")
@@ -72,21 +76,27 @@ _QUOTAS = text("SELECT * FROM global.quotas ORDER BY tenant")
 
 async def take_census(databases: Databases) -> Census:
     """Reads every database once; each is consistent in itself, not with the others."""
-    regions: list[RegionCensus] = []
-    grants: list[Grant] = []
-    for url in databases.urls:
+
+    async def read(url: str) -> tuple[list[RegionCensus], list[Grant]]:
         engine = databases.at(url, "durable_reader")
-        regions += await transact(engine, _read_regions, doing="read the regions")
-        grants += await transact(engine, _read_grants, doing="read the grants")
+        regions = await transact(engine, _read_regions, doing="read the regions")
+        return regions, await transact(engine, _read_grants, doing="read the grants")
+
+    found, missing = await ask_databases(databases, read)
     engine = databases.at_global("durable_reader")
     quotas = await transact(engine, _read_quotas, doing="read the quotas")
     tenants = (
         TenantCensus(
-            quota=quota, grants=tuple(grant for grant in grants if grant.tenant == quota.tenant)
+            quota=quota,
+            grants=tuple(g for _, grants in found for g in grants if g.tenant == quota.tenant),
         )
         for quota in quotas
     )
-    return Census(regions=tuple(regions), tenants=tuple(tenants))
+    return Census(
+        regions=tuple(region for regions, _ in found for region in regions),
+        tenants=tuple(tenants),
+        unreachable=missing,
+    )
 
 
 async def _read_quotas(connection: AsyncConnection) -> list[Quota]:

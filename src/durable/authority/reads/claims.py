@@ -1,4 +1,4 @@
-"""Claims as they are now: those of one placement, single ones, and stops that are awaited."""
+"""Claims as they are now: those of one placement, single ones, lapsed ones, and awaited stops."""
 
 from datetime import datetime
 from typing import Any
@@ -10,21 +10,33 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.quota.quotas import amount_of
 from durable.model.claims import Binding, ObservedSlot, Reservation
-from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.ids import (
+    ActorId,
+    Generation,
+    NodeId,
+    RegionId,
+    Slot,
+    TenantId,
+    Token,
+    WorkloadName,
+)
+from durable.model.intents import Expire
 from durable.validation.value import Value
 
+# `binding_status` is given a stable clock: with a volatile one the planner cannot look into it, and
+# would compute the status of everything that ever was.
 _LIVE_CLAIMS = text("""
     SELECT r.slot, r.token, r.attempt, r.node, s.state, coalesce(s.evidence, '') AS evidence,
            s.log_directory, s.since, b.stop_requested_at IS NOT NULL AS stop_requested,
-           CASE WHEN r.state = 'held' THEN r.expires_at END AS expires_at
+           b.stop_requested_at, CASE WHEN r.state = 'held' THEN r.expires_at END AS expires_at
       FROM regional.reservations AS r
       LEFT JOIN regional.bindings AS b USING (region, token)
       LEFT JOIN LATERAL (
            SELECT state, evidence, log_directory, since
-             FROM regional.binding_status(clock_timestamp()) AS x
+             FROM regional.binding_status(statement_timestamp()) AS x
             WHERE x.region = r.region AND x.token = r.token) AS s ON true
      WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
-       AND r.generation = :generation AND r.freed_version IS NULL
+       AND r.generation = :generation AND r.claimed_slot IS NOT NULL
      ORDER BY r.slot
 """)
 
@@ -38,22 +50,39 @@ async def read_live_claims(
     generation: Generation,
 ) -> list[ObservedSlot]:
     """Every claim of the placement that counts against node, grant, devices and slot."""
+    return await live_claims(connection, region, tenant, workload, generation)
+
+
+async def live_claims(
+    connection: AsyncConnection,
+    region: RegionId,
+    tenant: TenantId,
+    workload: WorkloadName,
+    generation: Generation,
+) -> list[ObservedSlot]:
+    """The same within a transaction of the caller's."""
     placement = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
     rows = (await connection.execute(_LIVE_CLAIMS, placement)).mappings()
-    return [ObservedSlot.model_validate(dict(row)) for row in rows]
+    return [ObservedSlot.read(dict(row)) for row in rows]
 
 
 MAX_READ = 10_000
 
-_RESERVATIONS = text("""
+_RESERVATIONS = """
     SELECT * FROM regional.reservations
-     WHERE region = :region AND (freed_version IS NULL OR NOT :live) ORDER BY token LIMIT :most
-""")
+     WHERE region = :region {which} ORDER BY token LIMIT :most
+"""
+_ALL_RESERVATIONS = text(_RESERVATIONS.format(which=""))
+_LIVE_RESERVATIONS = text(_RESERVATIONS.format(which="AND freed_version IS NULL"))
 
-_BINDINGS = text("""
-    SELECT * FROM regional.binding_status(coalesce(CAST(:now AS timestamptz), clock_timestamp()))
-     WHERE region = :region AND (state <> 'released' OR NOT :active) ORDER BY token LIMIT :most
-""")
+_BINDINGS = """
+    SELECT s.* FROM regional.reservations AS r
+      JOIN regional.binding_status(coalesce(CAST(:now AS timestamptz), statement_timestamp())) AS s
+     USING (region, token)
+     WHERE r.region = :region {which} ORDER BY token LIMIT :most
+"""
+_ALL_BINDINGS = text(_BINDINGS.format(which=""))
+_ACTIVE_BINDINGS = text(_BINDINGS.format(which="AND r.freed_version IS NULL"))
 
 _STOPS = text("""
     SELECT r.region, r.slot, r.node, b.stop_requested_at AS requested_at,
@@ -62,8 +91,21 @@ _STOPS = text("""
       JOIN regional.bindings AS b USING (region, token)
       LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
      WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
-       AND r.freed_version IS NULL AND r.state = 'bound' AND b.stop_requested_at IS NOT NULL
+       AND r.claimed_slot IS NOT NULL AND r.state = 'bound' AND b.stop_requested_at IS NOT NULL
      ORDER BY r.slot
+""")
+
+# An intent to expire it that was refused before has used up its ordinal.
+_LAPSED = text("""
+    SELECT r.region, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.token, r.expires_at,
+           (SELECT coalesce(max(i.ordinal), 0) + 1 FROM regional.intents AS i
+             WHERE i.region = r.region AND i.tenant = r.tenant AND i.workload = r.workload
+               AND i.generation = r.generation AND i.slot = r.slot AND i.attempt = r.attempt
+               AND i.step = 'expire' AND i.cause = '') AS ordinal
+      FROM regional.reservations AS r
+     WHERE r.region = :region AND r.state = 'held'
+       AND r.expires_at <= statement_timestamp() - make_interval(secs => :grace_seconds)
+     ORDER BY r.expires_at LIMIT :most
 """)
 
 _CLAIM_FIELDS = (
@@ -89,13 +131,45 @@ class Stop(Value):
         return self.lease_expires_at is None or self.lease_expires_at <= self.read_at
 
 
+class LapsedReservation(Value):
+    """A reservation whose lease ran out and that nobody has freed."""
+
+    region: RegionId
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    slot: Slot
+    attempt: int
+    token: Token
+    ordinal: int
+    expires_at: AwareDatetime
+
+    def expire(self, actor: ActorId, epoch: int) -> Expire:
+        """The intent that frees it."""
+        evidence = f"its lease ran out at {self.expires_at.isoformat()} and nobody freed it"
+        return Expire(
+            **self.model_dump(exclude={"expires_at"}), actor=actor, epoch=epoch, evidence=evidence
+        )
+
+
+@regional_transaction("durable_reader", "read the lapsed reservations of {region}")
+async def read_lapsed_reservations(
+    connection: AsyncConnection, region: RegionId, *, grace_seconds: float, most: int
+) -> list[LapsedReservation]:
+    """Those whose lease ran out at least so long ago, the oldest first."""
+    of = {"region": region, "grace_seconds": grace_seconds, "most": most}
+    rows = (await connection.execute(_LAPSED, of)).mappings()
+    return [LapsedReservation(**dict(row)) for row in rows]
+
+
 @regional_transaction("durable_reader", "read the reservations of {region}")
 async def read_reservations(
     connection: AsyncConnection, region: RegionId, *, live: bool = True
 ) -> list[Reservation]:
     """The reservations of a region whose claims are live, or all of them."""
-    of = {"region": region, "live": live, "most": MAX_READ}
-    return [_reservation(row) for row in (await connection.execute(_RESERVATIONS, of)).mappings()]
+    statement = _LIVE_RESERVATIONS if live else _ALL_RESERVATIONS
+    rows = await connection.execute(statement, {"region": region, "most": MAX_READ})
+    return [_reservation(row) for row in rows.mappings()]
 
 
 def _reservation(row: Any) -> Reservation:
@@ -112,9 +186,9 @@ async def read_bindings(
     now: datetime | None = None,
 ) -> list[Binding]:
     """The bindings of a region with what was last observed of them; released ones on request."""
-    of = {"region": region, "active": active, "most": MAX_READ, "now": now}
-    rows = (await connection.execute(_BINDINGS, of)).mappings()
-    return [Binding(**dict(row)) for row in rows]
+    statement = _ACTIVE_BINDINGS if active else _ALL_BINDINGS
+    of = {"region": region, "most": MAX_READ, "now": now}
+    return [Binding(**dict(row)) for row in (await connection.execute(statement, of)).mappings()]
 
 
 @regional_transaction("durable_reader", "read what stops in {region}")

@@ -69,7 +69,7 @@ async def read_intents(
             "last": min(last, MAX_READ),
         },
     )
-    return [RecordedIntent(**dict(row)) for row in rows.mappings()][::-1]
+    return [RecordedIntent.read(dict(row)) for row in rows.mappings()][::-1]
 
 
 @regional_transaction("durable_reader", "read the ends of {tenant}/{workload}")

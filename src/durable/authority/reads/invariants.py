@@ -5,12 +5,16 @@ from the claims themselves, so it does not rely on the counters that it checks.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.errors import AuthorityUnreachableError
+from durable.authority.db.everywhere import Missing, ask_databases
+from durable.authority.db.roles import ROLES
 
 MAX_SHOWN = 20
 
@@ -39,7 +43,37 @@ def _counter_is_the_sum(table: str, by: str) -> str:
     """
 
 
+def _writes_only_what_it_owns() -> str:
+    """By the database's own account of privileges, against the table of who writes what."""
+    owned = ", ".join(
+        f"('{role.name}', '{table}', '{verb}')"
+        for role in ROLES
+        for table, verbs in role.writes.items()
+        for verb in verbs
+    )
+    roles = ", ".join(f"'{role.name}'" for role in ROLES)
+    return f"""
+        SELECT r.rolname, t.name, v.verb
+          FROM pg_roles AS r
+         CROSS JOIN (SELECT c.oid, format('%s.%s', n.nspname, c.relname) AS name
+                       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                      WHERE n.nspname IN ('global', 'regional', 'audit')
+                        AND c.relkind IN ('r', 'p') AND NOT c.relispartition) AS t
+         CROSS JOIN (VALUES ('INSERT'), ('UPDATE'), ('DELETE')) AS v(verb)
+         WHERE r.rolname IN ({roles})
+           AND CASE v.verb WHEN 'DELETE' THEN has_table_privilege(r.oid, t.oid, v.verb)
+                           ELSE has_any_column_privilege(r.oid, t.oid, v.verb) END
+           AND (r.rolname, t.name, v.verb) NOT IN (VALUES {owned})
+    """
+
+
 AUDIT_INVARIANT = "the audit's chains hold"
+
+# Nothing of this release could violate these.
+NOT_APPLICABLE = {
+    "S8: an override past its time limit has no effect": "no override has an effect yet",
+    "S9: preemption respects protected capacity and disruption budgets": "nothing is preempted yet",
+}
 
 INVARIANTS: dict[str, str] = {
     "S1: a slot has at most one active claim, in all regions together": """
@@ -97,6 +131,7 @@ INVARIANTS: dict[str, str] = {
            AND NOT regional.may_run(
                r.tenant, r.requirements, r.region, n.zone, n.labels, n.dedicated_to)
     """,
+    "S5: a controller's role may write only what the controller owns": _writes_only_what_it_owns(),
     "S6: a reservation is bound exactly when it has a binding": """
         SELECT region, token, r.state, b.state
           FROM regional.reservations AS r LEFT JOIN regional.bindings AS b USING (region, token)
@@ -191,15 +226,24 @@ async def violations(connection: AsyncConnection) -> list[Violation]:
     ]
 
 
-async def violations_everywhere(databases: Databases) -> list[Violation]:
-    """The same for every database of an authority."""
-    return [
-        violation
-        for url in databases.urls
-        for violation in await transact(
+async def check_invariants(databases: Databases) -> tuple[list[Violation], Missing]:
+    """The same for every database of an authority, and which regions could not be checked."""
+
+    async def check(url: str) -> list[Violation]:
+        return await transact(
             databases.at(url, "durable_reader"),
             violations,
             doing="check the invariants",
             timeout_seconds=MAX_SECONDS,
         )
-    ]
+
+    found, missing = await ask_databases(databases, check)
+    return list(chain.from_iterable(found)), missing
+
+
+async def violations_everywhere(databases: Databases) -> list[Violation]:
+    """The same, for callers who need every region to have been checked."""
+    found, missing = await check_invariants(databases)
+    for sentence in missing.values():
+        raise AuthorityUnreachableError(sentence)
+    return found

@@ -17,8 +17,8 @@ from durable.model.claims import ObservedSlot
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending
 from durable.model.request import PlacementHold
-from durable.model.states import TROUBLED, RequestState
-from durable.signals.payloads import ShareReport, SlotsObserved
+from durable.model.share import ShareReport, SlotsObserved
+from durable.model.states import TROUBLED, BindingState, RequestState
 from durable.validation.value import Value
 
 SHARES_PER_READ = 200
@@ -34,6 +34,7 @@ class RequestStatus(Value):
     state: RequestState
     pending: Pending | None
     hold: PlacementHold | None
+    slots: int
     waiting: int
     # How many replicas of a job are done; their bindings are released.
     completed: int
@@ -79,10 +80,23 @@ class ShareStatus(Value):
             version=self.as_of,
             at=self.read_at,
             by_state=Counter(one.state for one in self.slots if one.state is not None),
+            slots=0 if request is None else request.slots,
             completed=0 if request is None else request.completed,
             waiting=0 if request is None else request.waiting,
             request=None if request is None else request.state,
             pending=None if request is None else request.pending,
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every slot is where it must be, so that nobody has to act."""
+        request = self.request
+        arrived = {BindingState.SERVING, BindingState.RUNNING}
+        return (
+            request is not None
+            and request.state is RequestState.PLACED
+            and len(self.slots) == request.slots - request.completed
+            and all(slot.state in arrived and not slot.stop_requested for slot in self.slots)
         )
 
     def says_the_same_as(self, other: "ShareStatus | None") -> bool:
@@ -97,11 +111,14 @@ _REGION = text("""
       FROM regional.regions WHERE region = :region
 """)
 
-# Shares that somebody may still care for: those requested, and those with a live binding.
+# Shares that somebody may still care for: those wanted, requested, or with a live binding.
 _KEYS = text("""
     SELECT tenant, workload, generation
       FROM (SELECT tenant, workload, generation FROM regional.requests
              WHERE region = :region AND state <> 'withdrawn'
+             UNION
+            SELECT tenant, workload, generation FROM regional.shares
+             WHERE region = :region AND closed_at IS NULL
              UNION
             SELECT tenant, workload, generation FROM regional.reservations
              WHERE region = :region AND freed_version IS NULL AND state = 'bound') AS shares
@@ -122,13 +139,14 @@ _SLOTS = text(f"""
       JOIN regional.reservations AS r USING (tenant, workload, generation)
       JOIN regional.bindings AS b USING (region, token)
       JOIN regional.binding_status(:now) AS s USING (region, token)
-     WHERE r.region = :region AND r.freed_version IS NULL AND r.state = 'bound'
+     WHERE r.region = :region AND r.claimed_slot IS NOT NULL AND r.state = 'bound'
      ORDER BY r.slot
 """)
 
 _REQUESTS = text(f"""
     SELECT r.tenant, r.workload, r.generation, r.state, r.pending_code,
-           r.pending_parameters, r.hold_actor, r.hold_reason, r.held_since, r.waiting, r.completed
+           r.pending_parameters, r.hold_actor, r.hold_reason, r.held_since, r.waiting, r.completed,
+           cardinality(r.slots) AS slots
       FROM {_WANTED} JOIN regional.requests AS r USING (tenant, workload, generation)
      WHERE r.region = :region
 """)
@@ -198,6 +216,7 @@ async def _read(
             state=RequestState(row["state"]),
             pending=pending_of(row),
             hold=hold_of(row),
+            slots=row["slots"],
             waiting=row["waiting"],
             completed=row["completed"],
         )

@@ -73,10 +73,14 @@ grant_transfers = Table(
     time_column("requested_at"),
     time_column("settled_at", nullable=True),
     bounded("amount_not_negative", ""),
-    one_of("state", "requested", "moved", "settled"),
+    one_of("state", "requested", "moved", "settled", "refused"),
     CheckConstraint("(state = 'settled') = (settled_at IS NOT NULL)", name="settled_at"),
     CheckConstraint("from_region IS DISTINCT FROM to_region", name="ends_differ"),
-    Index("grant_transfers_open", "tenant", postgresql_where=text("state <> 'settled'")),
+    Index(
+        "grant_transfers_open",
+        "tenant",
+        postgresql_where=text("state IN ('requested', 'moved')"),
+    ),
     schema="global",
 )
 
@@ -93,11 +97,14 @@ workloads = Table(
     integer_column("observed_generation", default="0"),
     # Which slots each region must run.
     json_column("share", default="'{}'"),
+    # Of the newest division of the slots: an older one changes nothing any more.
+    integer_column("revision", default="0"),
     # The row stays as a tombstone, so that generations never start again.
     time_column("deleted_at", nullable=True),
     CheckConstraint("generation >= 1 AND observed_generation <= generation", name="generation"),
     CheckConstraint("deleted_at IS NULL OR finalizers = '{}'", name="deleted_has_no_finalizers"),
     PrimaryKeyConstraint("tenant", "workload"),
+    Index("workloads_live", "tenant", "workload", postgresql_where=text("deleted_at IS NULL")),
     schema="global",
 )
 
@@ -108,6 +115,7 @@ workload_requests = Table(
     text_column("tenant"),
     text_column("workload"),
     text_column("request"),
+    text_column("kind"),
     Column("payload_sha256", LargeBinary, nullable=False),
     json_column("answer"),
     text_column("actor"),
@@ -115,7 +123,9 @@ workload_requests = Table(
     ForeignKeyConstraint(
         ["tenant", "workload"], ["global.workloads.tenant", "global.workloads.workload"]
     ),
+    one_of("kind", "apply", "scale", "delete"),
     PrimaryKeyConstraint("tenant", "workload", "request"),
+    Index("workload_requests_age", "tenant", "workload", "at"),
     schema="global",
 )
 
@@ -132,6 +142,8 @@ slot_owners = Table(
     integer_column("number"),
     text_column("transfer"),
     time_column("since"),
+    # Its region's copy may have been taken back; a division that keeps it there hands it out anew.
+    Column("is_leaving", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint("slot >= 0 AND number >= 1", name="counters"),
     PrimaryKeyConstraint("tenant", "workload", "slot"),
     schema="global",

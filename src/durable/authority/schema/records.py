@@ -1,4 +1,4 @@
-"""What is only ever appended: outcomes, transitions, decisions and the audit."""
+"""What is only ever appended: outcomes, transitions, decisions and the audit; and their repeats."""
 
 from sqlalchemy import (
     BigInteger,
@@ -80,6 +80,26 @@ decisions = Table(
     integer_column("cache_version"),
     json_column("evidence"),
     time_column("decided_at"),
+    # A digest of what was found, where nothing was placed: the same again is counted below.
+    text_column("findings", nullable=True),
+    PrimaryKeyConstraint("region", "tenant", "workload", "generation", "attempt"),
+    schema="regional",
+)
+
+# How often a decision that placed nothing was made again with the same findings; no append, or a
+# request that nothing can help would fill the disk by waiting.
+decision_repeats = Table(
+    "decision_repeats",
+    metadata,
+    text_column("region"),
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("generation"),
+    Column("attempt", Integer, nullable=False),
+    integer_column("repeats"),
+    integer_column("cache_version"),
+    time_column("repeated_at"),
+    CheckConstraint("repeats >= 1", name="repeats_positive"),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation", "attempt"),
     schema="regional",
 )
@@ -99,6 +119,10 @@ audit_events = Table(
     json_column("after", nullable=True),
     Column("hash", LargeBinary, nullable=False),
     CheckConstraint("sequence >= 1", name="sequence_positive"),
+    # What every reader's calendar has: no infinity, and no year before the first.
+    CheckConstraint(
+        "at BETWEEN '0002-01-01 00:00:00+00' AND '9999-01-01 00:00:00+00'", name="at_readable"
+    ),
     PrimaryKeyConstraint("chain", "sequence"),
     Index(
         "events_messages", "chain", text("(after ->> 'message_key')"),
@@ -113,5 +137,17 @@ audit_heads = Table(
     Column("chain", Text, primary_key=True),
     integer_column("sequence"),
     Column("hash", LargeBinary, nullable=False),
+    schema="audit",
+)
+
+# Which role may append which actions, to the global side's chain or to regions'; from `roles.py`.
+audit_rights = Table(
+    "rights",
+    metadata,
+    text_column("role"),
+    text_column("side"),
+    text_column("action"),
+    one_of("side", "global", "regional"),
+    PrimaryKeyConstraint("role", "side", "action"),
     schema="audit",
 )

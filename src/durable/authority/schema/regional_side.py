@@ -58,6 +58,16 @@ regions = Table(
     schema="regional",
 )
 
+# The zones that the fleet declares for a region; nodes register in no other.
+zones = Table(
+    "zones",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("zone"),
+    PrimaryKeyConstraint("region", "zone"),
+    schema="regional",
+)
+
 nodes = Table(
     "nodes",
     metadata,
@@ -70,6 +80,8 @@ nodes = Table(
     json_column("labels", default="'{}'"),
     json_column("taints", default="'[]'"),
     text_column("dedicated_to", nullable=True),
+    # Of the node's row, so that a change has a version and the past can be rebuilt.
+    Column("unhealthy_devices", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("state", Text, nullable=False, server_default=text("'ready'")),
     text_column("cordon_reason", nullable=True),
     text_column("cordoned_by", nullable=True),
@@ -106,6 +118,8 @@ node_leases = Table(
     text_column("node"),
     integer_column("session"),
     integer_column("epoch"),
+    # Who hosts the node: another agent may not, for as long as the lease lasts.
+    text_column("host"),
     time_column("renewed_at"),
     time_column("expires_at"),
     CheckConstraint("session >= 1 AND epoch >= 1", name="counters"),
@@ -115,13 +129,26 @@ node_leases = Table(
     postgresql_with={"fillfactor": 70},
 )
 
+# Which agent hosts the region's declared nodes; it counts while that agent's connection lives.
+agent_locks = Table(
+    "agent_locks",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    Column("pid", Integer, nullable=False),
+    # The number of an advisory lock that the holder's connection holds.
+    integer_column("life_sign"),
+    text_column("holder"),
+    time_column("held_since"),
+    PrimaryKeyConstraint("region"),
+    schema="regional",
+)
+
 devices = Table(
     "devices",
     metadata,
     text_column("region"),
     text_column("node"),
     text_column("device"),
-    Column("healthy", Boolean, nullable=False, server_default=text("true")),
     ForeignKeyConstraint(["region", "node"], ["regional.nodes.region", "regional.nodes.node"]),
     PrimaryKeyConstraint("region", "node", "device"),
     schema="regional",
@@ -151,8 +178,11 @@ grants = Table(
     *amount_columns("granted_"),
     *amount_columns("used_"),
     *amount_columns("protected_"),
+    # What a lowered quota wants back as soon as it is free: nothing new may be reserved from it.
+    *amount_columns("owed_"),
     bounded("used_within_granted", "used_", "granted_"),
     bounded("protected_within_granted", "protected_", "granted_"),
+    bounded("owed_within_granted", "owed_", "granted_"),
     PrimaryKeyConstraint("region", "tenant"),
     schema="regional",
     postgresql_with={"fillfactor": 50},
@@ -219,6 +249,28 @@ policy_states = Table(
     schema="regional",
 )  # fmt: skip
 
+# What a workload wants of the region: written by the workload under its revision, read by the
+# placement, and closed with the withdrawal of the placement's request.
+shares = Table(
+    "shares",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("generation"),
+    integer_column("revision"),
+    Column("slots", ARRAY(Integer), nullable=False),
+    json_column("spec"),
+    text_column("release_reason", nullable=True),
+    time_column("closed_at", nullable=True),
+    CheckConstraint("revision >= 1", name="revision_positive"),
+    PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
+    Index(
+        "shares_open", "region", "tenant", "workload", postgresql_where=text("closed_at IS NULL")
+    ),
+    schema="regional",
+)
+
 requests = Table(
     "requests",
     metadata,
@@ -244,6 +296,7 @@ requests = Table(
     json_column("spec", default="'{}'"),
     Column("waiting", Integer, nullable=False, server_default=text("0")),
     Column("completed", Integer, nullable=False, server_default=text("0")),
+    integer_column("decided_version", default="0"),
     written_in_column(),
     one_of("state", "pending", "reserved", "bound", "placed", "withdrawn", "timed_out"),
     CheckConstraint("state <> 'pending' OR pending_code IS NOT NULL", name="waits_with_reason"),
@@ -260,7 +313,11 @@ requests = Table(
     Index(None, "region", "written_in"),
     Index(
         "requests_queue", "region", "priority", "enqueued_at",
-        postgresql_where=text("state = 'pending'"),
+        postgresql_where=text("state IN ('pending', 'timed_out')"),
+    ),
+    Index(
+        "requests_live", "region", "tenant", "workload", "generation",
+        postgresql_where=text("state <> 'withdrawn'"),
     ),
     schema="regional",
 )  # fmt: skip
@@ -320,9 +377,11 @@ reservations = Table(
         initially="DEFERRED",
         use_alter=True,
     ),
+    # Whoever looks for claims by name says `claimed_slot`, and finds them here: what is over is not
+    # in it. The reference of claims to their slots is checked by it, too.
     Index(
-        "reservations_one_claim_per_slot", "tenant", "workload", "slot",
-        unique=True, postgresql_where=text("freed_version IS NULL"),
+        "reservations_one_claim_per_slot", "tenant", "workload", "claimed_slot",
+        unique=True, postgresql_where=text("claimed_slot IS NOT NULL"),
     ),
     Index(
         "reservations_claims_by_node", "region", "node",

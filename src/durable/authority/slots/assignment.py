@@ -5,25 +5,54 @@ Sent again, it finds the fact and delivers the copies that a crash may have held
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import lock_region
 from durable.authority.quota.quotas import unknown_tenant
-from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.refusal import Refusal
+from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
 
 ROLE = "durable_workload"
+
+# In one order, and before any slot: whoever divides a workload holds its row until it commits.
+_LOCK_REVISIONS = text(f"""
+    SELECT w.tenant, w.workload, w.revision FROM global.workloads AS w
+      JOIN {sent_rows("keys", "key", "tenant text, workload text")}
+     USING (tenant, workload)
+     ORDER BY tenant, workload FOR NO KEY UPDATE OF w
+""")
+
+_REVISION = text("""
+    SELECT revision FROM global.workloads WHERE tenant = :tenant AND workload = :workload
+""")
+
+_DIVISIONS = sent_rows(
+    "rows", "row", "tenant text, workload text, revision bigint, generation bigint"
+)
+
+# A generation is observed once its slots are divided.
+_ADVANCE = text(f"""
+    UPDATE global.workloads AS w
+       SET revision = row.revision,
+           observed_generation = greatest(w.observed_generation,
+                                          least(w.generation, row.generation))
+      FROM {_DIVISIONS}
+     WHERE w.tenant = row.tenant AND w.workload = row.workload
+       AND (w.revision, w.observed_generation) IS DISTINCT FROM (row.revision, row.generation)
+""")
 
 _TENANTS = text("SELECT tenant FROM global.tenants WHERE tenant = ANY(:tenants)")
 
 # In one order, so that two batches with the same slots wait for each other and never deadlock.
-# A slot that has an owner is locked and left as it is.
+# A slot that has an owner is locked and left as it is; one that was about to leave and is to stay
+# gets a new number, which a step that would still take it away does not know.
 _ASSIGN = text("""
     INSERT INTO global.slots AS s (tenant, workload, slot, region, number, transfer, since)
     SELECT tenant, workload, slot, region, 1, transfer, clock_timestamp()
@@ -32,13 +61,13 @@ _ASSIGN = text("""
      ORDER BY tenant, workload, slot
         ON CONFLICT (tenant, workload, slot) DO UPDATE
        SET region = excluded.region, number = s.number + 1, transfer = excluded.transfer,
-           since = clock_timestamp()
-     WHERE s.region IS NULL
+           since = clock_timestamp(), is_leaving = false
+     WHERE s.region IS NULL OR (s.region = excluded.region AND s.is_leaving)
 """)
 
-_OWNERS = text("""
+_OWNERS = text(f"""
     SELECT tenant, workload, slot, region, number FROM global.slots
-      JOIN jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
+      JOIN {sent_rows("keys", "key", "tenant text, workload text")}
      USING (tenant, workload)
      WHERE region IS NOT NULL ORDER BY tenant, workload, slot
 """)
@@ -62,6 +91,14 @@ _COPY = text(f"""
 
 
 @dataclass(frozen=True)
+class Division:
+    """Which division of a workload's slots a change belongs to, and of which generation."""
+
+    revision: int
+    generation: Generation
+
+
+@dataclass(frozen=True)
 class SlotAssignment:
     """Which region is to own which slots of a workload, as far as they have no owner yet."""
 
@@ -69,6 +106,7 @@ class SlotAssignment:
     workload: WorkloadName
     share: Mapping[RegionId, Sequence[int]]
     transfer: str
+    division: Division
 
     @property
     def key(self) -> tuple[str, str]:
@@ -119,18 +157,79 @@ async def assign_within(
     """The same within a transaction that may still be rolled back."""
     named = {"tenants": sorted({str(one.tenant) for one in assignments})}
     tenants = set((await connection.execute(_TENANTS, named)).scalars())
-    allowed = [one for one in assignments if one.tenant in tenants]
+    refusals = {
+        place: unknown_tenant(one.tenant).refusal
+        for place, one in enumerate(assignments)
+        if one.tenant not in tenants
+    }
+    refusals |= await _refuse_old(connection, assignments)
+    allowed = [one for place, one in enumerate(assignments) if place not in refusals]
     rows = _rows(allowed)
     if rows:
         await connection.execute(_ASSIGN, {"rows": json.dumps(rows)})
-    keys = [{"tenant": tenant, "workload": name} for tenant, name in {one.key for one in allowed}]
+    keys = [_named(key) for key in {one.key for one in allowed}]
     owners: dict[tuple[str, str], dict[int, SlotOwner]] = {one.key: {} for one in allowed}
     for row in await connection.execute(_OWNERS, {"keys": json.dumps(keys)}):
         owners[row.tenant, row.workload][row.slot] = SlotOwner(RegionId(row.region), row.number)
-    return [
-        owners[one.key] if one.tenant in tenants else unknown_tenant(one.tenant).refusal
-        for one in assignments
-    ]
+    return [refusals.get(place) or owners[one.key] for place, one in enumerate(assignments)]
+
+
+async def _refuse_old(
+    connection: AsyncConnection, assignments: Sequence[SlotAssignment]
+) -> dict[int, Refusal]:
+    """Refuses, by its place, each that is older than another division of its workload.
+
+    Slots of a workload that was never admitted have nothing to be compared with.
+    """
+    keys = json.dumps([_named(key) for key in {one.key for one in assignments}])
+    newest = {
+        (row.tenant, row.workload): row.revision
+        for row in await connection.execute(_LOCK_REVISIONS, {"keys": keys})
+    }
+    divisions = [(one.key, one.division) for one in assignments if one.key in newest]
+    for key, division in divisions:
+        newest[key] = max(newest[key], division.revision)
+    advanced = {key: asdict(one) for key, one in divisions if one.revision == newest[key]}
+    if advanced:
+        rows = [{**_named(key), **division} for key, division in advanced.items()]
+        await connection.execute(_ADVANCE, {"rows": json.dumps(rows)})
+    return {
+        place: _old_division(one.key, one.division, newest[one.key])
+        for place, one in enumerate(assignments)
+        if one.division.revision < newest.get(one.key, 0)
+    }
+
+
+async def refuse_old_division(
+    connection: AsyncConnection, key: tuple[str, str], division: Division
+) -> None:
+    """Locks the workload; refuses when it was divided by a newer revision."""
+    keys = json.dumps([_named(key)])
+    row = (await connection.execute(_LOCK_REVISIONS, {"keys": keys})).one_or_none()
+    if row is not None and division.revision < row.revision:
+        refusal = _old_division(key, division, row.revision)
+        raise RefusedError(refusal.code, refusal.sentence)
+
+
+@global_transaction("durable_reader", "read the revision of {tenant}/{workload}")
+async def read_revision(
+    connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
+) -> int:
+    """The revision of the newest division; 0 if there was none."""
+    of = {"tenant": tenant, "workload": workload}
+    return (await connection.execute(_REVISION, of)).scalar_one_or_none() or 0
+
+
+def _old_division(key: tuple[str, str], division: Division, newer: int) -> Refusal:
+    return Refusal(
+        code=RefusalCode.OLD_DIVISION,
+        sentence=f"The slots of {'/'.join(key)} were divided by revision {newer} since revision "
+        f"{division.revision}; nothing changed. Read the workload again.",
+    )
+
+
+def _named(key: tuple[str, str]) -> dict[str, str]:
+    return {"tenant": key[0], "workload": key[1]}
 
 
 async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[SlotCopies]) -> None:

@@ -3,7 +3,9 @@
 The fact is global, and each region holds a copy of what it owns. A copy is taken back before the
 fact moves and handed out afterwards, so two regions never hold the same slot, whichever step a
 crash falls into; the same call finishes the rest. Every hand-over has a number: a step that is
-delayed past the next hand-over comes too late and changes nothing.
+delayed past the next hand-over comes too late and changes nothing. Every division has a revision,
+which is compared with the newest under the workload's lock: an older one undoes nothing, whoever
+still runs it.
 """
 
 import json
@@ -19,10 +21,12 @@ from durable.authority.db.transaction import global_transaction, regional_transa
 from durable.authority.fleet.regions import lock_region, read_region
 from durable.authority.slots.assignment import (
     ROLE,
+    Division,
     SlotAssignment,
     SlotCopies,
     assign_within,
     copy_slots,
+    refuse_old_division,
 )
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
@@ -35,11 +39,18 @@ _LOCK_OWNERS = text("""
      ORDER BY slot FOR UPDATE
 """)
 
+# Before the region's copy is taken back: a newer division that keeps the slot where it is finds
+# the mark, and hands the copy out again under a number of its own.
+_MARK_LEAVING = text("""
+    UPDATE global.slots SET is_leaving = true
+     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots) AND NOT is_leaving
+""")
+
 # Only under the numbers that were taken back: the same region may own a slot again since then.
 _HAND_OVER = text("""
     UPDATE global.slots AS s
        SET region = :to_region, number = s.number + 1, transfer = :transfer,
-           since = clock_timestamp()
+           since = clock_timestamp(), is_leaving = false
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
      WHERE s.tenant = :tenant AND s.workload = :workload AND s.slot = row.slot
        AND s.number = row.number AND s.region = :from_region
@@ -47,7 +58,7 @@ _HAND_OVER = text("""
 
 _GIVE_UP = text("""
     UPDATE global.slots AS s
-       SET region = NULL, transfer = :transfer, since = clock_timestamp()
+       SET region = NULL, transfer = :transfer, since = clock_timestamp(), is_leaving = false
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(slot integer, number bigint)
      WHERE s.tenant = :tenant AND s.workload = :workload AND s.slot = row.slot
        AND s.number = row.number AND s.region = :region
@@ -64,8 +75,9 @@ _TAKE_BACK = text("""
 
 _FIND_CLAIM = text("""
     SELECT slot, token FROM regional.reservations
-     WHERE tenant = :tenant AND workload = :workload AND slot = ANY(:slots) AND region = :region
-       AND freed_version IS NULL ORDER BY slot LIMIT 1
+     WHERE tenant = :tenant AND workload = :workload AND claimed_slot = ANY(:slots)
+       AND region = :region
+     ORDER BY slot LIMIT 1
 """)
 
 # The numbers under which a region owns slots.
@@ -74,16 +86,19 @@ _Workload = Mapping[str, str]
 
 
 class SlotRegistry:
-    """The slots of one workload."""
+    """The slots of one workload, as one division of them wants them."""
 
-    def __init__(self, databases: Databases, tenant: TenantId, workload: WorkloadName) -> None:
+    def __init__(
+        self, databases: Databases, tenant: TenantId, workload: WorkloadName, division: Division
+    ) -> None:
         self._databases = databases
         self._key = (tenant, workload)
+        self._division = division
         self._workload = {"tenant": str(tenant), "workload": str(workload)}
 
     async def assign(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
         """Gives unowned slots to a region; again is harmless, another owner is a refusal."""
-        assignment = SlotAssignment(*self._key, {region: slots}, transfer)
+        assignment = SlotAssignment(*self._key, {region: slots}, transfer, self._division)
         await read_region(self._databases, region)  # refuses an unknown one before anything moves
         numbers = await _assign(self._databases, assignment, region)
         await self._copy(region, numbers)
@@ -111,12 +126,14 @@ class SlotRegistry:
         """Ends the ownership for good: the workload was deleted or scaled down."""
         held = await self._held(slots, region)
         await self._take_back(region, held)
-        await _give_up(self._databases, self._workload, held, region, transfer)
+        await _give_up(self._databases, self._workload, self._division, held, region, transfer)
 
     async def _held(
         self, slots: Sequence[int], region: RegionId, *, or_by: RegionId | None = None
     ) -> Numbers:
-        return await _read_held(self._databases, self._workload, slots, region, or_by)
+        return await _mark_held(
+            self._databases, self._workload, self._division, slots, region, or_by
+        )
 
     async def _take_back(self, region: RegionId, numbers: Numbers) -> None:
         if numbers:
@@ -132,8 +149,9 @@ class SlotRegistry:
         actor: ActorId,
     ) -> Numbers:
         return await _hand_over(
-            self._databases, self._workload, slots, held, from_region, to_region, transfer, actor
-        )
+            self._databases, self._workload, self._division, slots, held, from_region, to_region,
+            transfer, actor,
+        )  # fmt: skip
 
     async def _copy(self, region: RegionId, numbers: Numbers) -> None:
         await copy_slots(self._databases, region, [SlotCopies(*self._key, numbers)])
@@ -150,19 +168,23 @@ async def _assign(
     return await _owned_by(connection, workload, assignment.share[region], region)
 
 
-@global_transaction(ROLE, "read the slots of {region}")
-async def _read_held(
+@global_transaction(ROLE, "mark slots that leave {region}")
+async def _mark_held(
     connection: AsyncConnection,
     workload: _Workload,
+    division: Division,
     slots: Sequence[int],
     region: RegionId,
     or_by: RegionId | None,
 ) -> Numbers:
     """The numbers under which a region owns slots; with `or_by`, nobody else may own any."""
+    await _refuse_old(connection, workload, division)
     rows = await _lock_owners(connection, workload, slots)
     if or_by is not None:
         _refuse_other_owners(workload, slots, rows, {region, or_by})
-    return {row.slot: row.number for row in rows if row.region == region}
+    held = {row.slot: row.number for row in rows if row.region == region}
+    await connection.execute(_MARK_LEAVING, {**workload, "slots": list(held)})
+    return held
 
 
 @regional_transaction(ROLE, "take slots from {region}")
@@ -185,6 +207,7 @@ async def _take_back(
 async def _hand_over(
     connection: AsyncConnection,
     workload: _Workload,
+    division: Division,
     slots: Sequence[int],
     held: Numbers,
     from_region: RegionId,
@@ -192,6 +215,7 @@ async def _hand_over(
     transfer: str,
     actor: ActorId,
 ) -> Numbers:
+    await _refuse_old(connection, workload, division)
     ends = {"from_region": from_region, "to_region": to_region, "transfer": transfer}
     moved = {**workload, **ends, "rows": _rows(held)}
     if (await connection.execute(_HAND_OVER, moved)).rowcount:
@@ -211,12 +235,18 @@ async def _hand_over(
 async def _give_up(
     connection: AsyncConnection,
     workload: _Workload,
+    division: Division,
     held: Numbers,
     region: RegionId,
     transfer: str,
 ) -> None:
+    await _refuse_old(connection, workload, division)
     ended = {**workload, "region": region, "transfer": transfer, "rows": _rows(held)}
     await connection.execute(_GIVE_UP, ended)
+
+
+async def _refuse_old(connection: AsyncConnection, workload: _Workload, division: Division) -> None:
+    await refuse_old_division(connection, (workload["tenant"], workload["workload"]), division)
 
 
 async def _owned_by(

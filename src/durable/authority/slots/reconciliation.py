@@ -1,6 +1,5 @@
 """Brings slot ownership to the wanted shares, as far as live claims allow, in batches."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -8,8 +7,12 @@ from typing import Self
 
 from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityUnreachableError
+from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.fair_queue import Turn
 from durable.authority.fleet.regions import read_region
 from durable.authority.slots.assignment import (
+    Division,
     SlotAssignment,
     SlotCopies,
     SlotOwners,
@@ -17,6 +20,7 @@ from durable.authority.slots.assignment import (
     copy_slots,
 )
 from durable.authority.slots.ownership import SlotRegistry
+from durable.authority.slots.shares import PublishedShare, ShareWriter
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 
@@ -31,6 +35,7 @@ class SlotQueue:
         self.databases = databases
         self._owners = _OwnerWriter(databases)
         self._copies: dict[RegionId, _CopyWriter] = {}
+        self._shares: dict[RegionId, ShareWriter] = {}
         # Regions are never removed.
         self._regions: set[RegionId] = set()
         self._stack = AsyncExitStack()
@@ -42,11 +47,15 @@ class SlotQueue:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def assign(self, assignment: SlotAssignment) -> SlotOwners:
-        """Who owns what of the workload, once every region holds what it owns of the assignment."""
-        for region in assignment.share.keys() - self._regions:
-            await read_region(self.databases, region)  # refuses an unknown one
-            self._regions.add(region)
+    async def assign(self, assignment: SlotAssignment) -> tuple[SlotOwners, Missing]:
+        """Who owns what of the workload, once every region holds what it owns of the assignment.
+
+        And the regions that did not answer: they own what they own, and hold it when sent again.
+        """
+        new = assignment.share.keys() - self._regions
+        # Refuses an unknown one.
+        known = await ask_regions(new, lambda region: read_region(self.databases, region))
+        self._regions.update(known.by_region)
         owners = await self._owners.submit(assignment)
         if isinstance(owners, Refusal):
             raise RefusedError(owners.code, owners.sentence)
@@ -55,13 +64,19 @@ class SlotQueue:
             for slot in slots:
                 if owners[slot].region == region:
                     held[region][slot] = owners[slot].number
-        await asyncio.gather(
-            *(
-                self._copy(region, SlotCopies(assignment.tenant, assignment.workload, numbers))
-                for region, numbers in held.items()
-            )
+        workload = (assignment.tenant, assignment.workload)
+        copied = await ask_regions(
+            held, lambda region: self._copy(region, SlotCopies(*workload, held[region]))
         )
-        return owners
+        return owners, copied.missing
+
+    async def publish(self, region: RegionId, share: PublishedShare) -> None:
+        """Hands a region the share of one placement."""
+        queue = self._shares.get(region)
+        if queue is None:
+            queue = self._shares[region] = ShareWriter(self.databases, region)
+            await self._stack.enter_async_context(queue)
+        await queue.submit(share)
 
     async def _copy(self, region: RegionId, copies: SlotCopies) -> None:
         queue = self._copies.get(region)
@@ -78,7 +93,11 @@ class _OwnerWriter(Batcher[SlotAssignment, SlotOwners | Refusal]):
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
         super().__init__(
-            "queue of slots", "share", self._assign, max_batch=MAX_ASSIGNMENTS_PER_CALL
+            "queue of slots",
+            "share",
+            self._assign,
+            max_batch=MAX_ASSIGNMENTS_PER_CALL,
+            turn_of=lambda assignment: Turn(assignment.tenant),
         )
 
     async def _assign(self, assignments: list[SlotAssignment]) -> list[SlotOwners | Refusal]:
@@ -94,7 +113,13 @@ class _CopyWriter(Batcher[SlotCopies, None]):
     def __init__(self, databases: Databases, region: RegionId) -> None:
         self._databases, self._region = databases, region
         name = f"queue of slots for {region}"
-        super().__init__(name, "share", self._copy, max_batch=MAX_ASSIGNMENTS_PER_CALL)
+        super().__init__(
+            name,
+            "share",
+            self._copy,
+            max_batch=MAX_ASSIGNMENTS_PER_CALL,
+            turn_of=lambda copies: Turn(copies.tenant),
+        )
 
     async def _copy(self, copies: list[SlotCopies]) -> list[None]:
         for some in chunks(copies, lambda one: len(one.numbers), most=MAX_SLOTS_PER_CALL):
@@ -109,6 +134,7 @@ async def reconcile_slots(
     share: Mapping[RegionId, tuple[int, ...]],
     *,
     transfer: str,
+    division: Division,
     actor: ActorId,
 ) -> list[str]:
     """Assigns, transfers and gives up slots; answers why some of that has to wait.
@@ -118,7 +144,9 @@ async def reconcile_slots(
     """
     # First, and for every slot of the share: a crash may have come between the two halves of an
     # earlier assignment.
-    owners = await slots.assign(SlotAssignment(tenant, workload, share, transfer))
+    owners, missing = await slots.assign(
+        SlotAssignment(tenant, workload, share, transfer, division)
+    )
     desired = {slot: region for region, owned in share.items() for slot in owned}
     moving: list[tuple[int, RegionId]] = []
     leaving: dict[RegionId, list[int]] = defaultdict(list)
@@ -127,15 +155,20 @@ async def reconcile_slots(
             leaving[owner.region].append(slot)
         elif desired[slot] != owner.region:
             moving.append((slot, owner.region))
-    registry = SlotRegistry(slots.databases, tenant, workload)
-    waits: list[str] = []
+    registry = SlotRegistry(slots.databases, tenant, workload, division)
+    waits = [f"{region} does not have its slots yet. {why}" for region, why in missing.items()]
     for slot, source in moving:
         try:
             await registry.transfer([slot], source, desired[slot], transfer=transfer, actor=actor)
         except RefusedError as error:
             waits.append(_why(error, slot, source))
+        except AuthorityUnreachableError as error:
+            waits.append(f"Slot {slot} cannot move from {source} to {desired[slot]} yet. {error}")
     for region, ended in leaving.items():
-        waits += await _give_up(registry, ended, region, transfer)
+        try:
+            waits += await _give_up(registry, ended, region, transfer)
+        except AuthorityUnreachableError as error:
+            waits.append(f"{region} still has slots to give up. {error}")
     return waits
 
 
@@ -158,6 +191,8 @@ async def _give_up(
 
 def _why(refused: RefusedError, slot: int, region: RegionId) -> str:
     """What a slot waits for, in words for its workload, whose placement is already stopping it."""
+    if refused.refusal.code is RefusalCode.OLD_DIVISION:
+        raise refused
     if refused.refusal.code is RefusalCode.SLOT_TAKEN:
         return f"Slot {slot} is still claimed in {region}; it is being stopped."
     return refused.refusal.sentence

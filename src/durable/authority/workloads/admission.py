@@ -32,13 +32,16 @@ class AdmissionRequest:
 
     `divide` splits the replicas over regions, given the current workload, or None if there is none.
     It is called with the workload locked, perhaps more than once, and must depend on nothing else
-    that the transaction could miss.
+    that the transaction could miss. A scale names the spec that it `scales`, and is refused if the
+    workload has another one by now.
     """
 
     manifest: WorkloadManifest
     request: str
     actor: ActorId
     divide: Divide
+    scales: WorkloadSpec | None = None
+    reason: str = ""
 
     @property
     def key(self) -> RowKey:
@@ -50,13 +53,17 @@ class AdmissionRequest:
 
     @cached_property
     def identity(self) -> RequestIdentity:
-        payload = self.manifest.model_dump(mode="json", exclude_defaults=True)
-        return RequestIdentity(*self.key, self.request, payload, self.actor)
+        manifest = self.manifest
+        if self.scales is None:
+            return RequestIdentity.of_apply(manifest, self.request, self.actor)
+        return RequestIdentity.of_scale(
+            manifest.tenant, manifest.name, self.replicas, self.request, self.actor
+        )
 
     @property
     def can_create(self) -> bool:
-        """Whether the replicas of a new workload can be divided at all."""
-        return not isinstance(self._first_shares, RefusedError)
+        """Whether it may create a workload, whose replicas can be divided at all."""
+        return self.scales is None and not isinstance(self._first_shares, RefusedError)
 
     def shares(self, current: AdmittedWorkload | None) -> Shares:
         if current is not None:
@@ -85,7 +92,9 @@ class AdmissionBatch:
     def admit(self, request: AdmissionRequest) -> AdmittedWorkload | Refusal:
         try:
             answer = self._ledger.recall(request.identity)
-            return self._admit(request) if answer is None else answer
+            if answer is not None:
+                return AdmittedWorkload.read(answer)
+            return self._admit(request)
         except RefusedError as error:
             return error.refusal
 
@@ -97,12 +106,21 @@ class AdmissionBatch:
                 f"Workload {before.tenant}/{before.workload} is being deleted; "
                 "wait until it is gone, then apply it again.",
             )
+        if request.scales is not None and not _is_live(before, request.scales):
+            raise RefusedError(
+                RefusalCode.WRONG_STATE,
+                f"Workload {'/'.join(request.key)} was changed meanwhile; send the request again.",
+            )
         after = _admitted(request, before)
         if before != after:
             self.workloads[request.key] = self.changed[request.key] = after
-            self.events.append(_event(before, after, request.actor))
-        self._ledger.record(request.identity, after)
+            self.events.append(_event(before, after, request))
+        self._ledger.record(request.identity, after.model_dump(mode="json"))
         return after
+
+
+def _is_live(workload: AdmittedWorkload | None, spec: WorkloadSpec) -> bool:
+    return workload is not None and not workload.deleted and workload.spec == spec
 
 
 def _admitted(request: AdmissionRequest, before: AdmittedWorkload | None) -> AdmittedWorkload:
@@ -132,11 +150,14 @@ def template_of(spec: WorkloadSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json", exclude=set(kept))
 
 
-def _event(before: AdmittedWorkload | None, after: AdmittedWorkload, actor: ActorId) -> Event:
+def _event(
+    before: AdmittedWorkload | None, after: AdmittedWorkload, request: AdmissionRequest
+) -> Event:
+    said = {"kind": request.identity.kind, "request": request.request, "reason": request.reason}
     return Event(
-        actor=actor,
+        actor=request.actor,
         action="apply workload",
         target=f"workload/{after.tenant}/{after.workload}",
         before=None if before is None else before.model_dump(mode="json", include=_AUDITED),
-        after=after.model_dump(mode="json", include=_AUDITED),
+        after={**after.model_dump(mode="json", include=_AUDITED), **said},
     )

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.connection import Databases
+from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import global_transaction
 from durable.authority.workloads.admission import AdmissionBatch, AdmissionRequest
 from durable.authority.workloads.ledger import RequestLedger
@@ -79,7 +80,13 @@ class AdmissionQueue(Batcher[AdmissionRequest, AdmissionResult | Refusal]):
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        super().__init__("admission queue", "request", self._admit, max_batch=MAX_REQUESTS_PER_CALL)
+        super().__init__(
+            "admission queue",
+            "request",
+            self._admit,
+            max_batch=MAX_REQUESTS_PER_CALL,
+            turn_of=lambda request: Turn(request.key[0], request.manifest.spec.priority),
+        )
 
     async def _admit(self, requests: list[AdmissionRequest]) -> list[AdmissionResult | Refusal]:
         results: list[AdmissionResult | Refusal] = []

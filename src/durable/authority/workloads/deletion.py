@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import text
@@ -10,7 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
 from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
-from durable.authority.workloads.rows import ROLE, lock_workload, workload_of
+from durable.authority.workloads.rows import (
+    ROLE,
+    has_ended,
+    lock_workload,
+    never_admitted,
+    workload_of,
+)
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import AdmittedWorkload, Condition
@@ -43,6 +50,14 @@ _OWNED = text("""
 """)
 
 
+@dataclass(frozen=True)
+class DeletionResult:
+    """The answer to a request, given now or when it first came, and the workload as it is now."""
+
+    answer: str
+    current: AdmittedWorkload
+
+
 @global_transaction(ROLE, "delete workload {tenant}/{workload}")
 async def request_delete(
     connection: AsyncConnection,
@@ -52,24 +67,26 @@ async def request_delete(
     request: str,
     actor: ActorId,
     reason: str,
-) -> AdmittedWorkload:
-    """Requests the end of a workload, once per request id; requesting it again changes nothing."""
-    of = {"tenant": tenant, "workload": workload}
-    identity = RequestIdentity(tenant, workload, request, {"delete": of}, actor)
+) -> DeletionResult:
+    """Requests the end of a workload, once per request id, in whichever life of it that was."""
+    identity = RequestIdentity.of_delete(tenant, workload, request, actor)
     before = await _lock(connection, tenant, workload)
     ledger = await RequestLedger.read(connection, [identity])
-    answer = ledger.recall(identity)
-    if answer is not None:
-        return answer
-    after = before
-    if not before.deleting and not before.deleted:
-        marked = await connection.execute(_REQUEST, {**of, "finalizer": FINALIZER})
-        after = workload_of(marked.mappings().one())
-        detail = {"generation": before.generation, "reason": reason}
+    recorded = ledger.recall(identity)
+    if recorded is not None:
+        return DeletionResult(recorded["answer"], before)
+    if before.deleted:
+        raise has_ended(before)
+    answer, after = "It is being deleted already.", before
+    if not before.deleting:
+        answer = "Deleting: every placement is asked to stop and release its slots."
+        of = {"tenant": tenant, "workload": workload, "finalizer": FINALIZER}
+        after = workload_of((await connection.execute(_REQUEST, of)).mappings().one())
+        detail = {"generation": before.generation, "reason": reason, "request": request}
         await _audit(connection, after, "delete workload", actor, detail)
-    ledger.record(identity, after)
+    ledger.record(identity, {"answer": answer})
     await ledger.write(connection)
-    return after
+    return DeletionResult(answer, after)
 
 
 @global_transaction(ROLE, "finish deleting workload {tenant}/{workload}")
@@ -122,10 +139,7 @@ async def _lock(
 ) -> AdmittedWorkload:
     locked = await lock_workload(connection, tenant, workload)
     if locked is None:
-        raise RefusedError(
-            RefusalCode.UNKNOWN_WORKLOAD,
-            f"There is no workload {tenant}/{workload}; see `durable get workloads`.",
-        )
+        raise never_admitted(tenant, workload)
     return locked
 
 

@@ -1,48 +1,121 @@
-"""The ledger of requests about workloads: a request that is sent again gets the same answer."""
+"""The ledger of requests about workloads: a request that is sent again gets the same answer.
+
+A request id counts once, whatever became of the workload since: deleted, or created anew. It is
+kept for a month at least; then the workload's next request drops it.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Any, Self
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.model.ids import ActorId
+from durable.authority.db.sent_rows import sent_rows
+from durable.authority.db.transaction import global_transaction
+from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import AdmittedWorkload
+from durable.model.workload import WorkloadManifest
 
-_READ = text("""
-    SELECT tenant, workload, request, payload_sha256, answer FROM global.workload_requests
-      JOIN jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(
-           tenant text, workload text, request text) USING (tenant, workload, request)
+_READ = text(f"""
+    SELECT tenant, workload, request, kind, payload_sha256, answer, at
+      FROM global.workload_requests
+      JOIN {sent_rows("keys", "key", "tenant text, workload text, request text")}
+     USING (tenant, workload, request)
 """)
 
 _RECORD = text("""
     INSERT INTO global.workload_requests
-           (tenant, workload, request, payload_sha256, answer, actor, at)
-    SELECT tenant, workload, request, decode(payload_sha256, 'hex'), answer, actor,
+           (tenant, workload, request, kind, payload_sha256, answer, actor, at)
+    SELECT tenant, workload, request, kind, decode(payload_sha256, 'hex'), answer, actor,
            clock_timestamp()
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
-           tenant text, workload text, request text, payload_sha256 text, answer jsonb, actor text)
+           tenant text, workload text, request text, kind text, payload_sha256 text, answer jsonb,
+           actor text)
+""")
+
+# The schema refuses to forget a younger one.
+_FORGET = text(f"""
+    DELETE FROM global.workload_requests AS r
+     USING {sent_rows("rows", "row", "tenant text, workload text")}
+     WHERE r.tenant = row.tenant AND r.workload = row.workload
+       AND r.at < clock_timestamp() - interval '31 days'
 """)
 
 _RequestKey = tuple[str, str, str]
+Answer = Mapping[str, Any]
+
+
+class RequestKind(StrEnum):
+    """What was requested of a workload."""
+
+    APPLY = "apply"
+    SCALE = "scale"
+    DELETE = "delete"
 
 
 class RequestIdentity:
-    """Which request about which workload this is; a repetition must have the same payload."""
+    """Which request about which workload this is; a repetition is of the same kind and payload."""
 
     def __init__(
-        self, tenant: str, workload: str, request: str, payload: dict[str, Any], actor: ActorId
+        self,
+        tenant: TenantId,
+        workload: WorkloadName,
+        request: str,
+        kind: RequestKind,
+        payload: Mapping[str, Any],
+        actor: ActorId,
     ) -> None:
         canonical = json.dumps(payload, sort_keys=True).encode()
-        self.key: _RequestKey = (str(tenant), str(workload), request)
+        self.tenant, self.workload, self.request = tenant, workload, request
+        self.kind = kind
         self.digest = hashlib.sha256(canonical).hexdigest()
         self.actor = actor
 
+    @classmethod
+    def of_apply(cls, manifest: WorkloadManifest, request: str, actor: ActorId) -> Self:
+        payload = manifest.model_dump(mode="json", exclude_defaults=True)
+        return cls(manifest.tenant, manifest.name, request, RequestKind.APPLY, payload, actor)
+
+    @classmethod
+    def of_scale(
+        cls,
+        tenant: TenantId,
+        workload: WorkloadName,
+        replicas: int,
+        request: str,
+        actor: ActorId,
+    ) -> Self:
+        return cls(tenant, workload, request, RequestKind.SCALE, {"replicas": replicas}, actor)
+
+    @classmethod
+    def of_delete(
+        cls, tenant: TenantId, workload: WorkloadName, request: str, actor: ActorId
+    ) -> Self:
+        return cls(tenant, workload, request, RequestKind.DELETE, {}, actor)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.tenant}/{self.workload} ({self.request})"
+
+    @property
+    def key(self) -> _RequestKey:
+        return (str(self.tenant), str(self.workload), self.request)
+
     def parameters(self) -> dict[str, str]:
         return dict(zip(("tenant", "workload", "request"), self.key, strict=True))
+
+
+@dataclass(frozen=True)
+class _Entry:
+    kind: RequestKind
+    digest: str
+    answer: Answer
+    # None while it is on its way into the ledger.
+    at: datetime | None = None
 
 
 class RequestLedger:
@@ -53,7 +126,7 @@ class RequestLedger:
     """
 
     def __init__(self) -> None:
-        self._answers: dict[_RequestKey, tuple[str, AdmittedWorkload]] = {}
+        self._entries: dict[_RequestKey, _Entry] = {}
         self._new: list[RequestIdentity] = []
 
     @classmethod
@@ -61,40 +134,50 @@ class RequestLedger:
         ledger = cls()
         keys = json.dumps([request.parameters() for request in requests])
         for row in await connection.execute(_READ, {"keys": keys}):
-            digest, answer = bytes(row.payload_sha256).hex(), row.answer
-            ledger._answers[row.tenant, row.workload, row.request] = (
-                digest,
-                AdmittedWorkload.model_validate(answer),
+            ledger._entries[row.tenant, row.workload, row.request] = _Entry(
+                RequestKind(row.kind), bytes(row.payload_sha256).hex(), row.answer, row.at
             )
         return ledger
 
-    def recall(self, request: RequestIdentity) -> AdmittedWorkload | None:
+    def recall(self, request: RequestIdentity) -> Answer | None:
         """What the request was answered before; refuses an id that was used for something else."""
-        if request.key not in self._answers:
+        entry = self._entries.get(request.key)
+        if entry is None:
             return None
-        digest, answer = self._answers[request.key]
-        if digest != request.digest:
-            raise RefusedError(
-                RefusalCode.KEY_CONFLICT,
-                f"Request id {request.key[2][:128]} was used for something else; "
-                "send this under an id of its own.",
-            )
-        return answer
+        if (entry.kind, entry.digest) == (request.kind, request.digest):
+            return entry.answer
+        when = "" if entry.at is None else f" at {entry.at:%Y-%m-%d %H:%M:%S}Z"
+        payload = " with another payload" if entry.kind is request.kind else ""
+        raise RefusedError(
+            RefusalCode.KEY_CONFLICT,
+            f"Request id {request.key[2][:128]} was used for the {entry.kind}{when}{payload}; "
+            "send this under an id of its own.",
+        )
 
-    def record(self, request: RequestIdentity, answer: AdmittedWorkload) -> None:
-        self._answers[request.key] = (request.digest, answer)
+    def record(self, request: RequestIdentity, answer: Answer) -> None:
+        self._entries[request.key] = _Entry(request.kind, request.digest, answer)
         self._new.append(request)
 
     async def write(self, connection: AsyncConnection) -> None:
         if self._new:
             rows = json.dumps([self._row(request) for request in self._new])
             await connection.execute(_RECORD, {"rows": rows})
+            keys = {request.key[:2] for request in self._new}
+            of = [{"tenant": tenant, "workload": workload} for tenant, workload in sorted(keys)]
+            await connection.execute(_FORGET, {"rows": json.dumps(of)})
 
     def _row(self, request: RequestIdentity) -> dict[str, Any]:
-        digest, answer = self._answers[request.key]
+        entry = self._entries[request.key]
         return {
             **request.parameters(),
-            "payload_sha256": digest,
-            "answer": answer.model_dump(mode="json"),
+            "kind": entry.kind,
+            "payload_sha256": entry.digest,
+            "answer": entry.answer,
             "actor": str(request.actor),
         }
+
+
+@global_transaction("durable_reader", "read a request's answer")
+async def find_answer(connection: AsyncConnection, request: RequestIdentity) -> Answer | None:
+    """What a request was answered, if it was; refuses an id that was used for something else."""
+    return (await RequestLedger.read(connection, [request])).recall(request)

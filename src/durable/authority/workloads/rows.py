@@ -11,8 +11,10 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import TenantId, WorkloadName
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import AdmittedWorkload
 
 ROLE = "durable_workload"
@@ -29,13 +31,18 @@ _LIST = text("""
      ORDER BY tenant, workload LIMIT :most
 """)
 
+_LIVE = text("""
+    SELECT tenant, workload FROM global.workloads WHERE deleted_at IS NULL
+     ORDER BY tenant, workload
+""")
+
 _LOCK = text("""
     SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload FOR UPDATE
 """)
 
-_FIND_MANY = text("""
+_FIND_MANY = text(f"""
     SELECT key.tenant, key.workload, w.workload IS NOT NULL AS has_row
-      FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
+      FROM {sent_rows("keys", "key", "tenant text, workload text")}
       JOIN global.tenants AS t ON t.tenant = key.tenant
       LEFT JOIN global.workloads AS w ON w.tenant = key.tenant AND w.workload = key.workload
 """)
@@ -51,20 +58,23 @@ _CREATE_MANY = text("""
     RETURNING tenant, workload
 """)
 
-_LOCK_MANY = text("""
+_LOCK_MANY = text(f"""
     SELECT w.* FROM global.workloads AS w
-      JOIN jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
+      JOIN {sent_rows("keys", "key", "tenant text, workload text")}
      USING (tenant, workload)
      ORDER BY tenant, workload FOR UPDATE OF w
 """)
 
-_WRITE_MANY = text("""
+_WRITTEN = sent_rows(
+    "rows", "row", "tenant text, workload text, generation bigint, spec jsonb, share jsonb"
+)
+
+_WRITE_MANY = text(f"""
     UPDATE global.workloads AS w
        SET generation = row.generation, spec = row.spec, share = row.share,
-           status = CASE WHEN w.deleted_at IS NULL THEN w.status ELSE '{}' END,
+           status = CASE WHEN w.deleted_at IS NULL THEN w.status ELSE '{{}}' END,
            delete_requested_at = NULL, deleted_at = NULL
-      FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
-           tenant text, workload text, generation bigint, spec jsonb, share jsonb)
+      FROM {_WRITTEN}
      WHERE w.tenant = row.tenant AND w.workload = row.workload
 """)
 
@@ -74,6 +84,12 @@ async def read_workload(
     connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
 ) -> AdmittedWorkload | None:
     """The workload as it was last admitted, tombstones too; None if there never was one."""
+    return await find_workload(connection, tenant, workload)
+
+
+async def find_workload(
+    connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
+) -> AdmittedWorkload | None:
     found = await connection.execute(_READ, {"tenant": tenant, "workload": workload})
     row = found.mappings().one_or_none()
     return None if row is None else workload_of(row)
@@ -86,6 +102,15 @@ async def list_workloads(
     """Every workload, or those of one tenant; with `deleted`, tombstones too."""
     of = {"tenant": tenant, "deleted": deleted, "most": MAX_LISTED}
     return [workload_of(row) for row in (await connection.execute(_LIST, of)).mappings()]
+
+
+@global_transaction("durable_reader", "read which workloads are live")
+async def live_workloads(connection: AsyncConnection) -> list[tuple[TenantId, WorkloadName]]:
+    """Every workload that is not over."""
+    return [
+        (TenantId(row.tenant), WorkloadName(row.workload))
+        for row in await connection.execute(_LIVE)
+    ]
 
 
 async def lock_workload(
@@ -133,13 +158,26 @@ async def write_workloads(
     await connection.execute(_WRITE_MANY, {"rows": json.dumps(rows)})
 
 
-def workload_of(row: Any) -> AdmittedWorkload:
-    return AdmittedWorkload(
-        **{name: row[name] for name in ("tenant", "workload", "generation", "spec", "share")},
-        deleting=row["delete_requested_at"] is not None and row["deleted_at"] is None,
-        deleted_at=row["deleted_at"],
-        **row["status"],
+def never_admitted(tenant: TenantId, workload: WorkloadName) -> RefusedError:
+    return RefusedError(
+        RefusalCode.UNKNOWN_WORKLOAD,
+        f"Nothing was admitted as {tenant}/{workload}; see `durable get workloads`.",
     )
+
+
+def has_ended(workload: AdmittedWorkload) -> RefusedError:
+    return RefusedError(
+        RefusalCode.UNKNOWN_WORKLOAD,
+        f"{workload.tenant}/{workload.workload} has ended already, at "
+        f"{workload.deleted_at:%Y-%m-%d %H:%M:%S}Z; see `durable get workloads --all`.",
+    )
+
+
+def workload_of(row: Any) -> AdmittedWorkload:
+    plain = {name: row[name] for name in ("tenant", "workload", "generation", "spec", "share")}
+    deleting = row["delete_requested_at"] is not None and row["deleted_at"] is None
+    ends = {"deleting": deleting, "deleted_at": row["deleted_at"]}
+    return AdmittedWorkload.read({**plain, **ends, **row["status"]})
 
 
 def _json(keys: Iterable[RowKey]) -> str:

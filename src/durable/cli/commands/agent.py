@@ -18,25 +18,28 @@ from durable.agent.process.driver import ProcessDriver
 from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
 from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.agent.simulated.faults import Faults, FaultsError, read_faults
-from durable.authority.db.connection import Databases
+from durable.authority.db.connection import Databases, refuse_other_schema
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
 from durable.cli.connections import with_authority
 from durable.cli.input.node_spec import parse_node_spec
-from durable.cli.input.options import StateDir, load_settings, parse_option
+from durable.cli.input.options import StateDir, flag, load_settings, parse_option
+from durable.cli.stopping import force_exit_after
 from durable.model.fleet import MAX_GPUS_PER_NODE, NodeSpec
 from durable.model.ids import ActorId, RegionId
 
 ALL = "all"
 # How long to wait for the authority before the region is taken to exist.
 REGION_CHECK_SECONDS = 5.0
+# Its replicas run on without it, so there is little to wait for.
+GRACE_SECONDS = 10
 _DELAYS, _TIMING = Delays(), Timing()
 
 
 def agent(
     region: Annotated[str, typer.Option(help="The region, or all if simulated.")],
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Simulate every node that the fleet declares.")
+        bool, flag("--simulated", help="Simulate every node that the fleet declares.")
     ] = False,
     start_delay: Annotated[
         float, typer.Option(min=0, max=86_400, help="Seconds until a simulated replica is running.")
@@ -65,7 +68,7 @@ def agent(
     lease: Annotated[
         int, typer.Option(min=1, max=86_400, help="Seconds that a node lease lasts.")
     ] = _TIMING.lease_ttl_seconds,
-    as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines.")] = False,
+    as_json: Annotated[bool, flag("--json", help="Log JSON lines.")] = False,
     state_dir: StateDir = None,
 ) -> None:
     """Run an agent: start and stop the replicas bound to its nodes, and report their state."""
@@ -117,6 +120,7 @@ def _simulate(
                 logs_each=False,
             )
 
+        await refuse_other_schema(databases)
         if region == ALL:
             await _run_until_stopped(host_every_region(databases, agent_of, log), log)
         else:
@@ -144,6 +148,7 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, timing: Timing, log: 
                 log=log,
                 timing=timing,
                 leases=PersistentLeases(timing.trusted_seconds, directory, spec.region, spec.id),
+                host=directory.host,
             )
             await _run_until_stopped(running.run(), log)
 
@@ -172,8 +177,14 @@ async def _refuse_unknown(databases: Databases, region: RegionId) -> None:
 async def _run_until_stopped(running: Coroutine[Any, Any, None], log: EventLog) -> None:
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(running)
+
+    def stop() -> None:
+        task.cancel()
+        sentence = f"it had not ended by itself within {GRACE_SECONDS} s"
+        force_exit_after(GRACE_SECONDS, lambda: log("ended by force", reason=sentence))
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, stop)
     try:
         await task
     except asyncio.CancelledError:

@@ -1,10 +1,11 @@
 """`durable apply`: submits manifests one after the other, and waits for what they describe."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from durable.activities.workload_steps import Admitted
-from durable.authority.workloads.rows import list_workloads, read_workload
+from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.manifests import Files, load_workloads
 from durable.cli.input.options import (
@@ -63,24 +64,37 @@ def apply_all(
     state_dir: Path | None,
 ) -> list[AppliedWorkload]:
     """Applies manifests, and waits for all of them unless there is no timeout."""
-    request_ids = {_name_of(one): request_id_of(request_id, _name_of(one)) for one in manifests}
+    request_ids = {_name_of(one): request_id_of(request_id) for one in manifests}
 
     async def submit_and_wait(durable: Durable) -> list[AppliedWorkload]:
-        admitted = await _submit_all(durable, manifests, request_ids, reason)
+        submitted = await _submit_all(durable, manifests, request_ids, reason)
         statuses = {}
         if timeout_seconds is not None:
             # A job that already completed under this request id does not run again.
-            pending = [one for one in manifests if not admitted[_name_of(one)].deleted]
+            pending = [one for one in manifests if not submitted[_name_of(one)].has_ended]
             last = await wait_for_all(
                 durable, [WaitTarget.of(one) for one in pending], timeout_seconds
             )
             statuses = {f"{status.tenant}/{status.workload}": status for status in last}
         return [
-            applied_row(one, admitted[_name_of(one)], statuses.get(_name_of(one)))
+            applied_row(
+                one,
+                submitted[_name_of(one)].answer,
+                statuses.get(_name_of(one)),
+                has_ended=submitted[_name_of(one)].has_ended,
+            )
             for one in manifests
         ]
 
     return with_durable(state_dir, submit_and_wait)
+
+
+@dataclass(frozen=True)
+class _Submitted:
+    """What a request was answered, and whether the workload has ended since."""
+
+    answer: Admitted
+    has_ended: bool
 
 
 async def _submit_all(
@@ -88,22 +102,25 @@ async def _submit_all(
     manifests: Sequence[WorkloadManifest],
     request_ids: Mapping[str, str],
     reason: str,
-) -> dict[str, Admitted]:
+) -> dict[str, _Submitted]:
     """Submits in order; the first refusal stops, and says what was applied before it."""
-    done: dict[str, Admitted] = {}
+    done: dict[str, _Submitted] = {}
     for manifest in manifests:
         name = _name_of(manifest)
         before = await read_workload(durable.databases, manifest.tenant, manifest.name)
         try:
-            admitted = await durable.apply(manifest, request_id=request_ids[name], reason=reason)
-            await _refuse_deleted_since(durable, manifest, admitted, request_ids[name])
+            answer = await durable.apply(manifest, request_id=request_ids[name], reason=reason)
+            now = await read_workload(durable.databases, manifest.tenant, manifest.name)
+            assert now is not None, "a workload keeps its row"
+            _refuse_deleted_since(manifest, answer, now, request_ids[name])
         except RefusedError as error:
             so_far = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
             sentence = f"{name} was refused: {error} {so_far}"
             raise RefusedError(error.refusal.code, sentence[:500]) from error
-        done[name] = admitted
-        outcome, generation = _outcome(before, admitted), admitted.answered_generation
-        progress.print(f"[green]✓[/] {name} {outcome}, generation {generation}")
+        done[name] = _Submitted(answer, now.deleted)
+        progress.print(
+            f"[green]✓[/] {name} {_outcome(before, now)}, generation {answer.generation}"
+        )
     return done
 
 
@@ -111,34 +128,26 @@ def _name_of(manifest: WorkloadManifest) -> str:
     return f"{manifest.tenant}/{manifest.name}"
 
 
-def _outcome(before: AdmittedWorkload | None, admitted: Admitted) -> str:
-    if admitted.deleted:
+def _outcome(before: AdmittedWorkload | None, now: AdmittedWorkload) -> str:
+    if now.deleted:
         return "already completed"
     if before is None or before.deleted:
         return "created"
-    old = (before.generation, before.spec, before.share)
-    new = (admitted.generation, admitted.spec, admitted.share)
+    old, new = ((one.generation, one.spec, one.share) for one in (before, now))
     return "unchanged" if old == new else "changed"
 
 
-async def _refuse_deleted_since(
-    durable: Durable, manifest: WorkloadManifest, admitted: Admitted, request_id: str
+def _refuse_deleted_since(
+    manifest: WorkloadManifest, answer: Admitted, now: AdmittedWorkload, request_id: str
 ) -> None:
     """A repeated request gets its old answer, which must not pass for the present state."""
-    if not (admitted.deleting or admitted.deleted):
+    if not (now.deleting or now.deleted):
         return
-    if manifest.spec.kind is WorkloadKind.JOB and await _has_completed(durable, manifest):
+    if manifest.spec.kind is WorkloadKind.JOB and now.deleted and now.end != "deleted":
         return
-    now = "is being deleted" if admitted.deleting else "has been deleted since"
+    since = "is being deleted" if now.deleting else "has been deleted since"
     raise RefusedError(
-        RefusalCode.BEING_DELETED if admitted.deleting else RefusalCode.DELETED_SINCE,
-        f"Request {request_id} was already answered, with generation "
-        f"{admitted.answered_generation}, and the workload {now}. To create it again, apply it "
-        "under another --request-id.",
+        RefusalCode.BEING_DELETED if now.deleting else RefusalCode.DELETED_SINCE,
+        f"Request {request_id} was already answered, with generation {answer.generation}, and the "
+        f"workload {since}. To create it again, apply it under another --request-id.",
     )
-
-
-async def _has_completed(durable: Durable, manifest: WorkloadManifest) -> bool:
-    ended = await list_workloads(durable.databases, manifest.tenant, deleted=True)
-    row = next((row for row in ended if row.workload == manifest.name), None)
-    return row is not None and row.deleted and row.end != "deleted"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,18 @@ from rich.table import Table
 
 from durable.authority.audit.chain import ChainHead, ChainReport, verify_all
 from durable.authority.audit.events import read_events
+from durable.authority.db.everywhere import Missing
 from durable.cli.connections import with_authority
 from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.output import error_object, print_json, progress, results, timestamp
+from durable.cli.render.output import (
+    error_object,
+    missing_object,
+    note_missing,
+    print_json,
+    progress,
+    results,
+    timestamp,
+)
 from durable.cli.render.tables import print_table
 from durable.model.records import AuditEvent
 
@@ -37,24 +47,28 @@ _HEAD = re.compile(r"([a-z0-9-]+):([0-9]{1,18}):((?:[0-9a-f]{64})?)")
 def verify(anchor: Anchors = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Verify every chain; exit with 1 and name the first broken event if one is broken."""
     anchors = {head.chain: head for head in map(_parse_head, anchor or [])}
-    reports = _verify(state_dir, anchors)
+    reports, missing = _verify(state_dir, anchors)
     broken = [report for report in reports if report.broken_at is not None]
+    note_missing(missing)
     if as_json:
         content = {"holds": not broken, "chains": [_as_json(report) for report in reports]}
         first = broken[0].sentence if broken else None
-        print_json({**content, **error_object("broken_chain", first)})
+        failure = error_object("broken_chain", first)
+        print_json({**content, **missing_object(missing), **failure})
     else:
         _print_reports(reports)
-    if broken:
+    if broken or missing:
         raise typer.Exit(1)
 
 
 @app.command()
 def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Print the head of every chain, to be stored where no database user can write."""
-    heads = [report.head for report in _verify(state_dir, {})]
+    reports, missing = _verify(state_dir, {})
+    heads = [report.head for report in reports]
+    note_missing(missing)
     if as_json:
-        print_json({"heads": [str(head) for head in heads]})
+        print_json({"heads": [str(head) for head in heads], **missing_object(missing)})
     else:
         for one in heads:
             results.print(str(one))
@@ -69,25 +83,30 @@ def log(
 ) -> None:
     """Show the latest events, oldest first: who did what, when, and under which role."""
     # One event more than requested shows whether older ones were left out.
-    found = with_authority(
+    found, missing = with_authority(
         state_dir, lambda databases: read_events(databases, chain=chain, last=last + 1)
     )
     events, has_older = found[-last:], len(found) > last
+    note_missing(missing)
     if as_json:
         content = [event.model_dump(mode="json") for event in events]
-        print_json({"events": content, "has_older": has_older})
+        print_json({"events": content, "has_older": has_older, **missing_object(missing)})
         return
     if not events:
         where = f" in {escape(chain)}; see durable audit head" if chain else " yet"
         results.print(f"There are no events{where}.")
         return
-    print_table(
-        ("Time", "Chain", "Actor", "Action", "Object", "Role"), [_cells(event) for event in events]
-    )
+    print_events(events)
     if has_older:
         progress.print(
             f"Older events are not shown: raise --last (up to {MAX_EVENTS:,}) or name a --chain"
         )
+
+
+def print_events(events: Sequence[AuditEvent]) -> None:
+    print_table(
+        ("Time", "Chain", "Actor", "Action", "Object", "Role"), [_cells(event) for event in events]
+    )
 
 
 def _cells(event: AuditEvent) -> list[str]:
@@ -107,7 +126,9 @@ def _sender(event: AuditEvent) -> str:
     return f", sent by {': '.join(sender)}"
 
 
-def _verify(state_dir: Path | None, anchors: dict[str, ChainHead]) -> list[ChainReport]:
+def _verify(
+    state_dir: Path | None, anchors: dict[str, ChainHead]
+) -> tuple[list[ChainReport], Missing]:
     return with_authority(state_dir, lambda databases: verify_all(databases, anchors))
 
 

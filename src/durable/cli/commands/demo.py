@@ -15,7 +15,7 @@ from durable.cli.commands.fleet import load_fleets, print_census
 from durable.cli.commands.stack import show_event
 from durable.cli.connections import with_authority
 from durable.cli.input.manifests import load_manifest, load_workloads
-from durable.cli.input.options import AsJson, load_settings, state_dir_option
+from durable.cli.input.options import AsJson, flag, load_settings, state_dir_option
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.output import Steps, error_object, fail, print_json, progress, results
 from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.2
 File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to load.")]
 Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run.")]
 OwnStateDir = Annotated[Path | None, state_dir_option(str(OWN_STATE_DIR))]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the stack running.")]
+Keep = Annotated[bool, flag("--keep", help="Leave the stack running.")]
 
 
 def demo(
@@ -131,7 +131,7 @@ def _print_next_steps(directory: Path, applied: list[AppliedWorkload], keep: boo
     if keep:
         results.print(f"The stack is running. Temporal UI: {ui_url}. To look around:\n")
     else:
-        results.print(f"Temporal UI: {ui_url}, while the stack runs. To keep it and look around:\n")
+        results.print("To keep the stack running and look around:\n")
         results.print("  .venv/bin/durable demo --keep")
     for line in (
         f"get workloads --state-dir {directory}",

@@ -1,37 +1,97 @@
-"""`durable doctor`: checks whether every invariant of the authority holds right now."""
+"""`durable doctor`: whether every invariant holds, and whether work could go on, right now."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import Missing
 from durable.authority.reads.invariants import (
     AUDIT_INVARIANT,
     INVARIANTS,
+    NOT_APPLICABLE,
     Violation,
-    violations_everywhere,
+    check_invariants,
 )
 from durable.cli.connections import with_authority
-from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.output import counted, error_object, fail, print_json, results
+from durable.cli.input.options import AsJson, StateDir, load_settings
+from durable.cli.render.findings import print_findings
+from durable.cli.render.output import (
+    counted,
+    error_object,
+    fail,
+    missing_object,
+    note_missing,
+    print_json,
+    progress,
+    results,
+)
+from durable.settings import Settings
+from durable.state_dir.record import StackError
+
+if TYPE_CHECKING:
+    from durable.stack.health.findings import Finding
 
 
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Check every invariant against the recorded claims; exit with 1 if one is violated."""
-    checked = _by_invariant(with_authority(state_dir, violations_everywhere))
-    failure = _failure_of(checked)
+    """Check every invariant, and that work could go on; exit with 1 if anything is wrong."""
+    settings = load_settings(state_dir)
+
+    async def look(databases: Databases) -> "tuple[list[Violation], Missing, list[Finding]]":
+        # Imported here: `durable doctor --help` must not load Temporal.
+        from durable.stack.health.diagnosis import diagnose
+
+        address, unknown = _temporal_address(settings)
+        found = await diagnose(settings, databases, address)
+        checked = await check_invariants(databases)
+        if unknown is not None:
+            progress.print(f"Workflows were not checked: {escape(unknown)}")
+        return *checked, found
+
+    violations, missing, found = with_authority(state_dir, look)
+    checked = _by_invariant(violations)
+    failure = _failure_of(checked, missing)
+    note_missing(missing)
     if as_json:
         invariants = [
             {"invariant": invariant, "holds": not rows, "violations": rows}
             for invariant, rows in checked.items()
         ]
-        content = {"holds": failure is None, "invariants": invariants}
-        print_json({**content, **error_object("broken_invariant", failure)})
+        content = {
+            "holds": failure is None,
+            "invariants": invariants,
+            "not_applicable": NOT_APPLICABLE,
+            "findings": [one.model_dump(mode="json") for one in found],
+            **missing_object(missing),
+        }
+        print_json({**content, **_error(failure, found)})
     else:
         _print_invariants(checked)
+        print_findings(found)
+    if failure is not None or found:
+        fail(failure or _wrong(found))
+
+
+def _temporal_address(settings: Settings) -> tuple[str | None, str | None]:
+    """The address, or why these settings know of none."""
+    try:
+        return settings.require_temporal_address(), None
+    except StackError as error:
+        return None, str(error)
+
+
+def _error(failure: str | None, found: "Sequence[Finding]") -> dict[str, Any]:
     if failure is not None:
-        fail(failure)
+        return error_object("broken_invariant", failure)
+    return error_object("unhealthy", _wrong(found) if found else None)
+
+
+def _wrong(found: "Sequence[Finding]") -> str:
+    more = f" ({counted(len(found) - 1, 'further finding')})" if len(found) > 1 else ""
+    return f"{found[0]}{more}"
 
 
 def _by_invariant(violations: Sequence[Violation]) -> dict[str, list[str]]:
@@ -42,8 +102,10 @@ def _by_invariant(violations: Sequence[Violation]) -> dict[str, list[str]]:
     }
 
 
-def _failure_of(checked: Mapping[str, Sequence[str]]) -> str | None:
+def _failure_of(checked: Mapping[str, Sequence[str]], missing: Missing) -> str | None:
     violated = [invariant for invariant, rows in checked.items() if rows]
+    if not violated and missing:
+        return f"{', '.join(missing)} could not be checked; every other region was."
     if not violated:
         return None
     return (
@@ -57,4 +119,6 @@ def _print_invariants(checked: Mapping[str, Sequence[str]]) -> None:
     for invariant, rows in checked.items():
         holds = "[red]no[/]" if rows else "[green]yes[/]"
         table.add_row(escape(invariant), holds, escape("\n".join(rows)))
+    for invariant, why in NOT_APPLICABLE.items():
+        table.add_row(escape(invariant), "[dim]n/a[/]", escape(why))
     results.print(table)

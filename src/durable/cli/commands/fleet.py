@@ -11,7 +11,8 @@ from durable.authority.reads.census import Census, take_census
 from durable.cli.connections import current_user, with_authority
 from durable.cli.input.manifests import load_manifest
 from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.output import print_json, progress, results
+from durable.cli.render.amounts import show_rounded
+from durable.cli.render.output import note_missing, print_json, progress, results
 from durable.cli.render.tables import print_table
 from durable.model.fleet import Fleet
 from durable.model.resources import ZERO, Resources
@@ -58,7 +59,8 @@ def _show(state_dir: Path | None, as_json: bool) -> None:
 
 
 def print_census(census: Census) -> None:
-    if not census.regions:
+    note_missing(census.unreachable)
+    if not census.regions and not census.unreachable:
         results.print("No region exists yet: load a fleet with durable fleet load -f FILE.")
         return
     _print_regions(census)
@@ -73,9 +75,9 @@ def _print_regions(census: Census) -> None:
             region.region.state,
             str(sum(pool.nodes for pool in region.pools)),
             str(sum(pool.live for pool in region.pools)),
-            str(region.capacity),
-            _amount(region.used),
-            _amount(sum((budget.amount for budget in region.budgets), start=ZERO)),
+            show_rounded(region.capacity),
+            show_rounded(region.used),
+            show_rounded(sum((budget.amount for budget in region.budgets), start=ZERO)),
         )
         for region in census.regions
     ]
@@ -84,16 +86,17 @@ def _print_regions(census: Census) -> None:
 
 def _print_tenants(census: Census) -> None:
     regions = [region.region.region for region in census.regions]
-    title = "Tenants: hard quota, its protected part, and the CPU granted to each region"
-    heads = ("Tenant", "Hard quota", "Protected", *regions, "Used")
+    title = (
+        "Tenants: hard quota in force, what it is to become, its protected part, and the CPU "
+        "granted to each region"
+    )
+    heads = ("Tenant", "Hard quota", "Target", "Protected", *regions, "Granted", "Used")
     rows: list[list[str]] = []
     for tenant in census.tenants:
         granted = {grant.region: grant.granted for grant in tenant.grants}
-        cpu = [_amount(Resources.of(granted.get(name, ZERO).cpu_millis)) for name in regions]
-        hard, protected = str(tenant.quota.hard), _amount(tenant.quota.protected)
-        rows.append([tenant.quota.tenant, hard, protected, *cpu, _amount(tenant.used)])
+        cpu = [show_rounded(Resources.of(granted.get(name, ZERO).cpu_millis)) for name in regions]
+        quota = tenant.quota
+        limits = map(show_rounded, (quota.hard, quota.target, quota.protected))
+        spent = map(show_rounded, (quota.granted, tenant.used))
+        rows.append([quota.tenant, *limits, *cpu, *spent])
     print_table(heads, rows, title)
-
-
-def _amount(amount: Resources) -> str:
-    return "none" if amount.is_zero else str(amount)

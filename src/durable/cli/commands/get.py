@@ -6,12 +6,14 @@ import typer
 
 from durable.authority.cache.region_read import read_whole
 from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
 from durable.authority.reads.census import take_census
 from durable.authority.reads.shares import read_shares
+from durable.authority.reads.wanted import read_wanted
 from durable.authority.workloads.rows import list_workloads
-from durable.cli.connections import select_regions, with_authority
+from durable.cli.connections import look_at_workflows, select_regions, with_authority
 from durable.cli.input.options import (
     EXAMPLE,
     AsJson,
@@ -19,6 +21,7 @@ from durable.cli.input.options import (
     RegionOption,
     StateDir,
     TenantOption,
+    flag,
     parse_region,
     parse_tenant,
     parse_workload,
@@ -32,18 +35,22 @@ from durable.cli.render.fleet import (
     tenant_row,
 )
 from durable.cli.render.output import counted, fail, progress, scope_of
+from durable.cli.render.problems import placement_problem, workload_problem
 from durable.cli.render.tables import print_rows
 from durable.cli.render.workloads import (
     DecisionRow,
     PlacementRow,
     WorkloadSummary,
     key_of,
+    placement_of,
     placement_row,
+    unrecorded_row,
     workload_row,
 )
 from durable.explain.explain import require_workload
 from durable.model.ids import TenantId
 from durable.model.workload import WorkloadKind
+from durable.signals.names import region_of
 
 app = typer.Typer(
     no_args_is_help=True, help="List workloads, placements, decisions, nodes, tenants or regions."
@@ -54,7 +61,7 @@ app = typer.Typer(
 def workloads(
     tenant: TenantOption = None,
     include_ended: Annotated[
-        bool, typer.Option("--all", "--ended", help="Include ended jobs and deleted workloads.")
+        bool, flag("--all", "--ended", help="Include ended jobs and deleted workloads.")
     ] = False,
     limit: Limit = 200,
     state_dir: StateDir = None,
@@ -63,7 +70,7 @@ def workloads(
     """List workloads with their phase and replica counts."""
     tenant_id = parse_tenant(tenant)
 
-    async def read_rows(databases: Databases) -> tuple[list[WorkloadSummary], int]:
+    async def read_rows(databases: Databases) -> tuple[list[WorkloadSummary], int, Missing]:
         live = await list_workloads(databases, tenant_id)
         # Read separately, so that no number of ended workloads can push out a live one.
         skip_ended = as_json and not include_ended
@@ -73,18 +80,30 @@ def workloads(
             await _refuse_unknown(databases, tenant_id)
         # A job's completed replicas count even in a region whose share has ended.
         jobs = [key_of(one) for one in live if one.spec.kind is WorkloadKind.JOB]
-        shares = [
-            share
-            for region in await select_regions(databases)
-            for share in await read_shares(databases, region, tenant_id, also=jobs)
+        answers = await ask_regions(
+            await select_regions(databases),
+            lambda region: read_shares(databases, region, tenant_id, also=jobs),
+        )
+        shares = [share for found in answers.by_region.values() for share in found]
+        wanted = await read_wanted(databases, tenant_id)
+        misplaced = {(one.tenant, one.workload): one.misplaced for one in wanted}
+        health = await look_at_workflows(state_dir, databases, tenant_id)
+        rows = [
+            workload_row(
+                one,
+                shares,
+                misplaced=misplaced.get((one.tenant, one.workload), 0),
+                problem=workload_problem(one, health),
+            )
+            for one in ([*live, *ended] if include_ended else live)
         ]
-        listed = [*live, *ended] if include_ended else live
-        return [workload_row(one, shares) for one in listed], 0 if include_ended else len(ended)
+        return rows, 0 if include_ended else len(ended), answers.missing
 
-    rows, hidden = with_authority(state_dir, read_rows)
+    rows, hidden, missing = with_authority(state_dir, read_rows)
     if rows or not hidden:
         remedy = "create one with durable apply -f FILE"
-        print_rows("workloads", rows, limit, as_json, remedy, scope=scope_of(tenant_id))
+        scope = scope_of(tenant_id)
+        print_rows("workloads", rows, limit, as_json, remedy, scope=scope, missing=missing)
     if hidden:
         note = f"{counted(hidden, 'workload')} ended: see durable get workloads --all"
         progress.print(f"and {note}" if rows else f"No workloads; {note}")
@@ -101,19 +120,28 @@ def placements(
     """List each region's share of each workload, what it waits for, and who holds it."""
     tenant_id, region_id = parse_tenant(tenant), parse_region(region)
 
-    async def read_rows(databases: Databases) -> list[PlacementRow]:
-        shares = [
-            share
-            for one in await select_regions(databases, region_id)
-            for share in await read_shares(databases, one, tenant_id)
+    async def read_rows(databases: Databases) -> tuple[list[PlacementRow], Missing]:
+        answers = await ask_regions(
+            await select_regions(databases, region_id),
+            lambda one: read_shares(databases, one, tenant_id),
+        )
+        shares = [share for found in answers.by_region.values() for share in found]
+        health = await look_at_workflows(state_dir, databases, tenant_id)
+        rows = [placement_row(one, placement_problem(placement_of(one), health)) for one in shares]
+        known = {row.placement for row in rows}
+        rows += [
+            unrecorded_row(id, region_of(id), placement_problem(id, health))
+            for id in (() if health is None else health.troubled_placements)
+            if id not in known and region_id in (None, region_of(id))
         ]
-        if not shares:
+        if not rows:
             await _refuse_unknown(databases, tenant_id)
-        return [placement_row(share) for share in shares]
+        return rows, answers.missing
 
-    rows = with_authority(state_dir, read_rows)
+    rows, missing = with_authority(state_dir, read_rows)
     remedy = "create a workload with durable apply -f FILE"
-    print_rows("placements", rows, limit, as_json, remedy, scope=scope_of(tenant_id, region_id))
+    scope = scope_of(tenant_id, region_id)
+    print_rows("placements", rows, limit, as_json, remedy, scope=scope, missing=missing)
 
 
 async def _refuse_unknown(databases: Databases, tenant: TenantId | None) -> None:
@@ -142,18 +170,19 @@ def decisions(
     tenant, workload = parse_workload(name)
     region_id = parse_region(region)
 
-    async def read_rows(databases: Databases) -> list[DecisionRow]:
+    async def read_rows(databases: Databases) -> tuple[list[DecisionRow], Missing]:
         await require_workload(databases, tenant, workload)
-        return [
-            DecisionRow.of(decision)
-            for one in await select_regions(databases, region_id)
-            for decision in await read_decisions(databases, one, tenant, workload, last=last)
-        ]
+        answers = await ask_regions(
+            await select_regions(databases, region_id),
+            lambda one: read_decisions(databases, one, tenant, workload, last=last),
+        )
+        found = [DecisionRow.of(made) for read in answers.by_region.values() for made in read]
+        return found, answers.missing
 
-    rows = with_authority(state_dir, read_rows)
+    rows, missing = with_authority(state_dir, read_rows)
     remedy = f"durable explain {name} shows what it waits for"
     on = f" on {name}{scope_of(None, region_id)}"
-    print_rows("decisions", rows, 10_000, as_json, remedy, scope=on)
+    print_rows("decisions", rows, 10_000, as_json, remedy, scope=on, missing=missing)
 
 
 REMEDY = "load a fleet with durable fleet load -f FILE"
@@ -169,30 +198,30 @@ def nodes(
     """List nodes with their capacity, their use, and whether their lease is live."""
     region_id = parse_region(region)
 
-    async def read_rows(databases: Databases) -> list[NodeRow]:
-        rows: list[NodeRow] = []
-        for one in await select_regions(databases, region_id):
-            read = await read_whole(databases, one)
-            rows += [node_row(read, node) for node in read.nodes]
-        return rows
+    async def read_rows(databases: Databases) -> tuple[list[NodeRow], Missing]:
+        answers = await ask_regions(
+            await select_regions(databases, region_id), lambda one: read_whole(databases, one)
+        )
+        rows = [node_row(read, node) for read in answers.by_region.values() for node in read.nodes]
+        return rows, answers.missing
 
-    print_rows("nodes", with_authority(state_dir, read_rows), limit, as_json, REMEDY)
+    rows, missing = with_authority(state_dir, read_rows)
+    print_rows("nodes", rows, limit, as_json, REMEDY, missing=missing)
 
 
 @app.command()
 def tenants(limit: Limit = 200, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """List tenants with their hard quota, and how much of it is granted and used."""
 
-    async def read_rows(databases: Databases) -> list[TenantRow]:
-        return [tenant_row(one) for one in (await take_census(databases)).tenants]
-
-    print_rows("tenants", with_authority(state_dir, read_rows), limit, as_json, REMEDY)
+    census = with_authority(state_dir, take_census)
+    rows: list[TenantRow] = [tenant_row(one) for one in census.tenants]
+    print_rows("tenants", rows, limit, as_json, REMEDY, missing=census.unreachable)
 
 
 @app.command()
 def regions(
     live: Annotated[
-        bool, typer.Option("--live", help="Exit with 1 unless every region has a live node.")
+        bool, flag("--live", help="Exit with 1 unless every region has a live node.")
     ] = False,
     limit: Limit = 200,
     state_dir: StateDir = None,
@@ -200,16 +229,15 @@ def regions(
 ) -> None:
     """List regions with their epoch and version, and how many of their nodes are live."""
 
-    async def read_rows(databases: Databases) -> list[RegionRow]:
-        return [region_row(one) for one in (await take_census(databases)).regions]
-
-    rows = with_authority(state_dir, read_rows)
+    census = with_authority(state_dir, take_census)
+    rows: list[RegionRow] = [region_row(one) for one in census.regions]
+    missing = census.unreachable
     dead = [str(row.region) for row in rows if row.nodes and not row.live]
-    sentence = (
-        f"No node in {', '.join(dead)} has a live lease: check that an agent runs there."
-        if live and dead
-        else None
-    )
-    print_rows("regions", rows, limit, as_json, REMEDY, failure=sentence)
+    sentence = None
+    if live and dead:
+        sentence = f"No node in {', '.join(dead)} has a live lease: check that an agent runs there."
+    elif live and missing:
+        sentence = f"The database of {', '.join(missing)} does not answer: check that it runs."
+    print_rows("regions", rows, limit, as_json, REMEDY, failure=sentence, missing=missing)
     if sentence is not None:
         fail(sentence)

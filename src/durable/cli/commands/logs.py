@@ -9,7 +9,8 @@ import typer
 
 from durable.agent.nodes import DRIVER, PROCESS
 from durable.authority.db.connection import Databases
-from durable.authority.db.errors import AuthorityError
+from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
+from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.assignments import Assignment
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.reads.shares import read_shares
@@ -18,6 +19,7 @@ from durable.cli.input.options import (
     AsJson,
     StateDir,
     WorkloadArgument,
+    flag,
     load_settings,
     parse_workload,
 )
@@ -42,9 +44,9 @@ def logs(
         int | None,
         typer.Option(min=1, max=1_000_000, help="Show this attempt instead of the latest."),
     ] = None,
-    stdout: Annotated[bool, typer.Option("--stdout", help="Only stdout.")] = False,
-    stderr: Annotated[bool, typer.Option("--stderr", help="Only stderr.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Print until interrupted.")] = False,
+    stdout: Annotated[bool, flag("--stdout", help="Only stdout.")] = False,
+    stderr: Annotated[bool, flag("--stderr", help="Only stderr.")] = False,
+    follow: Annotated[bool, flag("--follow", help="Print until interrupted.")] = False,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -139,9 +141,14 @@ def _refuse(
 async def _bound(
     databases: Databases, tenant: TenantId, workload: WorkloadName, slot: Slot
 ) -> Bound | None:
-    for region in await select_regions(databases):
-        for share in await read_shares(databases, region, tenant, workload):
-            for one in share.slots:
-                if one.slot == slot:
-                    return one, await read_node(databases, region, one.node)
+    answers = await ask_regions(
+        await select_regions(databases),
+        lambda region: read_shares(databases, region, tenant, workload),
+    )
+    for region, shares in answers.by_region.items():
+        for one in (slot for share in shares for slot in share.slots):
+            if one.slot == slot:
+                return one, await read_node(databases, region, one.node)
+    for sentence in answers.missing.values():
+        raise AuthorityUnreachableError(sentence)
     return None

@@ -1,10 +1,11 @@
 """`durable queue`: who waits for a node, in order, and what for."""
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import Answers, ask_regions
 from durable.authority.queue.requests import read_queue
 from durable.cli.connections import select_regions, with_authority
 from durable.cli.input.options import AsJson, RegionOption, StateDir, parse_region
-from durable.cli.render.output import print_json, results
+from durable.cli.render.output import missing_object, note_missing, print_json, results
 from durable.cli.render.tables import print_table
 from durable.model.request import QueuedRequest
 
@@ -13,13 +14,16 @@ def queue(region: RegionOption = None, state_dir: StateDir = None, as_json: AsJs
     """Show who waits for a node, in order, and what for."""
     region_id = parse_region(region)
 
-    async def read_rows(databases: Databases) -> list[QueuedRequest]:
+    async def read_rows(databases: Databases) -> Answers[list[QueuedRequest]]:
         regions = await select_regions(databases, region_id)
-        return [row for one in regions for row in await read_queue(databases, one)]
+        return await ask_regions(regions, lambda one: read_queue(databases, one))
 
-    rows = with_authority(state_dir, read_rows)
+    answers = with_authority(state_dir, read_rows)
+    rows = [row for found in answers.by_region.values() for row in found]
+    note_missing(answers.missing)
     if as_json:
-        print_json({"queue": [row.model_dump(mode="json", exclude={"spec"}) for row in rows]})
+        content = [row.model_dump(mode="json", exclude={"spec"}) for row in rows]
+        print_json({"queue": content, **missing_object(answers.missing)})
         return
     if not rows:
         results.print("Nothing is waiting.")

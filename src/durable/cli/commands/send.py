@@ -1,5 +1,6 @@
 """`durable send`: sends an operator's message to the placements of a workload."""
 
+import asyncio
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -11,13 +12,15 @@ from pydantic import ValidationError
 from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.options import AsJson, StateDir, parse_workload
-from durable.cli.render.output import numbered, print_json, results
-from durable.client import Durable, PlacementAnswer
+from durable.cli.render.output import error_object, fail, numbered, print_json
+from durable.cli.render.tables import Row, print_table
+from durable.client import Durable
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import PLACEMENT, placement_id
 from durable.signals.payloads import OperatorRequest
 from durable.signals.registry import Message, messages_to
+from durable.state_dir.record import StackError
 from durable.validation.problems import problems_in, sentences
 
 # The messages that the command offers, as they are written on the command line.
@@ -58,25 +61,63 @@ def send(
     """Send an operator's message to placements, and print what each answers."""
     offered = _find_message(message, has_slots=bool(slot))
 
-    async def send_all(durable: Durable) -> list[PlacementAnswer]:
+    async def send_all(durable: Durable) -> list[AnswerRow]:
         content = {
             **_parse_fields(fields or []),
             "actor": durable.actor,
             "reason": reason,
             "request_id": f"cli-{uuid.uuid4()}" if request_id is None else request_id,
         }
-        answers: list[PlacementAnswer] = []
-        for placement, slots in (await _find_targets(durable, target, slot or [])).items():
-            payload = _build(offered, {**content, "slots": slots} if slots else content)
-            answers.append(await durable.send(placement, offered.name, payload))
-        return answers
+        payloads = {
+            placement: _build(offered, {**content, "slots": slots} if slots else content)
+            for placement, slots in (await _find_targets(durable, target, slot or [])).items()
+        }
+        # One that refuses or does not answer keeps none of the others from being asked.
+        return await asyncio.gather(
+            *(_send(durable, placement, offered, one) for placement, one in payloads.items())
+        )
 
     answers = with_durable(state_dir, send_all)
+    refused = [answer for answer in answers if answer.refused is not None]
+    failure = None if not refused else _failure(refused, len(answers))
     if as_json:
-        print_json({"answers": [answer.model_dump(mode="json") for answer in answers]})
-        return
-    for answer in answers:
-        results.print(f"{answer.placement}: {answer.answer}", markup=False)
+        content = [answer.model_dump(mode="json") for answer in answers]
+        code = refused[0].refused or "" if refused else ""
+        print_json({"answers": content, **error_object(code, failure)})
+    else:
+        print_table(
+            ("Placement", "Outcome", "Answer"),
+            [(one.placement, one.refused or "accepted", one.answer) for one in answers],
+        )
+    if failure is not None:
+        fail(failure)
+
+
+class AnswerRow(Row):
+    """What one placement answered, or why it could not be asked or refused."""
+
+    placement: str
+    # The code of the refusal.
+    refused: str | None = None
+    answer: str
+
+
+async def _send(
+    durable: Durable, placement: str, message: Message, payload: OperatorRequest
+) -> AnswerRow:
+    try:
+        sent = await durable.send(placement, message.name, payload)
+    except RefusedError as error:
+        return AnswerRow(placement=placement, refused=error.refusal.code, answer=str(error))
+    except StackError as error:
+        return AnswerRow(placement=placement, refused="stack", answer=str(error))
+    return AnswerRow(placement=placement, answer=sent.answer)
+
+
+def _failure(refused: Sequence[AnswerRow], asked: int) -> str:
+    if asked == 1:
+        return refused[0].answer
+    return f"{len(refused)} of {asked} placements refused it; the others have accepted it."
 
 
 def _find_message(name: str, *, has_slots: bool) -> Message:

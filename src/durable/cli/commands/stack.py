@@ -7,17 +7,19 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from durable.cli.input.options import AsJson, StateDir, load_settings
+from durable.cli.input.options import AsJson, StateDir, flag, load_settings
+from durable.cli.render.findings import print_findings
 from durable.cli.render.output import Steps, error_object, print_json, progress, results
 from durable.settings import Settings
 from durable.stack.detached import start_detached
-from durable.stack.health import PartStatus, StackStatus, stack_status
+from durable.stack.health.parts import PartStatus
+from durable.stack.health.status import StackStatus, stack_status
 from durable.stack.shutdown import StopRequest, stop_stack
 from durable.stack.stack import start_stack
 from durable.stack.supervisor import StackEvent, Supervisor
 
 Detach = Annotated[
-    bool, typer.Option("--detach", help="Return once the stack is healthy, and leave it running.")
+    bool, flag("--detach", help="Return once the stack is healthy, and leave it running.")
 ]
 
 
@@ -45,10 +47,10 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Show the health of each part of the stack; exit with 1 unless all are healthy."""
+    """Show what is wrong with the stack; exit with 0 if a placement would go through now."""
     found = stack_status(load_settings(state_dir))
     if as_json:
-        wrong = None if found.healthy else found.detail
+        wrong = None if found.healthy else found.sentence
         print_json({**found.model_dump(mode="json"), **error_object("unhealthy", wrong)})
     else:
         _print_status(found)
@@ -104,6 +106,7 @@ def _owner(part: PartStatus) -> str:
 
 def _print_status(found: StackStatus) -> None:
     results.print(escape(found.detail))
+    print_findings(found.findings)
     if found.parts:
         table = Table("Part", "Pid", "Address", "Health")
         for part in found.parts:

@@ -4,16 +4,17 @@ import asyncio
 import logging
 import signal
 from collections.abc import Coroutine, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
-from durable.authority.db.connection import Databases
+from durable.authority.db.connection import Databases, refuse_other_schema
 from durable.authority.fleet.regions import list_regions
 from durable.cli.connections import unknown_region
-from durable.cli.input.options import AsJson, StateDir, load_settings, parse_option
+from durable.cli.input.options import AsJson, StateDir, flag, load_settings, parse_option
 from durable.cli.render.output import error_object, fail, print_json, progress
+from durable.cli.stopping import force_exit_after
 from durable.model.ids import RegionId
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
@@ -26,20 +27,29 @@ from durable.temporal.worker import (
 )
 
 ALL = "all"
+# Half of what docker-compose.yml leaves it before it is killed.
+GRACE_SECONDS = 30
+DRAIN_SHARE = 0.8
 
 
 def worker(
     serve_global: Annotated[
         bool,
-        typer.Option("--global", help="Run the workflows of workloads."),
+        flag("--global", help="Run the workflows of workloads."),
     ] = False,
     region: Annotated[
         list[str] | None,
         typer.Option(help="Run the placements of a region, or of all; repeatable."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check that workers on this machine poll for them.")
+        bool, flag("--check", help="Only check that workers on this machine poll for them.")
     ] = False,
+    grace: Annotated[
+        int,
+        typer.Option(
+            min=1, max=3_600, help="Seconds within which it has ended after SIGTERM or SIGINT."
+        ),
+    ] = GRACE_SECONDS,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,31 +63,34 @@ def worker(
         return
     _log_to_stderr()
     collect_garbage_rarely()
-    asyncio.run(_serve(settings, serve_global, regions))
+    asyncio.run(_serve(settings, serve_global, regions, grace))
     _log("stopped")
 
 
-async def _serve(settings: Settings, serve_global: bool, regions: Sequence[RegionId]) -> None:
+async def _serve(
+    settings: Settings, serve_global: bool, regions: Sequence[RegionId], grace: int
+) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _drain, stop)
+        asyncio.get_running_loop().add_signal_handler(number, _drain, stop, grace)
+    # What is left of the grace is for the queues behind the steps, and for closing connections.
+    drain = timedelta(seconds=grace * DRAIN_SHARE)
     urls = settings.require_database_url(), settings.regional_database_urls
     async with Databases(*urls) as databases:
+        await refuse_other_schema(databases)
         requested: Sequence[RegionId] = () if ALL in regions else regions
         if requested:
             await _refuse_unknown(databases, requested)
         client = await connect(settings, settings.require_temporal_address())
         running: list[Coroutine[Any, Any, None]] = []
         if serve_global:
-            running.append(_run_until(stop, global_worker(client, databases), "serving workloads"))
+            serving = global_worker(client, databases, drain=drain)
+            running.append(_run_until(stop, serving, "serving workloads"))
         if ALL in regions:
-            running.append(serve_every_region(client, databases, stop, _log))
-        running += [
-            _run_until(
-                stop, regional_worker(client, databases, one), f"serving placements of {one}"
-            )
-            for one in requested
-        ]
+            running.append(serve_every_region(client, databases, stop, _log, drain=drain))
+        for one in requested:
+            serving = regional_worker(client, databases, one, drain=drain)
+            running.append(_run_until(stop, serving, f"serving placements of {one}"))
         try:
             async with asyncio.TaskGroup() as tasks:
                 for one in running:
@@ -102,9 +115,10 @@ async def _refuse_unknown(databases: Databases, requested: Sequence[RegionId]) -
             )
 
 
-def _drain(stop: asyncio.Event) -> None:
+def _drain(stop: asyncio.Event, grace: int) -> None:
     if not stop.is_set():
         _log("draining: taking no new tasks, finishing those in progress")
+        force_exit_after(grace, lambda: _log(f"stopped by force: not drained within {grace} s"))
     stop.set()
 
 

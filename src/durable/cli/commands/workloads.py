@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.options import (
     AsJson,
@@ -21,6 +22,7 @@ from durable.cli.render.progress import WaitTarget
 from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
 from durable.cli.render.workloads import AppliedWorkload, applied_row, print_applied
 from durable.client import Durable
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest
 
 
@@ -38,7 +40,7 @@ def scale(
 ) -> None:
     """Change the replica count of a workload."""
     tenant, workload = parse_workload(name)
-    request = request_id_of(request_id, name)
+    request = request_id_of(request_id)
 
     async def scale_and_wait(durable: Durable) -> AppliedWorkload:
         admitted = await durable.scale(
@@ -68,10 +70,17 @@ def delete(
 ) -> None:
     """Delete a workload: stop its replicas and release what they hold."""
     tenant, workload = parse_workload(name)
-    request = request_id_of(request_id, name)
+    request = request_id_of(request_id)
 
     async def delete_and_wait(durable: Durable) -> None:
         await durable.delete(tenant, workload, request_id=request, reason=reason)
+        now = await read_workload(durable.databases, tenant, workload)
+        if now is not None and not (now.deleting or now.deleted):
+            raise RefusedError(
+                RefusalCode.CREATED_SINCE,
+                f"Request {request} was already answered: it deleted an earlier {name}, which was "
+                "created again since. To delete it, send another --request-id.",
+            )
         awaited = [] if no_wait else [WaitTarget(tenant, workload, "deleted")]
         await wait_for_all(durable, awaited, timeout)
 

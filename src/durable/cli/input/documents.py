@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, cast
 
 import yaml
@@ -133,7 +134,10 @@ def _scalar(node: Node) -> Any:
         return _CONSTANTS[text]
     if kind == "int":
         return int(text)
-    return float(text) if kind == "float" else text
+    if kind == "float" and Decimal(text) == Decimal(repr(float(text))):
+        return float(text)
+    # More digits than a float has: as text, so that nothing is read that was not written.
+    return text
 
 
 def _yaml_error(error: yaml.MarkedYAMLError) -> YamlError:

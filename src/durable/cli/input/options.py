@@ -61,6 +61,11 @@ def _directory(text: str) -> Path:
     return Path(text)
 
 
+def flag(*names: str, help: str) -> Any:
+    """An option that takes no value, so that its help names none."""
+    return typer.Option(*names, metavar="", help=help)
+
+
 def state_dir_option(default: str) -> Any:
     """The option, with help that names the default of its command."""
     return typer.Option(
@@ -73,10 +78,10 @@ def state_dir_option(default: str) -> Any:
 
 
 StateDir = Annotated[Path | None, state_dir_option(".durable")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+AsJson = Annotated[bool, flag("--json", help="Print one JSON object on stdout.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Show at most this many rows.")]
 
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Return once the change is admitted.")]
+NoWait = Annotated[bool, flag("--no-wait", help="Return once the change is admitted.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=1, max=86_400, help="Wait at most this many seconds.")
 ]
@@ -94,21 +99,19 @@ def load_settings(state_dir: Path | None) -> Settings:
     return Settings.from_environment(os.environ, state_dir=state_dir)
 
 
-def request_id_of(key: str | None, name: str) -> str:
-    """The id of one request: a new one, or the person's key made unique to what it changes."""
+def request_id_of(key: str | None) -> str:
+    """The id of a request: the person's own, which counts for each workload, or a new one."""
     # Imported here: most commands send nothing.
     from pydantic import TypeAdapter, ValidationError
 
     from durable.signals.payloads import RequestId
 
-    request_id = f"cli-{uuid.uuid4()}" if key is None else f"{key}/{name}"
+    if key is None:
+        return f"cli-{uuid.uuid4()}"
     try:
-        if key is not None:
-            TypeAdapter[str](RequestId).validate_python(key)
-        return TypeAdapter[str](RequestId).validate_python(request_id)
+        return TypeAdapter[str](RequestId).validate_python(key)
     except ValidationError:
         raise typer.BadParameter(
-            f"got {key!r}; allowed: letters, digits and . _ : @ / -, up to 128 characters "
-            f"including the /{name} that is added to it",
+            f"got {key!r}; allowed: letters, digits and . _ : @ / -, up to 128 characters",
             param_hint="--request-id",
         ) from None

@@ -74,7 +74,13 @@ def _findings(attempt: AttemptExplanation) -> object:
 
 def _decided(some: Sequence[AttemptExplanation]) -> str:
     first, last = timestamp(some[0].decided_at), timestamp(some[-1].decided_at)
-    return f"decided at {first}" if first == last else f"decided from {first} to {last}"
+    decided = f"decided at {first}" if first == last else f"decided from {first} to {last}"
+    repeated = [one for one in some if one.repeated_at is not None]
+    if not repeated:
+        return decided
+    times = counted(sum(one.repeats for one in repeated), "time")
+    when = timestamp(max(one.repeated_at for one in repeated if one.repeated_at is not None))
+    return f"{decided}, and {times} more with the same findings, last at {when}"
 
 
 def _inputs(some: Sequence[AttemptExplanation]) -> list[str]:
@@ -100,13 +106,13 @@ def _candidates(attempt: AttemptExplanation) -> list[str]:
     return lines
 
 
-def _scores(scores: Mapping[str, float], best: Mapping[str, float]) -> str:
-    """All that count of the best candidate; of the others, what differs from it."""
-    if scores == best:
+def _scores(scores: Mapping[str, float], first: Mapping[str, float]) -> str:
+    """All that count of the first candidate, which was chosen; of others, what differs from it."""
+    if scores == first:
         return ", ".join(f"{name} {value:.4g}" for name, value in scores.items() if value)
-    differing = {name: value for name, value in scores.items() if value != best.get(name)}
+    differing = {name: value for name, value in scores.items() if value != first.get(name)}
     differences = ", ".join(f"{name} {value:.4g}" for name, value in differing.items())
-    return f"as the best but {differences}"
+    return f"like the first, except {differences}"
 
 
 def _steps(steps: Sequence[StepOutcome]) -> list[str]:

@@ -8,6 +8,7 @@ from durable.cli.render.output import (
     counted,
     grouped,
     listed,
+    note_missing,
     numbered,
     print_lines,
     results,
@@ -38,7 +39,8 @@ def print_explanation(explanation: Explanation) -> None:
         f"[bold]{name}[/] generation {explanation.generation} {_state(explanation)}: {spec.kind}, "
         f"{counted(spec.replicas, 'replica')} of {spec.resources}, priority {spec.priority}"
     )
-    if not explanation.regions:
+    note_missing(explanation.unreachable)
+    if not explanation.regions and not explanation.unreachable:
         results.print("No region has a share of it.")
     for region in explanation.regions:
         _print_region(name, region)

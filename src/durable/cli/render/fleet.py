@@ -34,6 +34,7 @@ class TenantRow(Row):
 
     tenant: TenantId
     hard: Resources
+    target: Resources
     protected: Resources
     granted: Resources
     used: Resources
@@ -73,6 +74,7 @@ def tenant_row(one: TenantCensus) -> TenantRow:
     return TenantRow(
         tenant=one.quota.tenant,
         hard=one.quota.hard,
+        target=one.quota.target,
         protected=one.quota.protected,
         granted=one.quota.granted,
         used=one.used,

@@ -13,10 +13,10 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import typer
 from pydantic import BaseModel
-from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
+from durable.cli.render.visible import VisibleConsole, in_one_cell, visible, visible_json
 from durable.model.ids import RegionId, TenantId
 
 T = TypeVar("T")
@@ -85,14 +85,14 @@ def _width() -> int | None:
 
 # Not highlighted and not wrapped: a sentence or an address stays one line in a pipe. No emoji: the
 # `:100:` of a file's hundredth line is not one.
-results = Console(highlight=False, soft_wrap=True, emoji=False, width=_width())
-progress = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+results = VisibleConsole(highlight=False, soft_wrap=True, emoji=False, width=_width())
+progress = VisibleConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def print_lines(lines: Iterable[str], indent: int = 0) -> None:
     """Prints plain sentences, folded below their beginning on a terminal, whole in a pipe."""
     margin = " " * indent
-    for line in lines:
+    for line in map(in_one_cell, lines):
         folded = [f"{margin}{line}"]
         if results.is_terminal:
             folded = textwrap.wrap(
@@ -110,13 +110,24 @@ def print_lines(lines: Iterable[str], indent: int = 0) -> None:
 def print_json(value: BaseModel | Mapping[str, Any]) -> None:
     """One JSON object for programs."""
     content = value.model_dump(mode="json") if isinstance(value, BaseModel) else dict(value)
-    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(visible_json(json.dumps(content, indent=2, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
 
 
 def error_object(code: str, message: str | None) -> dict[str, Any]:
     """What programs read of a failure, beside the results if there are any."""
     return {} if message is None else {"error": {"code": code, "message": message}}
+
+
+def missing_object(missing: Mapping[RegionId, str]) -> dict[str, Any]:
+    """What programs read of regions that did not answer, beside what the others said."""
+    return {"unreachable": dict(missing)} if missing else {}
+
+
+def note_missing(missing: Mapping[RegionId, str]) -> None:
+    """Says which regions did not answer; what the others said is the result all the same."""
+    for region, why in missing.items():
+        progress.print(f"[yellow]•[/] {escape(f'{region} is missing here. {why}')}")
 
 
 def fail(sentence: str) -> NoReturn:
@@ -137,7 +148,7 @@ def print_unknown_error(error: Exception) -> None:
 
 
 def print_traceback() -> None:
-    sys.stderr.write(traceback.format_exc())
+    sys.stderr.write(visible(traceback.format_exc()))
 
 
 class Steps:

@@ -49,9 +49,9 @@ def _evidence(region: RegionPlan) -> list[str]:
     if evidence.rejections:
         lines.append(f"Rejected: {region.filtered}")
     if evidence.candidates:
-        best = evidence.candidates[0]
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in best.scores.items() if value)
-        lines.append(f"Best candidate: {best.node}, score {best.total:.4g} ({scores})")
+        first = evidence.candidates[0]
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in first.scores.items() if value)
+        lines.append(f"First choice: {first.node}, score {first.total:.4g} ({scores})")
     return lines
 
 

@@ -1,7 +1,7 @@
 """Tables that fit: names stay whole, sentences fold, and rows that are too wide become lines."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -10,7 +10,18 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from durable.cli.render.output import error_object, print_json, progress, results, timestamp
+from durable.cli.render.amounts import show_rounded
+from durable.cli.render.output import (
+    error_object,
+    missing_object,
+    note_missing,
+    print_json,
+    progress,
+    results,
+    timestamp,
+)
+from durable.cli.render.visible import in_one_cell
+from durable.model.ids import RegionId
 from durable.model.resources import Resources
 from durable.validation.value import Value
 
@@ -33,16 +44,20 @@ def print_rows(
     remedy: str,
     failure: str | None = None,
     scope: str = "",
+    missing: Mapping[RegionId, str] = {},
 ) -> None:
     """Prints the rows as a table, with a column per field, or as one object.
 
     `failure` says what is wrong with them, for programs; `scope` names the filters, such as
-    ` of risk`.
+    ` of risk`; `missing` has the regions that did not answer.
     """
     shown = rows[:limit]
+    note_missing(missing)
     if as_json:
         content = {what: [row.model_dump(mode="json") for row in shown], "total": len(rows)}
-        print_json({**content, **error_object("unhealthy", failure)})
+        print_json({**content, **missing_object(missing), **error_object("unhealthy", failure)})
+        return
+    if not rows and missing:
         return
     if not rows:
         results.print(f"There are no {what}{scope} yet: {remedy}.")
@@ -72,8 +87,8 @@ def _cell(value: object) -> str:
             return "yes" if value else "no"
         case datetime():
             return timestamp(value)
-        case Resources() if value.is_zero:
-            return "none"
+        case Resources():
+            return show_rounded(value)
         case _:
             return str(value)
 
@@ -82,8 +97,9 @@ def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
 ) -> None:
     """Prints plain cells; nothing of them is cut on a terminal of any width."""
+    rows = [[in_one_cell(cell) for cell in row] for row in rows]
     if title is not None:
-        results.print(escape(title))
+        results.print(escape(in_one_cell(title)))
     widths = _fit(heads, rows, results.width - GAP * (len(heads) - 1))
     if widths is None:
         _print_lines(heads, rows)

@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.reads.claims import Stop, read_stops
 from durable.cli.render.delays import describe_delay, describe_stops
@@ -90,8 +91,7 @@ async def _describe_deletion(durable: Durable, target: WaitTarget) -> str:
 async def stops_of(databases: Databases, target: WaitTarget) -> list[Stop]:
     """The workload's slots that are being stopped, in all regions."""
     tenant, name = TenantId(target.tenant), WorkloadName(target.name)
-    return [
-        stop
-        for region in await list_regions(databases)
-        for stop in await read_stops(databases, region, tenant, name)
-    ]
+    answers = await ask_regions(
+        await list_regions(databases), lambda region: read_stops(databases, region, tenant, name)
+    )
+    return [stop for found in answers.by_region.values() for stop in found]

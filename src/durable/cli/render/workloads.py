@@ -15,7 +15,7 @@ from durable.model.pending import Pending
 from durable.model.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.records import Decision
 from durable.model.request import PlacementHold
-from durable.model.states import BindingState
+from durable.model.states import BindingState, RequestState
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
 from durable.scheduling.request import Proposal
 from durable.signals.names import placement_id
@@ -37,6 +37,8 @@ class WorkloadSummary(Row):
     generation: int
     priority: int
     ended_at: AwareDatetime | None
+    # What keeps it from being managed; nobody asks for that of one that is over.
+    problem: str | None = None
 
 
 class PlacementRow(Row):
@@ -51,6 +53,7 @@ class PlacementRow(Row):
     pending: Pending | None
     hold: PlacementHold | None
     slots: tuple[ObservedSlot, ...]
+    problem: str | None = None
 
 
 class DecisionRow(Row):
@@ -60,6 +63,9 @@ class DecisionRow(Row):
     generation: int
     attempt: int
     decided_at: AwareDatetime
+    # How often it was decided again with the same findings, and when last.
+    repeats: int
+    repeated_at: AwareDatetime | None
     policy_revision: int
     cache_version: int
     placed: int
@@ -68,12 +74,14 @@ class DecisionRow(Row):
 
     @classmethod
     def of(cls, decision: Decision) -> Self:
-        proposal = Proposal.model_validate(decision.evidence["proposal"])
+        proposal = Proposal.read(decision.evidence["proposal"])
         return cls(
             region=decision.region,
             generation=decision.generation,
             attempt=decision.attempt,
             decided_at=decision.decided_at,
+            repeats=decision.repeats,
+            repeated_at=decision.repeated_at,
             policy_revision=decision.policy_revision,
             cache_version=decision.cache_version,
             placed=len(proposal.assignments),
@@ -82,8 +90,17 @@ class DecisionRow(Row):
         )
 
 
-def workload_row(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> WorkloadSummary:
-    """Counts the current generation alone, as the authority knows it."""
+def workload_row(
+    one: AdmittedWorkload,
+    shares: Sequence[ShareStatus],
+    *,
+    misplaced: int = 0,
+    problem: str | None = None,
+) -> WorkloadSummary:
+    """Counts the current generation alone, as the authority knows it.
+
+    Slots that still have to move or end are what the workload itself waits for.
+    """
     mine = [share for share in shares if share.key == key_of(one)]
     counts = Counts.of(_states(mine))
     waiting = sum(share.request.waiting for share in mine if share.request is not None)
@@ -99,8 +116,9 @@ def workload_row(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> Worklo
         waiting=waiting,
         completed=completed,
         priority=one.spec.priority,
-        phase=_phase(one, counts, waiting, completed or 0),
+        phase=_phase(one, mine, counts, completed or 0, misplaced),
         ended_at=one.deleted_at,
+        problem=problem,
     )
 
 
@@ -120,20 +138,47 @@ def key_of(one: AdmittedWorkload) -> ShareKey:
     return (str(one.tenant), str(one.workload), one.generation)
 
 
-def _phase(one: AdmittedWorkload, counts: Counts, waiting: int, completed: int) -> WorkloadPhase:
+def _phase(
+    one: AdmittedWorkload,
+    shares: Sequence[ShareStatus],
+    counts: Counts,
+    completed: int,
+    misplaced: int,
+) -> WorkloadPhase:
+    """The same word as the workflow's own status."""
     if one.deleted:
         return WorkloadPhase(one.end)
+    requests = {share.region: share.request for share in shares if share.request is not None}
+    is_job = one.spec.kind is WorkloadKind.JOB
+    over = {region for region, found in requests.items() if found.state is RequestState.WITHDRAWN}
     return workload_phase(
         kind=one.spec.kind,
         wanted=one.spec.replicas,
         serving=counts.serving,
         completed=completed,
-        is_waiting=waiting > 0,
+        is_waiting=misplaced > 0 or any(found.pending for found in requests.values()),
+        is_over=is_job and all(region in over for region, slots in one.share.items() if slots),
         is_deleting=one.deleting,
     )
 
 
-def placement_row(share: ShareStatus) -> PlacementRow:
+def unrecorded_row(placement: str, region: RegionId, problem: str | None) -> PlacementRow:
+    """A share that is wanted, and of which its region knows nothing yet."""
+    return PlacementRow(
+        placement=placement,
+        region=region,
+        state="unrecorded",
+        placed=0,
+        serving=0,
+        waiting=0,
+        pending=None,
+        hold=None,
+        slots=(),
+        problem=problem,
+    )
+
+
+def placement_row(share: ShareStatus, problem: str | None = None) -> PlacementRow:
     request = share.request
     return PlacementRow(
         placement=placement_of(share),
@@ -145,6 +190,7 @@ def placement_row(share: ShareStatus) -> PlacementRow:
         pending=None if request is None else request.pending,
         hold=None if request is None else request.hold,
         slots=share.slots,
+        problem=problem,
     )
 
 
@@ -164,14 +210,18 @@ class AppliedWorkload(Value):
 
 
 def applied_row(
-    manifest: WorkloadManifest, admitted: Admitted, status: WorkloadStatus | None
+    manifest: WorkloadManifest,
+    admitted: Admitted,
+    status: WorkloadStatus | None,
+    *,
+    has_ended: bool = False,
 ) -> AppliedWorkload:
     return AppliedWorkload(
         workload=f"{manifest.tenant}/{manifest.name}",
         kind=manifest.spec.kind,
-        generation=admitted.answered_generation,
+        generation=admitted.generation,
         regions={str(region): len(slots) for region, slots in admitted.share.items()},
-        phase="ended" if admitted.deleted else status.phase if status else "admitted",
+        phase="ended" if has_ended else status.phase if status else "admitted",
         status=status,
     )
 

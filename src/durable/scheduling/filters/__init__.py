@@ -9,6 +9,7 @@ from durable.scheduling.filters import (
     avoided_zones,
     cordon,
     crashes,
+    devices,
     health,
     labels,
     lease,
@@ -44,7 +45,7 @@ ELIGIBLE = (
 )
 
 # What a placed replica may change for the next one on the same node.
-CHANGING = (*resources.INSUFFICIENT, max_per_node.MAX_PER_NODE)
+CHANGING = (*resources.INSUFFICIENT, devices.DEVICES, max_per_node.MAX_PER_NODE)
 
 # With these, who is a candidate: spread may close and open a node again within one decision.
 CANDIDATE = (*CHANGING, crashes.CRASHES)

@@ -139,6 +139,7 @@ class Columns:
     zone: Ids
     capacity: AmountColumns
     used: AmountColumns
+    unhealthy_gpus: NDArray[np.int64]
     ready: Mask
     cordoned: Mask
     lease_epoch: NDArray[np.int64]
@@ -154,6 +155,7 @@ class Columns:
             zone=np.zeros(rows, dtype=np.int32),
             capacity=np.zeros((rows, len(DIMENSIONS)), dtype=np.int64, order="F"),
             used=np.zeros((rows, len(DIMENSIONS)), dtype=np.int64, order="F"),
+            unhealthy_gpus=np.zeros(rows, dtype=np.int64),
             ready=np.zeros(rows, dtype=np.bool_),
             cordoned=np.zeros(rows, dtype=np.bool_),
             lease_epoch=np.full(rows, NO_LEASE, dtype=np.int64),

@@ -50,6 +50,8 @@ class NodeFacts:
     cordon_reason: str | None
     lease_epoch: int | None
     lease_expires_at: float | None
+    # Devices that nobody holds and nobody can use.
+    unhealthy_gpus: int = 0
 
     @property
     def ready(self) -> bool:
@@ -145,6 +147,7 @@ class Snapshot:
         self._write(row, facts)
         after = self._usefulness(row)
         more_free = bool((after.free > before.free).any())
+        more_free = more_free or after.unhealthy_gpus < before.unhealthy_gpus
         # Other labels or taints may let others in; a vain wakeup costs less than a missed one.
         return more_free or after.usable > before.usable or after.looks != before.looks
 
@@ -155,6 +158,7 @@ class Snapshot:
         )
         return _Usefulness(
             free=columns.capacity[row] - columns.used[row],
+            unhealthy_gpus=int(columns.unhealthy_gpus[row]),
             usable=bool(columns.ready[row] and not columns.cordoned[row] and is_fresh),
             looks=(
                 columns.zone[row],
@@ -170,6 +174,7 @@ class Snapshot:
         columns.zone[row] = self.zones.intern(facts.zone)
         columns.capacity[row] = facts.capacity
         columns.used[row] = facts.used
+        columns.unhealthy_gpus[row] = facts.unhealthy_gpus
         columns.ready[row] = facts.ready
         columns.cordoned[row] = facts.cordoned
         columns.lease_epoch[row] = NO_LEASE if facts.lease_epoch is None else facts.lease_epoch
@@ -199,6 +204,7 @@ class _Usefulness:
     """What decides whether a changed node may help work that waits."""
 
     free: NDArray[np.int64]
+    unhealthy_gpus: int
     usable: bool
     looks: tuple[int, ...]
 

@@ -12,7 +12,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
     from durable.model.request import PlacementHold
     from durable.signals import payloads
-    from durable.signals.names import WORKLOAD_CONTROLLER
     from durable.signals.registry import Message
     from durable.signals.status import PlacementStatus
     from durable.workflows.failures import refusal
@@ -55,26 +54,32 @@ class PlacementMessages:
     def on_hold(self, hold: payloads.HoldPlacement) -> str:
         now = workflow.now()
         self._state.hold = PlacementHold(actor=hold.actor, reason=hold.reason, since=now)
+        self._state.knows_hold = True
         # A task that was lost may have started something, and nothing else will report it.
-        self._read_claims_now()
+        self._recall_now()
         return "Held: nothing new is placed until somebody resumes."
 
     def on_resume(self, resume: payloads.ResumePlacement) -> str:
         held, self._state.hold = self._state.hold, None
+        self._state.knows_hold = True
         self._retry()
         if held is None:
             return "It was not held."
         return f"Resumed; it was held by {held.actor}: {held.reason}."
 
     def on_retry_now(self, retry: payloads.RetryPlacement) -> str:
+        self._refuse_before_the_first_look()
         if self._state.hold is not None:
             return f"It is held by {self._state.hold}; nothing is placed until somebody resumes."
         if not self._state.slots.in_phase(SlotPhase.WAITING):
             return "Nothing waits for a node."
         self._retry()
+        for slot in self._state.slots.in_phase(SlotPhase.WAITING):
+            slot.retry_at = None
         return "Looking for nodes now."
 
     def on_evict(self, evict: payloads.EvictSlots) -> str:
+        self._refuse_before_the_first_look()
         slots = self._state.slots.by_number
         chosen = evict.slots or tuple(slots)
         unknown = sorted(set(chosen) - set(slots))
@@ -95,46 +100,29 @@ class PlacementMessages:
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 
-    def on_set_share(self, share: payloads.SetShare) -> str:
-        state = self._state
-        if share.revision <= state.revision or state.releasing is not None:
-            return "There is a newer share."
-        state.revision, state.spec = share.revision, share.spec
-        if state.slots.resize(share.slots, workflow.now()):
-            # A claim whose answer was lost is known to the authority alone.
-            state.must_read_claims = True
-        self._retry()
-        return "Accepted."
-
-    def on_release(self, release: payloads.ReleasePlacement) -> str:
-        if release.actor != WORKLOAD_CONTROLLER:
-            raise refusal(
-                RefusalCode.WRONG_STATE,
-                "Only its workload releases a placement: delete or scale the workload to stop "
-                "slots for good, or send evict to have them placed again.",
-            )
-        self._state.releasing = release.reason
-        self._read_claims_now()
-        for slot in self._state.slots.by_number.values():
-            slot.leave, slot.evidence = Leave.FOR_GOOD, release.reason
-        return "Stopping every slot; the placement ends when nothing of it is left."
-
-    def on_observed(self, observed: payloads.SlotsObserved) -> str:
-        state = self._state
-        state.must_read_claims |= state.slots.observe(observed, workflow.now(), state.spec)
-        return "Observed."
+    def on_look(self, look: payloads.Look) -> str:
+        """A hint: what changed is read from the region."""
+        self._recall_now()
+        return "Looking."
 
     def on_wake(self, wake: payloads.Wake) -> str:
         self._retry()
         return "Looking for nodes now."
 
-    def _retry(self) -> None:
-        self._state.next_retry_at = None
-        for slot in self._state.slots.in_phase(SlotPhase.WAITING):
-            slot.retry_at = None
+    def _refuse_before_the_first_look(self) -> None:
+        if not self._state.knows_past:
+            raise refusal(
+                RefusalCode.WRONG_STATE,
+                f"The database of {self._state.key.region} does not answer, so it is not known "
+                "what runs here; send this again shortly.",
+            )
 
-    def _read_claims_now(self) -> None:
-        self._state.must_read_claims, self._state.read_claims_at = True, None
+    def _retry(self) -> None:
+        """Decides now about all that wait, but for what failed: it waits until its own time."""
+        self._state.next_retry_at = None
+
+    def _recall_now(self) -> None:
+        self._state.must_recall, self._state.recall_at = True, None
 
 
 def slot_numbers(slots: Iterable[SlotState]) -> str:

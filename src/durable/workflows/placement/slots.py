@@ -1,7 +1,8 @@
 """The slots of one placement: where each is, and what the next step or observation makes of it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from temporalio import workflow
@@ -11,9 +12,9 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.claims import Crash, ObservedSlot, SlotOnNode
     from durable.model.ids import NodeId
     from durable.model.phases import SlotPhase
+    from durable.model.share import PlacementPast, SlotsObserved
     from durable.model.states import BindingState
     from durable.model.workload import WorkloadKind, WorkloadSpec
-    from durable.signals.payloads import SlotsObserved
     from durable.signals.status import SlotView
     from durable.workflows.timeouts import (
         CRASH_FIRST,
@@ -49,6 +50,11 @@ _PHASES = {
     BindingState.FAILED: SlotPhase.FAILED,
     BindingState.STOPPED: SlotPhase.STOPPED,
 }
+
+
+# What the next run must know of a slot that crashed: how often, until when it rests (as seconds,
+# 0 if it does not), and where and when it crashed last.
+CrashMemory = tuple[int, float, str, float]
 
 
 class Leave(StrEnum):
@@ -94,6 +100,17 @@ class SlotState:
             return self.phase is not SlotPhase.STOPPING
         return self.phase in (SlotPhase.RESERVED, SlotPhase.BOUND) and not is_held
 
+    def has_crash_of(self, claim: ObservedSlot) -> bool:
+        """Whether the run before this one counted the failure of this claim."""
+        if not self.crashes or claim.since is None:
+            return False
+        return self.crashes[-1].node == claim.node and self.crashes[-1].at >= claim.since
+
+    @property
+    def is_evicted(self) -> bool:
+        """Whether it must leave, and its node was not asked yet."""
+        return self.leave is Leave.AGAIN and self.phase is not SlotPhase.STOPPING
+
     @property
     def claim(self) -> Claim:
         assert self.token is not None
@@ -131,17 +148,15 @@ class PlacementSlots:
     def in_phase(self, *phases: SlotPhase) -> list[SlotState]:
         return [slot for slot in self.by_number.values() if slot.phase in phases]
 
-    def resize(self, wanted: tuple[int, ...], now: datetime) -> bool:
-        """Whether any slot has to go."""
+    def resize(self, wanted: tuple[int, ...], now: datetime, why: str) -> None:
+        """Has slots begin that are wanted now, and leave that no longer are."""
         for number in wanted:
             slot = self.by_number.setdefault(number, SlotState(number, now))
             if slot.leave is Leave.FOR_GOOD:
                 slot.leave = Leave.AGAIN if slot.token is not None else None
         for number, slot in self.by_number.items():
             if number not in wanted:
-                slot.leave = Leave.FOR_GOOD
-                slot.evidence = "the workload no longer wants this slot"
-        return any(number not in wanted for number in self.by_number)
+                slot.leave, slot.evidence = Leave.FOR_GOOD, why
 
     def live(self) -> tuple[SlotOnNode, ...]:
         """Where the slots with a claim are."""
@@ -205,6 +220,30 @@ class PlacementSlots:
         wait = min(CRASH_LONGEST, CRASH_FIRST * 2 ** min(slot.crash_count - 1, 10))
         slot.retry_at = now + wait
 
+    def crash_memory(self) -> dict[int, CrashMemory]:
+        """What to remember of crashes; of several crashes of a slot, the last."""
+        return {
+            number: (
+                slot.crash_count,
+                0.0 if slot.retry_at is None else slot.retry_at.timestamp(),
+                str(slot.crashes[-1].node) if slot.crashes else "",
+                slot.crashes[-1].at.timestamp() if slot.crashes else 0.0,
+            )
+            for number, slot in self.by_number.items()
+            if slot.crash_count or slot.crashes
+        }
+
+    def remember_crashes(self, crashes: Mapping[int, CrashMemory]) -> None:
+        for number, (count, retry_at, node, at) in crashes.items():
+            slot = self.by_number.get(number)
+            if slot is None:
+                continue
+            slot.crash_count = count
+            slot.retry_at = datetime.fromtimestamp(retry_at, UTC) if retry_at else None
+            if node:
+                crashed_at = datetime.fromtimestamp(at, UTC)
+                slot.crashes = [Crash(slot=number, node=NodeId(node), at=crashed_at)]
+
     # ── what the authority knows ────────────────────────────────────────────────────────────────
 
     def observe(self, observed: SlotsObserved, now: datetime, spec: WorkloadSpec) -> bool:
@@ -234,6 +273,8 @@ class PlacementSlots:
     def _observe(
         self, slot: SlotState, observed: ObservedSlot, now: datetime, spec: WorkloadSpec
     ) -> None:
+        if observed.stop_requested:
+            slot.leave = slot.leave or Leave.AGAIN
         phase = None if observed.state is None else _PHASES.get(observed.state)
         if phase is None or phase is slot.phase or slot.phase in ENDED:
             return
@@ -249,15 +290,26 @@ class PlacementSlots:
         slot.lease_expires_at = None
         slot.enter(phase, now, observed.evidence or f"{phase} on {slot.node}")
         slot.deadline = _deadline(phase, before, now, spec)
-        has_failed = phase is SlotPhase.FAILED or (
-            phase is SlotPhase.STOPPED and spec.kind is WorkloadKind.SERVICE
-        )
-        if has_failed and slot.leave is None and not observed.stop_requested:
+        if _has_failed(phase, spec) and slot.leave is None and not observed.stop_requested:
             self.crashed(slot, now)
         if phase is SlotPhase.SERVING:
             slot.retry_at = None
 
-    def adopt(self, live: list[ObservedSlot], now: datetime, spec: WorkloadSpec) -> None:
+    def remember_ends(self, past: PlacementPast, now: datetime, spec: WorkloadSpec) -> None:
+        """What became of a job's replicas before this run began: done is done."""
+        for number in past.completed:
+            slot = self.by_number.get(number)
+            if slot is not None and slot.token is None:
+                slot.enter(SlotPhase.COMPLETED, now)
+        for number, failures in past.failures.items():
+            slot = self.by_number.get(number)
+            if slot is None or slot.phase is not SlotPhase.WAITING:
+                continue
+            slot.crash_count = max(slot.crash_count, failures)
+            if slot.crash_count >= spec.max_attempts:
+                slot.enter(SlotPhase.GIVEN_UP, now, f"failed {slot.crash_count} times")
+
+    def adopt(self, live: Sequence[ObservedSlot], now: datetime, spec: WorkloadSpec) -> None:
         """Makes the slots agree with the claims that are live, whatever was remembered."""
         tokens = {claim.slot: claim.token for claim in live}
         for number, slot in list(self.by_number.items()):
@@ -276,15 +328,30 @@ class PlacementSlots:
     def _adopt_claim(
         self, slot: SlotState, claim: ObservedSlot, now: datetime, spec: WorkloadSpec
     ) -> None:
+        retry_at = slot.retry_at
         self.reserved(Claim.of(claim), now)
+        slot.retry_at = retry_at
         if claim.state is None:
             return
+        since = claim.since or now
         slot.lease_expires_at = None
-        slot.enter(_PHASES.get(claim.state, SlotPhase.BOUND), now, claim.evidence)
-        slot.deadline = _deadline(slot.phase, SlotPhase.BOUND, now, spec)
-        if claim.stop_requested and slot.phase not in ENDED:
+        slot.enter(_PHASES.get(claim.state, SlotPhase.BOUND), since, claim.evidence)
+        # From when it really entered the phase: beginning anew puts no deadline off.
+        slot.deadline = _deadline(slot.phase, SlotPhase.BOUND, since, spec)
+        if claim.stop_requested:
+            # What was asked to stop has not completed, however it ended.
             slot.leave = slot.leave or Leave.AGAIN
-            slot.enter(SlotPhase.STOPPING if slot.phase in STARTED else slot.phase, now)
+            if slot.phase in STARTED:
+                slot.deadline = (claim.stop_requested_at or now) + STOP_TIMEOUT
+                slot.enter(SlotPhase.STOPPING, now)
+        elif _has_failed(slot.phase, spec) and not slot.has_crash_of(claim):
+            self.crashed(slot, now)
+
+
+def _has_failed(phase: SlotPhase, spec: WorkloadSpec) -> bool:
+    """A service that ends has failed, however it ended."""
+    ended_itself = phase is SlotPhase.STOPPED and spec.kind is WorkloadKind.SERVICE
+    return phase is SlotPhase.FAILED or ended_itself
 
 
 def _deadline(

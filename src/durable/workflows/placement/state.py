@@ -1,5 +1,6 @@
 """What a placement remembers, and what follows from it: its phase, its reason, its status."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -7,47 +8,69 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
+    from durable.model.claims import ObservedSlot
     from durable.model.pending import Pending
     from durable.model.pending_reasons import Crashed, Held, PendingCode
     from durable.model.phases import Owner, PlacementPhase, SlotPhase, placement_phase
     from durable.model.request import PlacementHold, SchedulingRequest
+    from durable.model.share import DesiredShare, PlacementFacts
     from durable.model.states import RequestState
-    from durable.model.workload import WorkloadSpec
-    from durable.signals.payloads import PlacementEnded, SetShare
+    from durable.model.workload import Deadlines, WorkloadSpec
     from durable.signals.status import PlacementStatus
     from durable.workflows.inbox import MessageLog
-    from durable.workflows.placement.slots import OVER, Leave, PlacementSlots
+    from durable.workflows.placement.slots import OVER, CrashMemory, Leave, PlacementSlots
 
 UNREACHABLE = PendingCode.AUTHORITY_UNREACHABLE
 
 
 @dataclass
 class PlacementState:
-    """It goes along when the workflow continues as new."""
+    """All that one run of a placement remembers; `memory` is what the next run is given."""
 
     key: PlacementKey
-    spec: WorkloadSpec
     enqueued_at: datetime
+    # What it is to run; unknown until the first look at the region.
+    share: DesiredShare | None = None
     slots: PlacementSlots = field(default_factory=PlacementSlots)
-    revision: int = 0
     next_attempt: int = 1
+    # That the last decision was made under.
+    policy_revision: int | None = None
     tries: int = 0
     pending: Pending | None = None
     next_retry_at: datetime | None = None
+    # The region's version on which was decided last.
+    decided_version: int = 0
     hold: PlacementHold | None = None
-    releasing: str | None = None
     # Whether anything waits for a node, since `enqueued_at`.
     is_waiting: bool = True
-    # Whether the authority may know of claims that are not remembered here.
-    must_read_claims: bool = False
-    read_claims_at: datetime | None = None
+    # Whether the region may know of a share or claims that are not remembered here.
+    must_recall: bool = True
+    recall_at: datetime | None = None
+    # Whether this run has read what the runs before it left in the region.
+    knows_past: bool = False
+    knows_hold: bool = False
     # The request as it was last written into the region's queue.
     written: SchedulingRequest | None = None
     messages: MessageLog = field(default_factory=MessageLog)
 
     @property
+    def spec(self) -> WorkloadSpec:
+        assert self.share is not None, "nothing is placed before the first look at the region"
+        return self.share.spec
+
+    @property
+    def revision(self) -> int:
+        return 0 if self.share is None else self.share.revision
+
+    @property
+    def releasing(self) -> str | None:
+        """Why everything is to be stopped for good."""
+        return None if self.share is None else self.share.release_reason
+
+    @property
     def placed_by(self) -> datetime:
-        return self.enqueued_at + self.spec.deadlines.placed
+        deadlines = Deadlines() if self.share is None else self.share.spec.deadlines
+        return self.enqueued_at + deadlines.placed
 
     @property
     def is_cut_off(self) -> bool:
@@ -59,7 +82,7 @@ class PlacementState:
         """Whether nothing is left to do: all was released, or the job is done."""
         slots = self.slots.by_number.values()
         if self.releasing is not None:
-            return not slots and not self.must_read_claims
+            return not slots and not self.must_recall
         return bool(slots) and all(slot.phase in OVER for slot in slots)
 
     @property
@@ -106,14 +129,15 @@ class PlacementState:
         reason = self.reason
         if self.hold is not None or (reason and not reason.waiting_helps):
             return Owner.OPERATOR
-        if self.is_cut_off:
+        if self.is_cut_off or not self.knows_past:
             return Owner.AUTHORITY
         if reason is not None:
             return Owner.SCHEDULER
         slots = self.slots.by_number.values()
-        if all(slot.phase in (SlotPhase.SERVING, *OVER) for slot in slots):
-            return Owner.NOBODY
-        return Owner.AGENT
+        if not all(slot.phase in (SlotPhase.SERVING, *OVER) for slot in slots):
+            return Owner.AGENT
+        # A replica that was given up is not what anybody desired.
+        return Owner.OPERATOR if self.slots.in_phase(SlotPhase.GIVEN_UP) else Owner.NOBODY
 
     @property
     def _next_decision_at(self) -> datetime | None:
@@ -144,6 +168,7 @@ class PlacementState:
             spec=self.spec,
             waiting=waiting,
             completed=len(self.slots.in_phase(SlotPhase.COMPLETED)),
+            decided_version=self.decided_version,
         )
 
     def _request_state(self, waiting: int, now: datetime) -> RequestState:
@@ -165,31 +190,132 @@ class PlacementState:
             placed_by=self.placed_by,
             hold=self.hold,
             attempts=self.next_attempt - 1,
+            policy_revision=self.policy_revision,
             slots=tuple(slots[number].view() for number in sorted(slots)),
             rejected=tuple(self.messages.rejected),
             rejected_count=self.messages.rejected_count,
             messages=self.messages.count,
         )
 
-    def share(self) -> SetShare:
-        """The share it was last given, for the next run."""
-        slots = self.slots.by_number.values()
-        kept = (slot.slot for slot in slots if slot.leave is not Leave.FOR_GOOD)
-        return SetShare(slots=tuple(sorted(kept)), spec=self.spec, revision=max(1, self.revision))
+    # ── what happens to its memory ──────────────────────────────────────────────────────────────
 
-    def ended(self) -> PlacementEnded:
-        return PlacementEnded(
-            region=self.key.region,
-            generation=self.key.generation,
-            completed=len(self.slots.in_phase(SlotPhase.COMPLETED)),
-            given_up=len(self.slots.in_phase(SlotPhase.GIVEN_UP)),
+    def learn(self, facts: PlacementFacts, now: datetime) -> None:
+        """Makes share and slots agree with what the region knows, whatever was remembered."""
+        past = facts.past
+        if past is not None:
+            self.next_attempt = max(self.next_attempt, past.next_attempt)
+            self.enqueued_at = min(self.enqueued_at, past.enqueued_at or now)
+            # A run that goes on remembers its own hold, and perhaps that somebody resumed.
+            self.hold = self.hold if self.knows_hold else past.hold
+            self.knows_hold = self.knows_past = True
+        if facts.share is not None and facts.share.revision > self.revision:
+            self.share = facts.share
+            self.next_retry_at = None
+            self._resize(now)
+        if self.share is None:
+            return
+        if past is not None:
+            self.slots.remember_ends(past, now, self.spec)
+        self.slots.adopt(_by_our_clock(facts, now), now, self.spec)
+
+    def _resize(self, now: datetime) -> None:
+        assert self.share is not None
+        why = self.share.release_reason or "the workload no longer wants this slot"
+        self.slots.resize(self.share.slots, now, why)
+
+    def memory(self) -> "PlacementMemory":
+        return PlacementMemory(
+            enqueued_at=self.enqueued_at,
+            share=self.share,
+            next_attempt=self.next_attempt,
+            policy_revision=self.policy_revision,
+            tries=self.tries,
+            # The next run asks the authority itself whether it is away.
+            pending=None if self.is_cut_off else self.pending,
+            next_retry_at=None if self.is_cut_off else self.next_retry_at,
+            hold=self.hold,
+            knows_hold=self.knows_hold,
+            is_waiting=self.is_waiting,
+            evicted=[s.slot for s in self.slots.by_number.values() if s.is_evicted],
+            crashes=self.slots.crash_memory(),
+            messages=self.messages,
+            decided_version=self.decided_version,
         )
+
+    @classmethod
+    def begin(
+        cls, key: PlacementKey, memory: "PlacementMemory | None", now: datetime
+    ) -> "PlacementState":
+        """The state of a run that begins: all that is in the region is read before any step."""
+        if memory is None:
+            return cls(key=key, enqueued_at=now)
+        state = cls(
+            key=key,
+            enqueued_at=memory.enqueued_at,
+            share=memory.share,
+            next_attempt=memory.next_attempt,
+            policy_revision=memory.policy_revision,
+            tries=memory.tries,
+            pending=memory.pending,
+            next_retry_at=memory.next_retry_at,
+            hold=memory.hold,
+            is_waiting=memory.is_waiting,
+            messages=memory.messages,
+            decided_version=memory.decided_version,
+            knows_hold=memory.knows_hold,
+        )
+        if state.share is not None:
+            state._resize(now)
+        state.slots.remember_crashes(memory.crashes)
+        for number in memory.evicted:
+            if number in state.slots.by_number:
+                state.slots.by_number[number].leave = Leave.AGAIN
+        return state
+
+
+def _by_our_clock(facts: PlacementFacts, now: datetime) -> Sequence[ObservedSlot]:
+    """The claims with times of this workflow's clock: the database's may be hours off."""
+    ahead = now - (facts.read_at or now)
+    return [
+        claim.model_copy(
+            update={
+                "since": claim.since and claim.since + ahead,
+                "stop_requested_at": claim.stop_requested_at and claim.stop_requested_at + ahead,
+            }
+        )
+        for claim in facts.claims
+    ]
+
+
+@dataclass
+class PlacementMemory:
+    """What goes along when the workflow continues as new: intent, and what no row keeps.
+
+    Claims, what was observed of them and what a job has done are read again from the region, so
+    its size is bounded by the number of slots alone (tests/workflows/test_bounded_memory.py).
+    """
+
+    enqueued_at: datetime
+    share: DesiredShare | None
+    next_attempt: int
+    policy_revision: int | None
+    tries: int
+    pending: Pending | None
+    next_retry_at: datetime | None
+    hold: PlacementHold | None
+    # Whether the hold is known; a run that never reached its region has not read it.
+    knows_hold: bool
+    is_waiting: bool
+    # Slots that somebody evicted and whose stop is not committed yet.
+    evicted: list[int]
+    crashes: dict[int, CrashMemory]
+    messages: MessageLog
+    decided_version: int = 0
 
 
 @dataclass
 class PlacementStart:
-    """What a placement is started with; `state` only when it continues as new."""
+    """What a placement is started with; `memory` only when it continues as new."""
 
     key: PlacementKey
-    share: SetShare
-    state: PlacementState | None = None
+    memory: PlacementMemory | None = None

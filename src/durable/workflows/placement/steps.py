@@ -24,6 +24,15 @@ T = TypeVar("T")
 # The answer for more slots, with what was observed of each, may not fit into one payload.
 MAX_SLOTS_PER_STEP = 1_000
 
+_DECIDE_AGAIN = frozenset(
+    {
+        RefusalCode.STOP_REQUESTED,
+        RefusalCode.NODE_CORDONED,
+        RefusalCode.NODE_NOT_READY,
+        RefusalCode.NODE_STALE,
+    }
+)
+
 
 class PlacementSteps(PlacementMessages):
     """One idempotent local activity for many slots; the authority is believed about each."""
@@ -77,22 +86,29 @@ class PlacementSteps(PlacementMessages):
         elif code is RefusalCode.STILL_RUNNING:
             # Its node is back, or was never gone: wait for what it reports.
             slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
-        elif code is RefusalCode.STOP_REQUESTED or verb == "bind":
+        elif code is RefusalCode.WRONG_STATE and verb == "bind":
+            # Its lease ran out and somebody freed it: the claims say what is left.
+            state.must_recall = True
+        elif code in _DECIDE_AGAIN or verb == "bind":
+            # Nothing of it was ever started: it is released, and its slot placed elsewhere.
             slot.leave = slot.leave or Leave.AGAIN
-        elif code is not RefusalCode.LEASE_ACTIVE and not state.must_read_claims:
+        elif code is not RefusalCode.LEASE_ACTIVE and not state.must_recall:
             # Once for all that is refused until then, or each refusal would put it off.
-            state.must_read_claims, state.read_claims_at = True, now + timeouts.CLAIMS_RETRY
+            state.must_recall, state.recall_at = True, now + timeouts.CLAIMS_RETRY
 
     async def _step(
         self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
     ) -> T:
         """One idempotent local activity; while the authority is away, a visible wait instead."""
+        if self._state.is_cut_off:
+            return UNREACHABLE  # one step of a pass has asked, which is enough
         try:
             return await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
             why = Unreachable(error=sentence_of(error)[:500])
             self._state.pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, why)
-            self._state.next_retry_at = workflow.now() + timeouts.UNREACHABLE_RETRY
+            wait = timeouts.UNREACHABLE_RETRY * workflow.random().uniform(1.0, 1.5)
+            self._state.next_retry_at = workflow.now() + wait
             return UNREACHABLE
 
     def _freed(self, claim: Claim, now: datetime) -> None:

@@ -14,14 +14,14 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import Claim, ReserveStep, StartStep
+    from durable.activities.steps import Claim, RecallStep, ReserveStep, StartStep
     from durable.model.intents import ReleaseCause
     from durable.model.phases import PlacementPhase, SlotPhase
-    from durable.model.states import COMING_UP, BindingState
+    from durable.model.states import COMING_UP, BindingState, RequestState
     from durable.model.workload import WorkloadKind
     from durable.signals import search_attributes
     from durable.signals.names import PLACEMENT, workload_id
-    from durable.signals.payloads import PlacementEnded
+    from durable.signals.payloads import Look
     from durable.signals.registry import messages_to
     from durable.workflows import timeouts
     from durable.workflows.handlers import accepts
@@ -47,24 +47,24 @@ MESSAGES = messages_to(PLACEMENT)
 class Placement(PlacementSteps):
     @workflow.init
     def __init__(self, start: PlacementStart) -> None:
-        self._state = start.state or PlacementState(
-            key=start.key, spec=start.share.spec, enqueued_at=workflow.now()
-        )
+        self._state = PlacementState.begin(start.key, start.memory, workflow.now())
         self._slots = self._state.slots
         self._inbox = Inbox(MESSAGES, self._state.messages)
         # The search attributes as they are; a placement is started as progressing.
         self._shown: tuple[PlacementPhase | None, str | None] = (None, None)
-        if start.state is None:
+        if start.memory is None:
             self._shown = (PlacementPhase.PROGRESSING, None)
-            self.on_set_share(start.share)
 
     @workflow.run
-    async def run(self, start: PlacementStart) -> PlacementEnded:
+    async def run(self, start: PlacementStart) -> str:
+        await self._recall_first()
+        if self._state.share is None:
+            return "It has no share in its region: nothing was placed."
         while True:
             self._read_messages()
             self._try_again_after_outage()
             await audit_messages(self._state.messages, PlacementActivities.audit)
-            await self._read_claims()
+            await self._recall()
             await self._stop()
             await self._release()
             await self._reserve()
@@ -75,9 +75,7 @@ class Placement(PlacementSteps):
             if self._is_over():
                 return await self._end()
             if self._must_continue():
-                workflow.continue_as_new(
-                    PlacementStart(self._state.key, self._state.share(), self._state)
-                )
+                workflow.continue_as_new(PlacementStart(self._state.key, self._state.memory()))
             await self._rest()
 
     # ── the path ────────────────────────────────────────────────────────────────────────────────
@@ -87,16 +85,38 @@ class Placement(PlacementSteps):
         if state.is_cut_off and (state.next_retry_at or workflow.now()) <= workflow.now():
             state.pending = state.next_retry_at = None
 
-    async def _read_claims(self) -> None:
-        """Adopts the live claims, when they may differ from what is remembered."""
+    async def _recall_first(self) -> None:
+        """Reads what exists before anything else; who started it is not believed about that."""
+        while True:
+            self._try_again_after_outage()
+            await self._recall()
+            if self._state.knows_past:
+                return
+            self._read_messages()
+            self._show_page()
+            if self._must_continue():
+                workflow.continue_as_new(PlacementStart(self._state.key, self._state.memory()))
+            try:
+                wait = timeouts.UNREACHABLE_RETRY
+                await workflow.wait_condition(self._inbox.__bool__, timeout=wait)
+            except TimeoutError:
+                continue
+
+    async def _recall(self) -> None:
+        """Reads share and claims from the region, when they may differ from what is remembered."""
         state, now = self._state, workflow.now()
-        is_early = state.read_claims_at is not None and now < state.read_claims_at
-        if not state.must_read_claims or is_early:
+        is_early = state.recall_at is not None and now < state.recall_at
+        if not state.must_recall or is_early:
             return
-        live = await self._step(PlacementActivities.read_claims, state.key, "read the live claims")
-        if live is not UNREACHABLE:
-            state.must_read_claims, state.read_claims_at = False, None
-            self._slots.adopt(live, workflow.now(), state.spec)
+        step = RecallStep(
+            key=state.key,
+            known_revision=state.revision if state.knows_past else 0,
+            with_past=not state.knows_past,
+        )
+        facts = await self._step(PlacementActivities.recall, step, "read share and claims")
+        if facts is not UNREACHABLE:
+            state.must_recall, state.recall_at = False, None
+            state.learn(facts, workflow.now())
 
     async def _stop(self) -> None:
         """Asks nodes to stop what must leave; what was never started is simply released."""
@@ -165,10 +185,11 @@ class Placement(PlacementSteps):
             return
         now = workflow.now()
         state.next_attempt = reserved.next_attempt
-        state.must_read_claims |= bool(reserved.taken) or reserved.replayed
+        state.policy_revision = reserved.policy_revision
+        state.must_recall |= bool(reserved.taken) or reserved.replayed
         for claim in reserved.claims:
             self._slots.reserved(claim, now)
-        state.pending = reserved.pending
+        state.pending, state.decided_version = reserved.pending, reserved.decided_version
         state.tries = 0 if reserved.pending is None else state.tries + 1
         retry_after = timedelta(seconds=reserved.retry_after_seconds)
         state.next_retry_at = None if reserved.pending is None else now + retry_after
@@ -201,7 +222,8 @@ class Placement(PlacementSteps):
             state.written = request
             self._believe(started, "start", self._started)
             if started.observed is not None:
-                self.on_observed(started.observed)
+                now = workflow.now()
+                state.must_recall |= self._slots.observe(started.observed, now, state.spec)
 
     @property
     def _places(self) -> bool:
@@ -219,7 +241,7 @@ class Placement(PlacementSteps):
     async def _report(self) -> None:
         """Shows what this placement is: in the region's queue, on its page, to searches."""
         await self._enqueue()
-        workflow.set_current_details(placement_page(self._state.status()))
+        self._show_page()
         reason = self._state.reason
         shown = (self._state.phase, None if reason is None else reason.code.value)
         if shown == self._shown:
@@ -233,6 +255,10 @@ class Placement(PlacementSteps):
                 pending_reason.value_unset() if code is None else pending_reason.value_set(code),
             ]
         )
+
+    def _show_page(self) -> None:
+        page = placement_page(self._state.status(), self._inbox.fresh_request_id())
+        workflow.set_current_details(page)
 
     async def _enqueue(self) -> None:
         """Writes its row in the region's queue, if it has changed."""
@@ -269,10 +295,10 @@ class Placement(PlacementSteps):
         moments: list[datetime | None] = []
         if state.messages.unaudited:
             moments.append(state.messages.audit_at)
-        if state.must_read_claims:
-            moments.append(state.read_claims_at or now)
+        if state.must_recall:
+            moments.append(state.recall_at or now)
         # What was refused is asked again once the claims were read, not before.
-        next_step_at = state.read_claims_at or now
+        next_step_at = state.recall_at or now
         for slot in self._slots.by_number.values():
             if slot.has_step_left(is_held=state.hold is not None):
                 moments.append(next_step_at)
@@ -280,6 +306,8 @@ class Placement(PlacementSteps):
                 moments += [slot.deadline, slot.lease_expires_at]
             elif state.hold is None:
                 moments.append(max(filter(None, (slot.retry_at, state.next_retry_at)), default=now))
+        if state.is_waiting and now < state.placed_by:
+            moments.append(state.placed_by)  # from then on the queue says that it is late
         return min((moment for moment in moments if moment is not None), default=None)
 
     async def _let_handlers_finish(self) -> None:
@@ -293,17 +321,25 @@ class Placement(PlacementSteps):
         return self._inbox.is_full() and not self._inbox and workflow.all_handlers_finished()
 
     def _is_over(self) -> bool:
-        is_idle = not self._inbox and workflow.all_handlers_finished()
-        return self._state.is_over and is_idle and not self._state.messages.unaudited
+        state, is_idle = self._state, not self._inbox and workflow.all_handlers_finished()
+        # Its workload learns of the end from the withdrawn request, so that has to be written.
+        return state.is_over and is_idle and not state.messages.unaudited and self._is_withdrawn()
 
-    async def _end(self) -> PlacementEnded:
-        ended, key = self._state.ended(), self._state.key
+    def _is_withdrawn(self) -> bool:
+        written = self._state.written
+        return written is not None and written.state is RequestState.WITHDRAWN
+
+    async def _end(self) -> str:
+        key = self._state.key
         owner = workflow.get_external_workflow_handle(workload_id(key.tenant, key.workload))
+        hint = Look(why="a placement ended", region=key.region, generation=key.generation)
         try:
-            await owner.signal("ended", ended)
+            await owner.signal("look", hint)
         except FailureError:
             workflow.logger.info("the workload has ended before its placement")
-        return ended
+        completed = len(self._slots.in_phase(SlotPhase.COMPLETED))
+        given_up = len(self._slots.in_phase(SlotPhase.GIVEN_UP))
+        return f"Nothing is left: {completed} completed, {given_up} given up, the rest released."
 
 
 # A job has arrived when it runs.

@@ -23,22 +23,28 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.model.ids import TenantId, WorkloadName
     from durable.model.refusal import RefusalCode
-    from durable.model.workload import WorkloadKind, WorkloadManifest
+    from durable.model.workload import WorkloadManifest
     from durable.signals.payloads import (
         ApplyWorkload,
         DeleteWorkload,
-        PlacementEnded,
+        Look,
+        OperatorRequest,
         ScaleWorkload,
-        ShareReport,
     )
     from durable.signals.registry import Message
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
     from durable.workflows.inbox import Inbox
     from durable.workflows.steps import run_step
-    from durable.workflows.workload.state import OpenPlacement, WorkloadState
+    from durable.workflows.workload.state import WorkloadState
 
 T = TypeVar("T")
+
+UNREACHABLE = "unreachable"
+# Placements of older generations that have not ended yet; with more, no further one is begun.
+MAX_PLACEMENTS = 300
+# A workload has few regions; whoever names more of them than this is not believed.
+UNREAD_KEPT = 100
 
 
 class WorkloadAdmission:
@@ -52,7 +58,10 @@ class WorkloadAdmission:
     _admitting: asyncio.Lock
     # Something changed that the loop has to act on.
     _is_due: bool
-    _was_refused: bool
+    # What this run was started for has been answered, and left it nothing to look after.
+    _has_nothing_to_do: bool
+    # What it remembers may not be what the authority knows.
+    _must_recall: bool
 
     @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
@@ -94,27 +103,13 @@ class WorkloadAdmission:
                 f"{self._tenant}/{self._workload}."
             )
             raise refusal(RefusalCode.INVALID, sentence)
-        self._refuse_while_ending()
-        return await self._admit(apply, apply.manifest)
+        return await self._admit(self._admit_step(apply, manifest=apply.manifest))
 
     async def on_scale(self, scale: ScaleWorkload) -> Admitted:
-        self._refuse_while_ending()
-        spec = self._state.spec
-        if spec is None:
-            sentence = "Nothing was applied yet; apply a manifest first."
-            raise refusal(RefusalCode.NOT_APPLIED, sentence)
-        if spec.kind is WorkloadKind.JOB:
-            raise refusal(
-                RefusalCode.JOB_NOT_SCALED,
-                "A job is one piece of work and is not scaled; apply it with another replica "
-                "count to run it anew.",
-            )
-        return await self._admit(scale, None)
+        return await self._admit(self._admit_step(scale, replicas=scale.replicas))
 
     async def on_delete(self, delete: DeleteWorkload) -> str:
         async with self._admitting:
-            if self._state.deleting is not None:
-                return "It is being deleted already."
             step = DeleteStep(
                 tenant=self._tenant,
                 workload=self._workload,
@@ -123,51 +118,95 @@ class WorkloadAdmission:
                 reason=delete.reason,
             )
             summary = f"delete, requested by {delete.actor}"
-            await self._answered(WorkloadActivities.delete, step, summary)
-            if self._state.generation == 0:
+            deletion = await self._request(WorkloadActivities.delete, step, summary)
+            if self._is_new:
                 await self._recall()
-            self._delete(f"{delete.actor}: {delete.reason}")
-        return "Deleting: every placement is asked to stop and release its slots."
+            # Whether it is being deleted is the authority's to say: this may be a request that was
+            # answered in an earlier life of the workload.
+            if deletion.deleting:
+                self._delete(f"{delete.actor}: {delete.reason}")
+            self._has_nothing_to_do = self._is_new
+        return deletion.answer
 
-    def _refuse_while_ending(self) -> None:
-        if self._state.is_ending:
-            raise refusal(
-                RefusalCode.BEING_DELETED,
-                f"{self._tenant}/{self._workload} is ending ({self._state.deleting or 'done'}); "
-                "wait until it has ended, then apply it again.",
-            )
+    def _admit_step(
+        self,
+        request: OperatorRequest,
+        *,
+        manifest: WorkloadManifest | None = None,
+        replicas: int | None = None,
+    ) -> AdmitStep:
+        return AdmitStep(
+            tenant=self._tenant,
+            workload=self._workload,
+            manifest=manifest,
+            replicas=replicas,
+            request=request.request_id,
+            actor=request.actor,
+            reason=request.reason,
+        )
 
-    async def _admit(
-        self, request: ApplyWorkload | ScaleWorkload, manifest: WorkloadManifest | None
-    ) -> Admitted:
+    async def _admit(self, step: AdmitStep) -> Admitted:
         """Has the authority admit a manifest, or the present one with another replica count."""
         async with self._admitting:
-            is_first = self._state.generation == 0
-            step = AdmitStep(
-                manifest=manifest or self._manifest(),
-                request=request.request_id,
-                actor=request.actor,
-                replicas=request.replicas if isinstance(request, ScaleWorkload) else None,
-            )
-            try:
-                summary = f"admit, requested by {request.actor}"
-                admitted = await self._answered(WorkloadActivities.admit, step, summary)
-            except ApplicationError:
-                if is_first:
-                    await self._resume_deletion()
-                self._was_refused = True
-                raise
-            if is_first and admitted.existed:
+            if self._state.is_ending:
+                return await self._answer_before(
+                    step,
+                    RefusalCode.BEING_DELETED,
+                    f"{self._tenant}/{self._workload} is ending "
+                    f"({self._state.deleting or 'done'}); wait until it has ended, then apply it "
+                    "again.",
+                )
+            if len(self._state.placements) >= MAX_PLACEMENTS:
+                return await self._answer_before(
+                    step,
+                    RefusalCode.WRONG_STATE,
+                    f"{len(self._state.placements)} placements of older generations have not "
+                    "ended yet; wait for them, or see `durable get placements`.",
+                )
+            summary = f"admit, requested by {step.actor}"
+            admission = await self._request(WorkloadActivities.admit, step, summary)
+            if self._is_new and admission.existed:
                 await self._recall()
-            if not (admitted.deleting or admitted.deleted):
-                self._want(admitted)
-            return admitted
+            if not (admission.deleting or admission.deleted):
+                self._want(admission.current)
+            self._has_nothing_to_do = self._is_new
+            return admission.answer
 
-    def _manifest(self) -> WorkloadManifest:
-        assert self._state.spec is not None
-        return WorkloadManifest(tenant=self._tenant, name=self._workload, spec=self._state.spec)
+    async def _answer_before(self, step: AdmitStep, code: RefusalCode, why: str) -> Admitted:
+        """What was answered before is answered the same; nothing new is admitted now."""
+        answered = await self._answered(
+            WorkloadActivities.recall_admission, step, f"recall the answer to {step.request}"
+        )
+        if answered is None:
+            raise refusal(code, why)
+        return answered.answer
 
-    def _want(self, admitted: Admitted) -> None:
+    @property
+    def _is_new(self) -> bool:
+        """Whether this run knows of no workload yet."""
+        return self._state.generation == 0
+
+    async def _request(
+        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
+    ) -> T:
+        """What the authority answers a person's request.
+
+        If it refuses the first one that a run knows of, the run goes on with what exists, such as
+        a deletion to finish, or ends.
+        """
+        try:
+            return await self._answered(activity, argument, summary)
+        except ApplicationError as error:
+            if error.type == UNREACHABLE:
+                # It may have been recorded all the same: only the authority knows.
+                self._must_recall = self._is_due = True
+                raise
+            self._has_nothing_to_do = True
+            if self._is_new:
+                await self._recall()
+            raise
+
+    def _want(self, admitted: Admitted | Recalled) -> None:
         """Takes over what was admitted, if it differs from what is wanted now."""
         state = self._state
         wanted = (admitted.generation, admitted.spec, dict(admitted.share))
@@ -191,12 +230,6 @@ class WorkloadAdmission:
 
     # ── what a run before this one left ─────────────────────────────────────────────────────────
 
-    async def _resume_deletion(self) -> None:
-        """Finishes a deletion whose workflow was terminated."""
-        recalled = await self._recall()
-        if recalled is not None and recalled.deleting:
-            self._delete("an unfinished deletion is resumed")
-
     async def _recall(self) -> Recalled | None:
         """Reads from the authority what a run before this one left."""
         key = WorkloadKey(tenant=self._tenant, workload=self._workload)
@@ -204,33 +237,29 @@ class WorkloadAdmission:
         if recalled is None or recalled.deleted:
             return recalled
         state = self._state
-        state.generation, state.spec = recalled.generation, recalled.spec
-        state.share = dict(recalled.share)
-        self._revise()
+        state.unrecalled = list(recalled.unreachable)
+        is_of_this_life = recalled.generation <= state.generation
+        if state.deleting is not None and not recalled.deleting:
+            # This run was reset out of an earlier life: the workload was created anew since.
+            state.deleting, state.done, state.is_finished = None, False, False
+        if not (state.is_ending and is_of_this_life):
+            state.done = state.is_finished = False
+            self._want(recalled)
         for report in recalled.reports:
-            state.placements.append(OpenPlacement(report.generation, report.region))
-            await self.on_report(report)
+            self._state.learn(report)
+        if recalled.deleting:
+            self._delete("an unfinished deletion is resumed")
         return recalled
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 
-    async def on_report(self, report: ShareReport) -> str:
-        """Keeps the newest report of each region; one that comes late changes nothing."""
-        known = self._state.reports.get(report.region)
-        is_newer = known is None or (report.generation, report.version, report.at) >= (
-            known.generation,
-            known.version,
-            known.at,
-        )
-        if is_newer and report.generation == self._state.generation:
-            self._state.reports[report.region] = report
-        return "Reported."
-
-    async def on_ended(self, ended: PlacementEnded) -> str:
-        for placement in self._state.placements:
-            if (placement.generation, placement.region) == (ended.generation, ended.region):
-                placement.ended = ended
-        return "Noted."
+    async def on_look(self, look: Look) -> str:
+        """A hint: what changed is read from the authority, one share of it or everything."""
+        if look.generation is None or look.region is None:
+            self._must_recall = True
+        elif look.generation <= self._state.generation and len(self._state.unread) < UNREAD_KEPT:
+            self._state.must_read((look.generation, look.region))
+        return "Looking."
 
     async def _answered(
         self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
@@ -246,6 +275,6 @@ class WorkloadAdmission:
                 ) from error
             raise ApplicationError(
                 f"The authority did not answer: {sentence_of(error)}",
-                type="unreachable",
+                type=UNREACHABLE,
                 non_retryable=True,
             ) from error

@@ -7,9 +7,9 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-    from durable.model.phases import Counts, workload_phase
+    from durable.model.phases import Counts, Owner, workload_phase
+    from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
-    from durable.signals.payloads import PlacementEnded, ShareReport
     from durable.signals.status import RegionProgress, WorkloadStatus
     from durable.workflows.inbox import MessageLog
 
@@ -34,19 +34,14 @@ class _Conditions:
         )
 
 
-def region_progress(
-    region: RegionId, wanted: int, report: ShareReport | None, ended: PlacementEnded | None
-) -> RegionProgress:
-    # Both count the same replicas, and either may be missing or late.
-    reported = 0 if report is None else report.completed
-    completed = max(reported, 0 if ended is None else ended.completed)
+def region_progress(region: RegionId, wanted: int, report: ShareReport | None) -> RegionProgress:
     if report is None:
-        return RegionProgress(region=region, wanted=wanted, completed=completed)
+        return RegionProgress(region=region, wanted=wanted)
     return RegionProgress(
         **Counts.of(report.by_state).model_dump(),
         region=region,
         wanted=wanted,
-        completed=completed,
+        completed=report.completed,
         waiting=report.waiting,
         by_state={state.value: count for state, count in report.by_state.items()},
         pending=report.pending,
@@ -62,7 +57,6 @@ def workload_status(
     spec: WorkloadSpec,
     share: Mapping[RegionId, tuple[int, ...]],
     reports: Mapping[RegionId, ShareReport],
-    ended: Mapping[RegionId, PlacementEnded],
     is_deleting: bool,
     is_done: bool,
     waits: Sequence[str],
@@ -75,8 +69,8 @@ def workload_status(
         region: report for region, report in reports.items() if report.generation == generation
     }
     regions = tuple(
-        region_progress(region, len(share.get(region, ())), current.get(region), ended.get(region))
-        for region in sorted({*share, *current, *ended})
+        region_progress(region, len(share.get(region, ())), current.get(region))
+        for region in sorted({*share, *current})
     )
     counts = Counts(
         bound=sum(one.bound for one in regions),
@@ -84,9 +78,9 @@ def workload_status(
         serving=sum(one.serving for one in regions),
     )
     completed = sum(one.completed for one in regions)
-    given_up = sum(end.given_up for end in ended.values())
-    over = given_up + sum(end.completed for end in ended.values())
     is_job = spec.kind is WorkloadKind.JOB
+    over = sum(report.slots for report in current.values() if is_job and report.has_ended)
+    given_up = max(0, over - sum(r.completed for r in current.values() if r.has_ended))
     return WorkloadStatus(
         **counts.model_dump(),
         tenant=tenant,
@@ -106,14 +100,32 @@ def workload_status(
         wanted=spec.replicas,
         completed=completed,
         deleting=is_deleting,
-        conditions=_conditions(
-            spec, counts, completed, given_up, _Conditions(conditions, generation, now)
+        conditions=(
+            _opened(share, current, _Conditions(conditions, generation, now)),
+            *_conditions(
+                spec, counts, completed, given_up, _Conditions(conditions, generation, now)
+            ),
         ),
         regions=regions,
         own_waits=tuple(waits),
         rejected=tuple(messages.rejected),
         rejected_count=messages.rejected_count,
     )
+
+
+def _opened(
+    share: Mapping[RegionId, tuple[int, ...]],
+    reports: Mapping[RegionId, ShareReport],
+    now: _Conditions,
+) -> Condition:
+    """Whether every share has a placement: one has once its region knows its request."""
+    wanted = [region for region, slots in sorted(share.items()) if slots]
+    missing = [region for region in wanted if region not in reports or not reports[region].is_known]
+    opened = f"{len(wanted) - len(missing)} of {len(wanted)} shares have a placement"
+    if not missing:
+        return now.of("Opened", True, opened)
+    sentence = f"{opened}; next: {Owner.WORKLOAD}; missing in {', '.join(missing)}"
+    return now.of("Opened", False, sentence)
 
 
 def _conditions(

@@ -7,8 +7,8 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import RegionId, TenantId, WorkloadName
+    from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
-    from durable.signals.payloads import PlacementEnded, ShareReport
     from durable.signals.status import WorkloadStatus
     from durable.workflows.inbox import MessageLog
     from durable.workflows.workload.progress import workload_status
@@ -20,10 +20,17 @@ class OpenPlacement:
 
     generation: int
     region: RegionId
-    # The newest revision of the shares that it was sent, and that it was asked to end under.
+    # The newest revision of the shares that it was given.
     revision: int = 0
-    release_revision: int = 0
-    ended: PlacementEnded | None = None
+    has_ended: bool = False
+
+    @property
+    def share(self) -> "ShareName":
+        return (self.generation, self.region)
+
+
+# Which share of a workload: its generation and region.
+ShareName = tuple[int, RegionId]
 
 
 @dataclass
@@ -36,7 +43,14 @@ class WorkloadState:
     revision: int = 0
     divided_revision: int = 0
     placements: list[OpenPlacement] = field(default_factory=list[OpenPlacement])
+    # How far the shares of this generation have come, as the authority last said.
     reports: dict[RegionId, ShareReport] = field(default_factory=dict[RegionId, ShareReport])
+    # Shares of which something may have changed since they were read.
+    unread: list[ShareName] = field(default_factory=list[ShareName])
+    # Regions that did not answer when all was recalled: they may hold what is not known here.
+    unrecalled: list[RegionId] = field(default_factory=list[RegionId])
+    # Regions that did not answer when they were last read.
+    unreachable: list[RegionId] = field(default_factory=list[RegionId])
     deleting: str | None = None
     done: bool = False
     # Whether the authority has recorded the end.
@@ -65,7 +79,7 @@ class WorkloadState:
         """Whether every region that has part of a job has come to the end of it."""
         if self.spec is None or self.spec.kind is not WorkloadKind.JOB:
             return False
-        ended = {one.region for one in self.current_placements if one.ended is not None}
+        ended = {one.region for one in self.current_placements if one.has_ended}
         return all(region in ended for region, slots in self.share.items() if slots)
 
     @property
@@ -74,23 +88,46 @@ class WorkloadState:
         return [
             one
             for one in self.placements
-            if one.ended is None and (self.is_ending or one.generation != self.generation)
+            if not one.has_ended and (self.is_ending or one.generation != self.generation)
         ]
 
     @property
     def is_open(self) -> bool:
         """Whether every region was sent its present share."""
         current = self.current_placements
-        sent = {one.region for one in current if one.revision == self.revision or one.ended}
+        sent = {one.region for one in current if one.revision == self.revision or one.has_ended}
         return self.is_ending or (
             all(region in sent for region in self.share)
             and all(one.region in sent for one in current)
         )
 
+    def must_read(self, share: ShareName) -> None:
+        """Has a share read again before the next step."""
+        if share not in self.unread:
+            self.unread.append(share)
+
+    def learn(self, report: ShareReport) -> None:
+        """Takes over what the authority says of a share; an older word changes nothing."""
+        share = (report.generation, report.region)
+        known = next((one for one in self.placements if one.share == share), None)
+        if known is None and not report.has_ended and report.is_known:
+            known = OpenPlacement(*share)
+            self.placements.append(known)
+        if known is not None:
+            known.has_ended = report.has_ended
+        if report.generation != self.generation:
+            return
+        before = self.reports.get(report.region)
+        if before is None or (report.generation, report.version, report.at) >= (
+            before.generation,
+            before.version,
+            before.at,
+        ):
+            self.reports[report.region] = report
+
     def status(self, tenant: TenantId, workload: WorkloadName, now: datetime) -> WorkloadStatus:
         """What the query answers."""
         assert self.spec is not None
-        current = self.current_placements
         return workload_status(
             tenant=tenant,
             workload=workload,
@@ -99,7 +136,6 @@ class WorkloadState:
             spec=self.spec,
             share=self.share,
             reports=self.reports,
-            ended={one.region: one.ended for one in current if one.ended is not None},
             is_deleting=self.deleting is not None,
             is_done=self.done,
             waits=self.waits,
@@ -116,3 +152,5 @@ class WorkloadStart:
     tenant: TenantId
     workload: WorkloadName
     state: WorkloadState | None = None
+    # Started without a request: it goes on with what the authority knows.
+    recalls: bool = False

@@ -7,9 +7,10 @@ slot in a region. What regions report comes from the authority, not from the pla
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
@@ -18,11 +19,11 @@ with workflow.unsafe.imports_passed_through():
         Divided,
         DivideStep,
         FinishStep,
+        ObserveStep,
         Opening,
-        ReleaseStep,
     )
+    from durable.model.share import DesiredShare
     from durable.signals.names import WORKLOAD
-    from durable.signals.payloads import PlacementEnded, SetShare
     from durable.signals.registry import messages_to
     from durable.signals.status import WorkloadStatus
     from durable.workflows import timeouts
@@ -32,7 +33,12 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.pages import workload_page
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
-    from durable.workflows.workload.state import OpenPlacement, WorkloadStart, WorkloadState
+    from durable.workflows.workload.state import (
+        OpenPlacement,
+        ShareName,
+        WorkloadStart,
+        WorkloadState,
+    )
 
 T = TypeVar("T")
 
@@ -50,26 +56,60 @@ class Workload(WorkloadAdmission):
         self._inbox = Inbox(MESSAGES, self._state.messages)
         self._admitting = asyncio.Lock()
         self._is_due = False
-        self._was_refused = False
+        self._has_nothing_to_do = False
+        self._must_recall = start.recalls
         # Whether this pass of the loop came by its own timer.
         self._woke_by_timer = False
 
     @workflow.run
     async def run(self, start: WorkloadStart) -> WorkloadStatus | None:
+        await self._begin()
         if not await self._was_admitted():
             return None
         while True:
             await self._read_messages()
+            await self._go_on()
             await audit_messages(self._state.messages, WorkloadActivities.audit)
-            await self._release_old()
+            await self._observe()
             await self._divide()
             self._report()
             await self._let_handlers_finish()
             if await self._has_ended():
                 return self._status()
             if self._must_continue():
-                workflow.continue_as_new(WorkloadStart(self._tenant, self._workload, self._state))
+                self._continue()
             await self._rest()
+
+    async def _begin(self) -> None:
+        """Goes on with what a run that was lost has left, however long the authority is away."""
+        while self._must_recall:
+            await self._go_on()
+            if not self._must_recall:
+                return
+            workflow.set_current_details(f"**Waits**: {' '.join(self._state.waits)}")
+            if self._must_continue():
+                self._continue()
+            await workflow.sleep(timeouts.UNREACHABLE_RETRY)
+
+    def _continue(self) -> NoReturn:
+        workflow.continue_as_new(
+            WorkloadStart(self._tenant, self._workload, self._state, self._must_recall)
+        )
+
+    async def _go_on(self) -> None:
+        """Takes over what the authority knows, where this run may remember something else."""
+        if not self._must_recall:
+            return
+        try:
+            async with self._admitting:
+                recalled = await self._recall()
+        except ApplicationError as error:
+            self._failed("read what exists", error.message)
+            return
+        self._must_recall = False
+        self._has_nothing_to_do = self._is_new
+        if not self._is_new and (recalled is None or recalled.deleted):
+            self._delete("it was deleted")
 
     async def _was_admitted(self) -> bool:
         """Whether there is anything to do: a workload whose first apply was refused ends here."""
@@ -80,7 +120,7 @@ class Workload(WorkloadAdmission):
             except TimeoutError:
                 break
             await self._read_messages()
-            if self._was_refused and workflow.all_handlers_finished():
+            if self._has_nothing_to_do and workflow.all_handlers_finished():
                 break
         await self._settle_refusal()
         return self._state.generation > 0
@@ -104,36 +144,45 @@ class Workload(WorkloadAdmission):
     def _can_go_on(self) -> bool:
         # What placements report while it is being admitted is of a generation not known yet.
         has_messages = bool(self._inbox) and not self._admitting.locked()
-        was_refused = self._was_refused and workflow.all_handlers_finished()
-        return self._state.generation > 0 or has_messages or was_refused
+        is_idle = self._has_nothing_to_do and workflow.all_handlers_finished()
+        return self._state.generation > 0 or has_messages or is_idle
 
     # ── shares ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _release_old(self) -> None:
-        """Asks placements of older generations, or all of them at the end, to release their slots.
-
-        Again whenever the timer fires, because one that was terminated has heard nothing.
-        """
+    async def _observe(self) -> None:
+        """Reads how far shares have come, where something may have changed."""
         state = self._state
-        for placement in state.to_release:
-            if placement.release_revision == state.revision and not self._woke_by_timer:
-                continue
-            placement.release_revision = state.revision
-            step = ReleaseStep(
-                key=self._key(placement),
-                share=self._share_of(()),
-                reason=state.deleting or f"replaced by generation {state.generation}",
-                request=f"g{state.generation}-r{state.revision}",
-                task_timeout=timeouts.WORKFLOW_TASK,
-            )
-            runs = await self._step(WorkloadActivities.release, step, f"release {placement.region}")
-            if runs is False:
-                placement.ended = _ended(placement)
-        self._woke_by_timer = False
+        if self._woke_by_timer:
+            self._must_recall |= bool(state.unrecalled)
+            state.tries += bool(state.to_release)
+            for placement in state.to_release:
+                placement.revision = 0  # one that was terminated has heard nothing
+                state.must_read(placement.share)
+            self._woke_by_timer = False
+        unread, state.unread = state.unread, []
+        if not unread:
+            return
+        step = ObserveStep(
+            tenant=self._tenant,
+            workload=self._workload,
+            placements=tuple(self._key(share) for share in unread),
+        )
+        observed = await self._step(WorkloadActivities.observe, step, "read the shares")
+        if observed is UNREACHABLE:
+            state.unread += [share for share in unread if share not in state.unread]
+            return
+        state.unreachable = list(observed.unreachable)
+        for share in unread:
+            if share[1] in observed.unreachable:
+                state.must_read(share)
+        for report in observed.reports:
+            state.learn(report)
+        if any(placement.has_ended for placement in state.placements):
+            state.tries = 0
         state.placements = [
             placement
             for placement in state.placements
-            if placement.ended is None or placement.generation == state.generation
+            if not placement.has_ended or placement.generation == state.generation
         ]
 
     async def _divide(self) -> None:
@@ -147,19 +196,28 @@ class Workload(WorkloadAdmission):
             workload=self._workload,
             share=None if state.is_divided else state.share,
             transfer=f"{workflow.info().workflow_id}/r{revision}",
+            revision=revision,
+            generation=state.generation,
             openings=tuple(
                 Opening(
-                    key=self._key(placement),
-                    share=self._share_of(state.share.get(placement.region, ())),
-                    is_first=placement.revision == 0,
+                    key=self._key(placement.share),
+                    share=self._share_of(placement),
+                    is_first=placement.revision == 0 and placement.region not in state.reports,
                 )
                 for placement in behind
             ),
-            task_timeout=timeouts.WORKFLOW_TASK,
         )
         divided = await self._step(WorkloadActivities.divide, step, "divide the slots over regions")
         if divided is not UNREACHABLE:
             self._record_division(divided, behind, revision, had_slots=step.share is not None)
+            if divided.newer_revision is not None:
+                self._catch_up(divided.newer_revision)
+
+    def _catch_up(self, newer_revision: int) -> None:
+        """Begins again with what the authority knows: this run was reset, and remembers less."""
+        self._state.revision = max(self._state.revision, newer_revision)
+        self._must_recall = True
+        self._revise()
 
     def _record_division(
         self, divided: Divided, sent: Sequence[OpenPlacement], revision: int, *, had_slots: bool
@@ -167,9 +225,8 @@ class Workload(WorkloadAdmission):
         """Placements were sent this revision, which need not be the newest any more."""
         state = self._state
         for placement in sent:
-            placement.revision = revision
-            if placement.region in divided.ended and placement.ended is None:
-                placement.ended = _ended(placement)
+            if placement.region not in divided.unopened:
+                placement.revision = revision
         if divided.unreachable is not None:
             self._failed("divide the slots over regions", divided.unreachable)
         elif had_slots:
@@ -178,32 +235,42 @@ class Workload(WorkloadAdmission):
             state.divided_revision = revision
 
     def _placements_behind(self) -> list[OpenPlacement]:
-        """The placements of this generation that were not sent their present share."""
+        """The placements that were not given their present share, or not asked to end."""
         state = self._state
-        if state.is_ending or state.spec is None:
+        if state.spec is None:
             return []
-        opened = {placement.region for placement in state.current_placements}
-        state.placements += [
-            OpenPlacement(state.generation, region)
-            for region in state.share
-            if region not in opened
-        ]
+        if not state.is_ending:
+            opened = {placement.region for placement in state.current_placements}
+            state.placements += [
+                OpenPlacement(state.generation, region)
+                for region in state.share
+                if region not in opened
+            ]
         return [
             placement
-            for placement in state.current_placements
-            if placement.revision != state.revision and placement.ended is None
+            for placement in state.placements
+            if placement.revision != state.revision and not placement.has_ended
         ]
 
-    def _share_of(self, slots: tuple[int, ...]) -> SetShare:
-        assert self._state.spec is not None
-        return SetShare(slots=slots, spec=self._state.spec, revision=self._state.revision)
+    def _share_of(self, placement: OpenPlacement) -> DesiredShare:
+        """What a placement is to run; one that must end runs nothing."""
+        state = self._state
+        assert state.spec is not None
+        is_past = placement.generation != state.generation
+        reason = f"replaced by generation {state.generation}" if is_past else None
+        if state.is_ending:
+            reason = state.deleting or "the job is done"
+        return DesiredShare(
+            slots=() if reason else state.share.get(placement.region, ()),
+            spec=state.spec,
+            revision=state.revision,
+            release_reason=reason,
+        )
 
-    def _key(self, placement: OpenPlacement) -> PlacementKey:
+    def _key(self, share: ShareName) -> PlacementKey:
+        generation, region = share
         return PlacementKey(
-            region=placement.region,
-            tenant=self._tenant,
-            workload=self._workload,
-            generation=placement.generation,
+            region=region, tenant=self._tenant, workload=self._workload, generation=generation
         )
 
     # ── steps and reporting ─────────────────────────────────────────────────────────────────────
@@ -227,7 +294,7 @@ class Workload(WorkloadAdmission):
         # comes with it may not be the same on replay. Placements are searched by phase instead.
         status = self._status()
         self._state.conditions = list(status.conditions)
-        workflow.set_current_details(workload_page(status))
+        workflow.set_current_details(workload_page(status, self._inbox.fresh_request_id()))
 
     @workflow.query(name="status", description="Counts, conditions and what it waits for.")
     def status(self) -> WorkloadStatus | None:
@@ -256,9 +323,12 @@ class Workload(WorkloadAdmission):
     def _next_wake(self) -> tuple[timedelta | None, str]:
         """After how long to look again by itself, and what for."""
         state = self._state
-        if state.waits or state.to_release or not state.is_open:
+        is_unsure = self._must_recall or state.unread or state.unrecalled
+        if is_unsure or state.waits or state.to_release or not state.is_open:
             wait = min(timeouts.DIVIDE_LONGEST, timeouts.DIVIDE_FIRST * 2 ** min(state.tries, 6))
-            return wait, (state.waits or ["placements to end"])[0]
+            silent = [*state.unreachable, *state.unrecalled]
+            away = [f"{region} does not answer" for region in silent]
+            return wait, (state.waits or away or ["placements to end"])[0]
         if state.messages.unaudited:
             return timeouts.AUDIT_RETRY, "the audit"
         return None, ""
@@ -287,7 +357,7 @@ class Workload(WorkloadAdmission):
             state.done, state.share = True, {}
             self._revise()
             return False
-        if not state.is_divided or any(placement.ended is None for placement in state.placements):
+        if not state.is_divided or not all(one.has_ended for one in state.placements):
             return False
         status = self._status()
         step = FinishStep(
@@ -303,7 +373,3 @@ class Workload(WorkloadAdmission):
             state.is_finished = finished is not UNREACHABLE
         # What came meanwhile is answered and audited before the workflow ends.
         return state.is_finished and self._is_idle() and not state.messages.unaudited
-
-
-def _ended(placement: OpenPlacement) -> PlacementEnded:
-    return PlacementEnded(region=placement.region, generation=placement.generation)

@@ -70,13 +70,15 @@ CREATE TABLE global.grant_transfers (
     CONSTRAINT grant_transfers_key PRIMARY KEY (transfer),
     CONSTRAINT grant_transfers_amount_not_negative
         CHECK (cpu_millis >= 0 AND memory_mib >= 0 AND gpus >= 0),
-    CONSTRAINT grant_transfers_state_known CHECK (state IN ('requested', 'moved', 'settled')),
+    CONSTRAINT grant_transfers_state_known 
+        CHECK (state IN ('requested', 'moved', 'settled', 'refused')),
     CONSTRAINT grant_transfers_settled_at CHECK ((state = 'settled') = (settled_at IS NOT NULL)),
     CONSTRAINT grant_transfers_ends_differ CHECK (from_region IS DISTINCT FROM to_region),
     CONSTRAINT grant_transfers_tenant_reference
         FOREIGN KEY (tenant) REFERENCES global.quotas (tenant)
 );
-CREATE INDEX grant_transfers_open ON global.grant_transfers (tenant) WHERE state <> 'settled';
+CREATE INDEX grant_transfers_open ON global.grant_transfers (tenant)
+    WHERE state IN ('requested', 'moved');
 
 CREATE TABLE global.workloads (
     tenant TEXT NOT NULL,
@@ -88,25 +90,30 @@ CREATE TABLE global.workloads (
     status JSONB DEFAULT '{}' NOT NULL,
     observed_generation BIGINT DEFAULT 0 NOT NULL,
     share JSONB DEFAULT '{}' NOT NULL,
+    revision BIGINT DEFAULT 0 NOT NULL,
     deleted_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT workloads_key PRIMARY KEY (tenant, workload),
     CONSTRAINT workloads_generation CHECK (generation >= 1 AND observed_generation <= generation),
     CONSTRAINT workloads_deleted_has_no_finalizers CHECK (deleted_at IS NULL OR finalizers = '{}'),
     CONSTRAINT workloads_tenant_reference FOREIGN KEY (tenant) REFERENCES global.tenants (tenant)
 );
+CREATE INDEX workloads_live ON global.workloads (tenant, workload) WHERE deleted_at IS NULL;
 
 CREATE TABLE global.workload_requests (
     tenant TEXT NOT NULL,
     workload TEXT NOT NULL,
     request TEXT NOT NULL,
+    kind TEXT NOT NULL,
     payload_sha256 BYTEA NOT NULL,
     answer JSONB NOT NULL,
     actor TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT workload_requests_key PRIMARY KEY (tenant, workload, request),
+    CONSTRAINT workload_requests_kind_known CHECK (kind IN ('apply', 'scale', 'delete')),
     CONSTRAINT workload_requests_tenant_workload_reference
         FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
 );
+CREATE INDEX workload_requests_age ON global.workload_requests (tenant, workload, at);
 
 CREATE TABLE global.slots (
     tenant TEXT NOT NULL,
@@ -116,6 +123,7 @@ CREATE TABLE global.slots (
     number BIGINT NOT NULL,
     transfer TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
+    is_leaving BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT slots_key PRIMARY KEY (tenant, workload, slot),
     CONSTRAINT slots_counters CHECK (slot >= 0 AND number >= 1),
     CONSTRAINT slots_tenant_reference FOREIGN KEY (tenant) REFERENCES global.tenants (tenant)

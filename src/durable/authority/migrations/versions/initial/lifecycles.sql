@@ -81,6 +81,10 @@ WHEN (NEW.tenant <> OLD.tenant OR NEW.workload <> OLD.workload OR NEW.generation
           AND NEW.generation = OLD.generation))
 EXECUTE FUNCTION regional.refuse('a workload keeps its name, and its generations only advance');
 
+CREATE TRIGGER revisions_only_advance BEFORE UPDATE ON global.workloads FOR EACH ROW
+WHEN (NEW.revision < OLD.revision OR NEW.observed_generation < OLD.observed_generation)
+EXECUTE FUNCTION regional.refuse('a workload is divided by ever newer revisions');
+
 -- ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 -- A placement stays open while its slots live, so it may have to find places again.

@@ -1,4 +1,4 @@
--- What is only ever appended. `schema/records.py` says what it means.
+-- What is only ever appended, but for the counts of repeats. `schema/records.py` says what it means.
 
 CREATE SCHEMA audit;
 
@@ -49,7 +49,22 @@ CREATE TABLE regional.decisions (
     cache_version BIGINT NOT NULL,
     evidence JSONB NOT NULL,
     decided_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    findings TEXT,
     CONSTRAINT decisions_key PRIMARY KEY (region, tenant, workload, generation, attempt)
+);
+
+CREATE TABLE regional.decision_repeats (
+    region TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    attempt INTEGER NOT NULL,
+    repeats BIGINT NOT NULL,
+    cache_version BIGINT NOT NULL,
+    repeated_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT decision_repeats_key
+        PRIMARY KEY (region, tenant, workload, generation, attempt),
+    CONSTRAINT decision_repeats_repeats_positive CHECK (repeats >= 1)
 );
 
 CREATE TABLE audit.events (
@@ -64,7 +79,9 @@ CREATE TABLE audit.events (
     after JSONB,
     hash BYTEA NOT NULL,
     CONSTRAINT events_key PRIMARY KEY (chain, sequence),
-    CONSTRAINT events_sequence_positive CHECK (sequence >= 1)
+    CONSTRAINT events_sequence_positive CHECK (sequence >= 1),
+    CONSTRAINT events_at_readable
+        CHECK (at BETWEEN '0002-01-01 00:00:00+00' AND '9999-01-01 00:00:00+00')
 );
 CREATE UNIQUE INDEX events_messages
     ON audit.events (chain, (after ->> 'message_key')) WHERE after ? 'message_key';
@@ -74,4 +91,12 @@ CREATE TABLE audit.heads (
     sequence BIGINT NOT NULL,
     hash BYTEA NOT NULL,
     CONSTRAINT heads_key PRIMARY KEY (chain)
+);
+
+CREATE TABLE audit.rights (
+    role TEXT NOT NULL,
+    side TEXT NOT NULL,
+    action TEXT NOT NULL,
+    CONSTRAINT rights_key PRIMARY KEY (role, side, action),
+    CONSTRAINT rights_side_known CHECK (side IN ('global', 'regional'))
 );

@@ -84,7 +84,7 @@ DECLARE
 BEGIN
     FOREACH record_table IN ARRAY ARRAY[
         'regional.intents', 'regional.transitions', 'regional.decisions', 'regional.grant_changes',
-        'regional.node_history', 'global.policies', 'global.workload_requests', 'audit.events'
+        'regional.node_history', 'global.policies', 'audit.events'
     ] LOOP
         EXECUTE format(
             'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %s
@@ -104,28 +104,47 @@ BEGIN
     END LOOP;
 END $$;
 
+-- A request id counts for a month at least; after that its workload's next request forgets it.
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON global.workload_requests
+FOR EACH STATEMENT EXECUTE FUNCTION regional.refuse('global.workload_requests is append-only');
+
+CREATE TRIGGER kept_for_a_month BEFORE DELETE ON global.workload_requests
+FOR EACH ROW WHEN (OLD.at > clock_timestamp() - interval '30 days')
+EXECUTE FUNCTION regional.refuse('a request is kept for a month');
+
 -- ── the audit's chain ────────────────────────────────────────────────────────────────────────────
 
 -- Each event's hash covers the one before it, so a changed, removed or inserted row breaks the
--- chain from there on. The head has a row of its own, so that appending locks that row alone.
+-- chain from there on. The head has a row of its own, so that appending locks that row alone. Who
+-- appends says what was done, and by whom; its role and the time are the connection's and the
+-- clock's, and a role appends only what `audit.rights` says is its own.
 CREATE FUNCTION audit.append(
-    in_chain text, in_at timestamptz, in_actor text, in_action text, in_object text,
-    in_before jsonb, in_after jsonb
+    in_chain text, in_actor text, in_action text, in_object text, in_before jsonb, in_after jsonb
 ) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     head audit.heads;
+    writer text := regional.database_role();
+    now timestamptz;
 BEGIN
+    IF NOT EXISTS (SELECT FROM audit.rights AS r
+                    WHERE r.role = writer AND in_action LIKE r.action
+                      AND CASE r.side WHEN 'global' THEN in_chain = 'global'
+                          ELSE EXISTS (SELECT FROM regional.regions WHERE region = in_chain) END)
+    THEN
+        RAISE EXCEPTION '% may not append "%" to the chain %', writer, in_action, in_chain
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
     INSERT INTO audit.heads VALUES (in_chain, 0, ''::bytea) ON CONFLICT DO NOTHING;
     SELECT * INTO head FROM audit.heads WHERE chain = in_chain FOR UPDATE;
     head.sequence := head.sequence + 1;
-    in_at := coalesce(in_at, clock_timestamp());
+    now := clock_timestamp();
     head.hash := sha256(head.hash || convert_to(jsonb_build_array(
-        in_chain, head.sequence, (extract(epoch FROM in_at) * 1000000)::bigint, in_actor,
-        regional.database_role(), in_action, in_object, in_before, in_after)::text, 'UTF8'));
+        in_chain, head.sequence, extract(epoch FROM now)::text, in_actor, writer, in_action,
+        in_object, in_before, in_after)::text, 'UTF8'));
     INSERT INTO audit.events
            (chain, sequence, at, actor, database_role, action, object, before, after, hash)
-    VALUES (in_chain, head.sequence, in_at, in_actor, regional.database_role(), in_action,
-            in_object, in_before, in_after, head.hash);
+    VALUES (in_chain, head.sequence, now, in_actor, writer, in_action, in_object, in_before,
+            in_after, head.hash);
     UPDATE audit.heads SET sequence = head.sequence, hash = head.hash WHERE chain = in_chain;
     RETURN head.sequence;
 END $$;

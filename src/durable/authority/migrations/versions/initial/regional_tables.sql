@@ -29,6 +29,13 @@ CREATE TABLE regional.regions (
         CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0)
 );
 
+CREATE TABLE regional.zones (
+    region TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    CONSTRAINT zones_key PRIMARY KEY (region, zone),
+    CONSTRAINT zones_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+
 CREATE TABLE regional.nodes (
     region TEXT NOT NULL,
     node TEXT NOT NULL,
@@ -43,6 +50,7 @@ CREATE TABLE regional.nodes (
     labels JSONB DEFAULT '{}' NOT NULL,
     taints JSONB DEFAULT '[]' NOT NULL,
     dedicated_to TEXT,
+    unhealthy_devices TEXT[] DEFAULT '{}' NOT NULL,
     state TEXT DEFAULT 'ready' NOT NULL,
     cordon_reason TEXT,
     cordoned_by TEXT,
@@ -73,6 +81,7 @@ CREATE TABLE regional.node_leases (
     node TEXT NOT NULL,
     session BIGINT NOT NULL,
     epoch BIGINT NOT NULL,
+    host TEXT NOT NULL,
     renewed_at TIMESTAMP WITH TIME ZONE NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT node_leases_key PRIMARY KEY (region, node),
@@ -81,11 +90,21 @@ CREATE TABLE regional.node_leases (
         FOREIGN KEY (region, node) REFERENCES regional.nodes (region, node)
 ) WITH (fillfactor = 70);
 
+CREATE TABLE regional.agent_locks (
+    region TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    life_sign BIGINT NOT NULL,
+    holder TEXT NOT NULL,
+    held_since TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT agent_locks_key PRIMARY KEY (region),
+    CONSTRAINT agent_locks_region_reference
+        FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+
 CREATE TABLE regional.devices (
     region TEXT NOT NULL,
     node TEXT NOT NULL,
     device TEXT NOT NULL,
-    healthy BOOLEAN DEFAULT true NOT NULL,
     CONSTRAINT devices_key PRIMARY KEY (region, node, device),
     CONSTRAINT devices_region_node_reference
         FOREIGN KEY (region, node) REFERENCES regional.nodes (region, node)
@@ -114,6 +133,9 @@ CREATE TABLE regional.grants (
     protected_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     protected_memory_mib BIGINT DEFAULT 0 NOT NULL,
     protected_gpus BIGINT DEFAULT 0 NOT NULL,
+    owed_cpu_millis BIGINT DEFAULT 0 NOT NULL,
+    owed_memory_mib BIGINT DEFAULT 0 NOT NULL,
+    owed_gpus BIGINT DEFAULT 0 NOT NULL,
     CONSTRAINT grants_key PRIMARY KEY (region, tenant),
     CONSTRAINT grants_used_within_granted
         CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0
@@ -123,6 +145,10 @@ CREATE TABLE regional.grants (
         CHECK (protected_cpu_millis >= 0 AND protected_memory_mib >= 0 AND protected_gpus >= 0
                AND protected_cpu_millis <= granted_cpu_millis
                AND protected_memory_mib <= granted_memory_mib AND protected_gpus <= granted_gpus),
+    CONSTRAINT grants_owed_within_granted
+        CHECK (owed_cpu_millis >= 0 AND owed_memory_mib >= 0 AND owed_gpus >= 0
+               AND owed_cpu_millis <= granted_cpu_millis AND owed_memory_mib <= granted_memory_mib
+               AND owed_gpus <= granted_gpus),
     CONSTRAINT grants_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 ) WITH (fillfactor = 50);
 
@@ -183,6 +209,22 @@ CREATE TABLE regional.policy_states (
 CREATE UNIQUE INDEX policy_states_one_active
     ON regional.policy_states (region) WHERE state = 'active';
 
+CREATE TABLE regional.shares (
+    region TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    revision BIGINT NOT NULL,
+    slots INTEGER[] NOT NULL,
+    spec JSONB NOT NULL,
+    release_reason TEXT,
+    closed_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT shares_key PRIMARY KEY (region, tenant, workload, generation),
+    CONSTRAINT shares_revision_positive CHECK (revision >= 1),
+    CONSTRAINT shares_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+CREATE INDEX shares_open ON regional.shares (region, tenant, workload) WHERE closed_at IS NULL;
+
 CREATE TABLE regional.requests (
     region TEXT NOT NULL,
     tenant TEXT NOT NULL,
@@ -203,6 +245,7 @@ CREATE TABLE regional.requests (
     spec JSONB DEFAULT '{}' NOT NULL,
     waiting INTEGER DEFAULT 0 NOT NULL,
     completed INTEGER DEFAULT 0 NOT NULL,
+    decided_version BIGINT DEFAULT 0 NOT NULL,
     written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     CONSTRAINT requests_key PRIMARY KEY (region, tenant, workload, generation),
     CONSTRAINT requests_state_known
@@ -217,8 +260,11 @@ CREATE TABLE regional.requests (
     CONSTRAINT requests_completed_within_slots CHECK (completed BETWEEN 0 AND cardinality(slots)),
     CONSTRAINT requests_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 );
+CREATE INDEX requests_live
+    ON regional.requests (region, tenant, workload, generation) WHERE state <> 'withdrawn';
 CREATE INDEX requests_queue
-    ON regional.requests (region, priority, enqueued_at) WHERE state = 'pending';
+    ON regional.requests (region, priority, enqueued_at)
+    WHERE state IN ('pending', 'timed_out');
 CREATE INDEX requests_region_written_in_index ON regional.requests (region, written_in);
 
 CREATE TABLE regional.reservations (
@@ -272,7 +318,7 @@ CREATE INDEX reservations_claims_by_node
     ON regional.reservations (region, node) WHERE freed_version IS NULL;
 CREATE INDEX reservations_leases ON regional.reservations (region, expires_at) WHERE state = 'held';
 CREATE UNIQUE INDEX reservations_one_claim_per_slot
-    ON regional.reservations (tenant, workload, slot) WHERE freed_version IS NULL;
+    ON regional.reservations (tenant, workload, claimed_slot) WHERE claimed_slot IS NOT NULL;
 
 CREATE TABLE regional.bindings (
     region TEXT NOT NULL,

@@ -1,11 +1,10 @@
-"""The health of the stack: every part is probed, servers and our own processes alike."""
+"""The parts of the stack: every one is probed, servers and our own processes alike."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import subprocess
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,9 +21,6 @@ from durable.state_dir.record import (
     Part,
     StackError,
     StackRecord,
-    is_running,
-    read_record,
-    why_nothing_runs,
 )
 from durable.temporal.connection import check_namespace, queues_not_polled_by
 
@@ -45,44 +41,9 @@ class PartStatus(BaseModel):
     detail: str
 
 
-class StackStatus(BaseModel):
-    """The whole stack; healthy when it runs and every part answered."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    state_dir: str
-    running: bool
-    healthy: bool
-    detail: str
-    supervisor_pid: int | None = None
-    temporal_ui_url: str | None = None
-    parts: tuple[PartStatus, ...] = ()
-
-
-def stack_status(settings: Settings) -> StackStatus:
-    """Read the record, then probe each part."""
-    path = settings.state_dir.absolute()
-    record = read_record(path)
-    running = is_running(path)
-    if record is None:
-        detail = why_nothing_runs(path)
-        return StackStatus(state_dir=str(path), running=running, healthy=False, detail=detail)
-    parts = tuple(_part_status(settings, record, part) for part in record.parts)
-    return StackStatus(
-        state_dir=str(path),
-        running=running,
-        healthy=running and record.phase == "running" and all(part.healthy for part in parts),
-        detail=_detail(record, running, path),
-        supervisor_pid=record.supervisor.pid if running else None,
-        temporal_ui_url=record.temporal_ui_url if running else None,
-        parts=parts,
-    )
-
-
-def _detail(record: StackRecord, running: bool, path: Path) -> str:
-    if running:
-        return "The stack is running." if record.phase == "running" else "The stack is starting."
-    return why_nothing_runs(path)
+def part_statuses(settings: Settings, record: StackRecord) -> tuple[PartStatus, ...]:
+    """Probes each part."""
+    return tuple(_part_status(settings, record, part) for part in record.parts)
 
 
 def _part_status(settings: Settings, record: StackRecord, part: Part) -> PartStatus:

@@ -1,0 +1,73 @@
+"""Reads across regions: all at once, and one database that does not answer keeps nobody else.
+
+Who does not answer is given up by its breaker within seconds. What the others know is the answer,
+together with who is missing. Only the global side must answer: without it nothing is known.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityUnreachableError
+from durable.authority.db.schema_version import SchemaVersionError
+from durable.model.ids import RegionId
+
+T = TypeVar("T")
+
+# A database at another release's schema can be used as little as one that does not answer.
+_AWAY = (AuthorityUnreachableError, SchemaVersionError)
+
+# The regions that did not answer, each with the reason in a sentence.
+Missing = Mapping[RegionId, str]
+
+
+@dataclass(frozen=True)
+class Answers(Generic[T]):
+    """What the regions that answered said, in the order in which they were asked."""
+
+    by_region: Mapping[RegionId, T]
+    missing: Missing = field(default_factory=dict[RegionId, str])
+
+
+async def ask_regions(
+    regions: Iterable[RegionId], read: Callable[[RegionId], Awaitable[T]]
+) -> Answers[T]:
+    """Reads every region at once."""
+    asked = tuple(regions)
+    answers = await asyncio.gather(*(_answer(read, region) for region in asked))
+    pairs = list(zip(asked, answers, strict=True))
+    return Answers(
+        {region: one for region, one in pairs if not isinstance(one, _AWAY)},
+        {region: str(one) for region, one in pairs if isinstance(one, _AWAY)},
+    )
+
+
+async def ask_databases(
+    databases: Databases, read: Callable[[str], Awaitable[T]]
+) -> tuple[list[T], Missing]:
+    """Reads every database at once; the regions of one that does not answer are missing."""
+    answers = await asyncio.gather(*(_answer(read, url) for url in databases.urls))
+    if isinstance(answers[0], _AWAY):
+        raise answers[0]
+    missing: dict[RegionId, str] = {}
+    found: list[T] = []
+    for url, answer in zip(databases.urls, answers, strict=True):
+        if isinstance(answer, _AWAY):
+            missing |= dict.fromkeys(databases.regions_of(url), str(answer))
+        else:
+            found.append(answer)
+    return found, missing
+
+
+K = TypeVar("K")
+
+
+async def _answer(
+    read: Callable[[K], Awaitable[T]], of: K
+) -> T | AuthorityUnreachableError | SchemaVersionError:
+    try:
+        return await read(of)
+    except _AWAY as error:
+        return error

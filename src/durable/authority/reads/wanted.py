@@ -1,0 +1,92 @@
+"""What the authority wants to run: the shares of live workloads, and slots not in place yet."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from pydantic import AwareDatetime
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import global_transaction
+from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.workload import WorkloadKind
+from durable.validation.value import Value
+
+MAX_LISTED = 10_000
+
+
+class WantedWorkload(Value):
+    """A live workload without its spec: thousands are read at once."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    kind: WorkloadKind
+    deleting: bool
+    # How many slots each region must run; regions with none are left out.
+    slots_by_region: Mapping[RegionId, int]
+    # How many slots a region still owns that it must not run: they have to move or end first.
+    misplaced: int
+
+
+# The slots' owners are compared with the share as sets: a share of thousands is not searched for
+# each of its slots.
+_WANTED = text("""
+    SELECT w.tenant, w.workload, w.generation, w.spec ->> 'kind' AS kind,
+           w.delete_requested_at IS NOT NULL AS deleting,
+           coalesce((SELECT jsonb_object_agg(region, jsonb_array_length(slots))
+                       FROM jsonb_each(w.share) AS share(region, slots)
+                      WHERE jsonb_array_length(slots) > 0), '{}') AS slots_by_region,
+           (SELECT count(*) FROM (
+               SELECT s.region, s.slot FROM global.slots AS s
+                WHERE s.tenant = w.tenant AND s.workload = w.workload AND s.region IS NOT NULL
+               EXCEPT
+               SELECT share.region, CAST(slot AS integer)
+                 FROM jsonb_each(w.share) AS share(region, slots),
+                      jsonb_array_elements_text(share.slots) AS slot) AS elsewhere) AS misplaced
+      FROM global.workloads AS w
+     WHERE w.deleted_at IS NULL AND (CAST(:tenant AS text) IS NULL OR w.tenant = :tenant)
+     ORDER BY w.tenant, w.workload LIMIT :most
+""")
+
+_LAST_CHANGES = text("""
+    SELECT w.tenant, w.workload, r.at
+      FROM unnest(CAST(:tenants AS text[]), CAST(:workloads AS text[])) AS w(tenant, workload)
+     CROSS JOIN LATERAL (SELECT max(at) AS at FROM global.workload_requests AS r
+                          WHERE r.tenant = w.tenant AND r.workload = w.workload) AS r
+     WHERE r.at IS NOT NULL
+""")
+
+_NOW = text("SELECT clock_timestamp()")
+
+
+@global_transaction("durable_reader", "read what is wanted")
+async def read_wanted(
+    connection: AsyncConnection, tenant: TenantId | None = None
+) -> list[WantedWorkload]:
+    """Every workload that is not over, or those of one tenant, in the order of their names."""
+    rows = await connection.execute(_WANTED, {"tenant": tenant, "most": MAX_LISTED})
+    return [WantedWorkload(**row) for row in rows.mappings()]
+
+
+class LastChanges(Value):
+    """When somebody last changed each of some workloads, by the clock of the same database."""
+
+    at: Mapping[tuple[str, str], AwareDatetime]
+    now: AwareDatetime
+
+    def seconds_since(self, tenant: str, workload: str) -> float:
+        """Infinite if nobody ever did."""
+        at: datetime | None = self.at.get((tenant, workload))
+        return float("inf") if at is None else (self.now - at).total_seconds()
+
+
+@global_transaction("durable_reader", "read when workloads were last changed")
+async def read_last_changes(
+    connection: AsyncConnection, names: Sequence[tuple[str, str]]
+) -> LastChanges:
+    """For a few workloads only: each costs as much as was ever asked of it."""
+    tenants, workloads = [list(part) for part in zip(*names, strict=True)] or ([], [])
+    rows = await connection.execute(_LAST_CHANGES, {"tenants": tenants, "workloads": workloads})
+    at = {(row.tenant, row.workload): row.at for row in rows}
+    return LastChanges(at=at, now=(await connection.execute(_NOW)).scalar_one())

@@ -1,0 +1,79 @@
+"""One region's share of one workload generation: what is wanted of it, and how far it has come."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
+
+from durable.model.claims import ObservedSlot
+from durable.model.ids import Generation, RegionId, Slot
+from durable.model.pending import Pending
+from durable.model.request import PlacementHold
+from durable.model.states import BindingState, RequestState
+from durable.model.workload import MAX_REPLICAS, WorkloadSpec
+from durable.validation.value import Value
+
+
+class DesiredShare(Value):
+    """The slots that a region is to run of its workload, and what they run."""
+
+    slots: Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)]
+    spec: WorkloadSpec
+    # Counts the shares that a workload has given out: an older one never replaces a newer one.
+    revision: Annotated[int, Field(ge=1)]
+    # Why everything is to be stopped for good; the placement ends when nothing of it is left.
+    release_reason: str | None = None
+
+
+class ShareReport(Value):
+    """How far one region's share has come."""
+
+    region: RegionId
+    generation: Generation
+    version: Annotated[int, Field(ge=0)]
+    at: AwareDatetime
+    by_state: Mapping[BindingState, int]
+    slots: Annotated[int, Field(ge=0)] = 0
+    completed: Annotated[int, Field(ge=0)] = 0
+    waiting: Annotated[int, Field(ge=0)] = 0
+    request: RequestState | None = None
+    pending: Pending | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its region has heard of it: its placement requested or holds something."""
+        return self.request is not None or any(self.by_state.values())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its placement has nothing left: all was released, or its job is done."""
+        return self.request is RequestState.WITHDRAWN and not any(self.by_state.values())
+
+
+class SlotsObserved(Value):
+    """Every bound slot of a share, at one version of the region."""
+
+    version: Annotated[int, Field(ge=0)]
+    at: AwareDatetime
+    slots: Annotated[tuple[ObservedSlot, ...], Field(max_length=MAX_REPLICAS)]
+
+
+class PlacementPast(Value):
+    """What earlier runs of a placement left, for one that has no memory of its own."""
+
+    next_attempt: Annotated[int, Field(ge=1)]
+    hold: PlacementHold | None = None
+    enqueued_at: AwareDatetime | None = None
+    # Of a job: the slots that are done, and how often the others failed.
+    completed: tuple[Slot, ...] = ()
+    failures: Mapping[Slot, int] = Field(default={})
+
+
+class PlacementFacts(Value):
+    """The live claims of a placement, and its share if that is news."""
+
+    claims: tuple[ObservedSlot, ...]
+    # When they were read, by the clock that the claims' own times are of.
+    read_at: AwareDatetime | None = None
+    share: DesiredShare | None = None
+    past: PlacementPast | None = None

@@ -1,0 +1,57 @@
+"""Everything that may keep a placement from going through, looked at once and within seconds."""
+
+import asyncio
+
+from durable.authority.db.connection import Databases
+from durable.model.ids import TenantId
+from durable.settings import Settings
+from durable.stack.health import findings
+from durable.stack.health.disks import full_disks
+from durable.stack.health.findings import Finding
+from durable.stack.health.regions import read_regions, unready, unserved
+from durable.stack.health.workflows import WorkflowHealth, read_workflow_health
+from durable.state_dir.record import StackError, is_running, read_record
+from durable.temporal.connection import connect
+
+TEMPORAL_SECONDS = 10.0
+SILENT = f"Temporal did not answer within {TEMPORAL_SECONDS:.0f} s"
+
+
+async def diagnose(
+    settings: Settings, databases: Databases, temporal_address: str | None
+) -> list[Finding]:
+    """What is wrong now; without an address of Temporal, only what the authority knows.
+
+    An AuthorityError says that the global side does not answer: then nothing can be known.
+    """
+    regions, unreachable = await read_regions(databases)
+    found = [*full_disks_of(settings), *unreachable, *unready(regions)]
+    if temporal_address is None:
+        return found
+    try:
+        async with asyncio.timeout(TEMPORAL_SECONDS):
+            client = await connect(settings, temporal_address)
+            found += await unserved(client, regions)
+            found += (await read_workflow_health(client, databases)).findings
+    except (StackError, TimeoutError) as error:
+        found.append(findings.temporal_unreachable(str(error) or SILENT))
+    return found
+
+
+async def workflow_health(
+    settings: Settings, databases: Databases, temporal_address: str, tenant: TenantId | None
+) -> WorkflowHealth:
+    """The workflows alone, for those who list them; a StackError says why they are unknown."""
+    try:
+        async with asyncio.timeout(TEMPORAL_SECONDS):
+            client = await connect(settings, temporal_address)
+            return await read_workflow_health(client, databases, tenant)
+    except TimeoutError:
+        raise StackError(f"{SILENT}.") from None
+
+
+def full_disks_of(settings: Settings) -> list[Finding]:
+    """Of the stack in the state directory, if one runs there."""
+    path = settings.state_dir.absolute()
+    record = read_record(path) if is_running(path) else None
+    return [] if record is None else full_disks(path, record)

@@ -1,0 +1,44 @@
+"""Whether every region could take a placement now: served by a worker, with nodes that live."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from temporalio.client import Client
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import ask_databases
+from durable.authority.reads.readiness import RegionReadiness, read_readiness
+from durable.signals.names import GLOBAL_QUEUE, regional_queue
+from durable.stack.health import findings
+from durable.stack.health.findings import Finding
+from durable.temporal.running import unserved_queues
+
+
+async def read_regions(databases: Databases) -> tuple[list[RegionReadiness], list[Finding]]:
+    """The regions of every database that answers, and a finding for each that does not."""
+    answers, missing = await ask_databases(databases, lambda url: read_readiness(databases, url))
+    unreachable = [findings.region_unreachable(region, why) for region, why in missing.items()]
+    return list(chain.from_iterable(answers)), unreachable
+
+
+async def unserved(client: Client, regions: Sequence[RegionReadiness]) -> list[Finding]:
+    """A finding for each queue that no worker polls."""
+    queues = {
+        GLOBAL_QUEUE: None,
+        **{regional_queue(one.region): str(one.region) for one in regions},
+    }
+    return [
+        findings.queue_unserved(queue, queues[queue])
+        for queue in await unserved_queues(client, queues)
+    ]
+
+
+def unready(regions: Sequence[RegionReadiness]) -> list[Finding]:
+    """Pure: regions whose nodes are all away, and claims that nobody frees."""
+    found: list[Finding] = []
+    for one in regions:
+        if one.nodes and not one.live:
+            found.append(findings.region_without_nodes(one.region, one.nodes))
+        if one.overdue_since is not None:
+            found.append(findings.claims_overdue(one.region, one.overdue, one.overdue_since))
+    return found

@@ -1,0 +1,89 @@
+"""The health of the whole stack: its parts, and everything that keeps a placement from going on."""
+
+import asyncio
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.settings import Settings
+from durable.stack.health.diagnosis import diagnose, full_disks_of
+from durable.stack.health.findings import Finding
+from durable.stack.health.parts import PartStatus, part_statuses
+from durable.state_dir.record import StackRecord, is_running, read_record, why_nothing_runs
+
+
+class StackStatus(BaseModel):
+    """The whole stack; healthy when a placement would go through now."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state_dir: str
+    running: bool
+    healthy: bool
+    detail: str
+    supervisor_pid: int | None = None
+    temporal_ui_url: str | None = None
+    parts: tuple[PartStatus, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The first thing that is wrong; how the stack is, if nothing is."""
+        if self.findings:
+            return str(self.findings[0])
+        ill = next((part for part in self.parts if not part.healthy), None)
+        if not self.running or ill is None:
+            return self.detail
+        return f"{ill.name} is not healthy: {ill.detail.rstrip('.')}."
+
+
+def stack_status(settings: Settings) -> StackStatus:
+    """Read the record, then probe each part and look for what is wrong."""
+    path = settings.state_dir.absolute()
+    record = read_record(path)
+    running = is_running(path)
+    if record is None:
+        detail = why_nothing_runs(path)
+        return StackStatus(state_dir=str(path), running=running, healthy=False, detail=detail)
+    parts = part_statuses(settings, record)
+    found = _findings(settings, record, parts) if running else ()
+    works = running and record.phase == "running" and all(part.healthy for part in parts)
+    return StackStatus(
+        state_dir=str(path),
+        running=running,
+        healthy=works and not found,
+        detail=_detail(record, running, path),
+        supervisor_pid=record.supervisor.pid if running else None,
+        temporal_ui_url=record.temporal_ui_url if running else None,
+        parts=parts,
+        findings=found,
+    )
+
+
+def _findings(
+    settings: Settings, record: StackRecord, parts: tuple[PartStatus, ...]
+) -> tuple[Finding, ...]:
+    url = settings.database_url or record.database_url
+    address = settings.temporal_address or record.temporal_address
+    # A server that does not answer is named as a part; nothing else can be asked of it.
+    silent = {part.name for part in parts if not part.healthy}
+    if url is None or "postgres" in silent:
+        return tuple(full_disks_of(settings))
+
+    async def look() -> list[Finding]:
+        async with Databases(url, settings.regional_database_urls) as databases:
+            return await diagnose(settings, databases, None if "temporal" in silent else address)
+
+    try:
+        return tuple(asyncio.run(look()))
+    except AuthorityError:
+        # It answered a moment ago; the workers' own probes say that it does not any more.
+        return tuple(full_disks_of(settings))
+
+
+def _detail(record: StackRecord, running: bool, path: Path) -> str:
+    if running:
+        return "The stack is running." if record.phase == "running" else "The stack is starting."
+    return why_nothing_runs(path)

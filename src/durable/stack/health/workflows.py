@@ -1,0 +1,132 @@
+"""What the authority wants against what Temporal runs: unmanaged, missing and failing workflows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from durable.authority.db.connection import Databases
+from durable.authority.reads.wanted import (
+    LastChanges,
+    WantedWorkload,
+    read_last_changes,
+    read_wanted,
+)
+from durable.model.ids import TenantId
+from durable.model.workload import WorkloadKind
+from durable.signals.names import placement_id, workload_id
+from durable.stack.health import findings
+from durable.stack.health.findings import Finding
+from durable.temporal.running import list_running, statuses_of
+from durable.validation.value import Value
+
+# A change needs a moment until its placements run.
+OPENING_SECONDS = 60.0
+# The visibility store may be late, so that what it lacks is looked at one by one, up to this many.
+MAX_CONFIRMED = 100
+
+Status = WorkflowExecutionStatus
+
+
+class WorkflowHealth(Value):
+    """What is wrong with workflows, by their ids."""
+
+    wanted: int
+    # Workloads, as TENANT/NAME.
+    unmanaged: tuple[str, ...]
+    missing: tuple[str, ...]
+    # Wanted too, by a change so recent that they may be on their way.
+    opening: tuple[str, ...]
+    failing: Mapping[str, str]
+
+    @property
+    def troubled_placements(self) -> tuple[str, ...]:
+        """Every placement of which something is wrong, whether it runs or not."""
+        failing = (id for id in self.failing if id.startswith("placement/"))
+        return (*self.missing, *self.opening, *sorted(failing))
+
+    @property
+    def findings(self) -> list[Finding]:
+        found: list[Finding] = []
+        if self.unmanaged:
+            found.append(findings.workloads_unmanaged(self.unmanaged, self.wanted))
+        if self.missing:
+            found.append(findings.placements_missing(self.missing))
+        if self.failing:
+            found.append(findings.workflows_failing(self.failing))
+        return found
+
+
+async def read_workflow_health(
+    client: Client, databases: Databases, tenant: TenantId | None = None
+) -> WorkflowHealth:
+    """Compares the two; every suspect is looked at again before it is named."""
+    # The authority first: a workload's workflow exists before its row does.
+    wanted = await read_wanted(databases, tenant)
+    running = await list_running(client, tenant)
+    suspects = [
+        id
+        for one in wanted
+        for id in (workload_of(one), *placements_of(one))
+        if id not in running.ids
+    ]
+    if not suspects:
+        return WorkflowHealth(
+            wanted=len(wanted), unmanaged=(), missing=(), opening=(), failing=running.failing
+        )
+    statuses = await statuses_of(client, suspects[:MAX_CONFIRMED])
+    # What was deleted or changed meanwhile is wanted no longer.
+    wanted = await read_wanted(databases, tenant)
+    names = sorted({(one.tenant, one.workload) for one in wanted if _is_suspect(one, suspects)})
+    changes = await read_last_changes(databases, names[:MAX_CONFIRMED]) if names else None
+    return judge(wanted, suspects, statuses, changes, running.failing)
+
+
+def judge(
+    wanted: Sequence[WantedWorkload],
+    suspects: Iterable[str],
+    statuses: Mapping[str, Status | None],
+    changes: LastChanges | None,
+    failing: Mapping[str, str],
+) -> WorkflowHealth:
+    """Pure: which of the suspects are missing; those not looked at are taken to be."""
+    gone = {id for id in suspects if statuses.get(id) is not Status.RUNNING}
+    unmanaged: list[str] = []
+    missing: list[str] = []
+    opening: list[str] = []
+    for one in wanted:
+        if workload_of(one) in gone:
+            # Its placements are its own business once it is back.
+            unmanaged.append(f"{one.tenant}/{one.workload}")
+            continue
+        ended = {Status.COMPLETED} if one.kind is WorkloadKind.JOB else set[Status]()
+        absent = [id for id in placements_of(one) if id in gone and statuses.get(id) not in ended]
+        is_fresh = (
+            changes is not None
+            and changes.seconds_since(one.tenant, one.workload) < OPENING_SECONDS
+        )
+        (opening if is_fresh else missing).extend(absent)
+    return WorkflowHealth(
+        wanted=len(wanted),
+        unmanaged=tuple(unmanaged),
+        missing=tuple(missing),
+        opening=tuple(opening),
+        failing=failing,
+    )
+
+
+def workload_of(one: WantedWorkload) -> str:
+    return workload_id(one.tenant, one.workload)
+
+
+def placements_of(one: WantedWorkload) -> list[str]:
+    """The placements that must run; one that is being deleted needs none."""
+    if one.deleting:
+        return []
+    return [
+        placement_id(one.tenant, one.workload, one.generation, region)
+        for region in one.slots_by_region
+    ]
+
+
+def _is_suspect(one: WantedWorkload, suspects: Iterable[str]) -> bool:
+    return any(id in suspects for id in (workload_of(one), *placements_of(one)))

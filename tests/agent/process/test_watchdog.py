@@ -1,0 +1,128 @@
+"""What must stop without a lease is gone before its slot may run elsewhere, without an agent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from durable.agent.driver import FENCED
+from durable.agent.process.launcher import SOURCE
+from durable.agent.process.replica_directory import ReplicaDirectory
+from durable.model.intents import ReleaseCause
+from tests.agent.agent_process import AgentProcesses
+from tests.agent.commands import directory_of, lives, number_in, shell
+from tests.agent.conftest import Agents
+from tests.agent.region import LiveRegion
+from tests.agent.waiting import eventually
+
+LEASE_SECONDS = 3
+WAITS = "echo $$ > pid; (setsid sleep 1000 & echo $! > escaped) 3>&-; exec sleep 1000"
+
+
+@pytest.fixture
+def processes(region: LiveRegion, agents: Agents, tmp_path: Path) -> Iterator[AgentProcesses]:
+    """Beside `agents`, which also ends what replicas leave behind."""
+    del agents
+    running = AgentProcesses(region.url, tmp_path)
+    yield running
+    running.end_all()
+
+
+def watchdogs(directory: Path) -> list[int]:
+    found: list[int] = []
+    for process in Path("/proc").iterdir():
+        try:
+            command = (process / "cmdline").read_bytes().decode().split("\0")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if str(directory) in command and "-S" in command and lives(int(process.name)):
+            found.append(int(process.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+async def test_never_two_of_a_slot_when_its_agent_is_killed_or_hangs(
+    region: LiveRegion, processes: AgentProcesses, tmp_path: Path, number: signal.Signals
+) -> None:
+    agent = processes.start("n1", lease=LEASE_SECONDS)
+    processes.start("n2")
+    stops = await region.run(0, shell(WAITS, on_disconnect="stop"))
+    keeps = await region.run(1, shell(WAITS, on_disconnect="keep"), generation=2)
+    work, kept = directory_of(tmp_path, stops) / "work", directory_of(tmp_path, keeps) / "work"
+    pids = [await number_in(work / name) for name in ("pid", "escaped")]
+    kept_pid = await number_in(kept / "pid")
+    await region.until_registered("n2")
+
+    assert agent.pid is not None
+    os.kill(agent.pid, number)
+
+    await region.until_lapsed()
+    # From here on the authority may give the slot to another node.
+    assert [pid for pid in pids if lives(pid)] == []
+    assert lives(kept_pid), "it did not ask for this"
+    await region.release(stops, 0, ReleaseCause.NODE_LOST)
+    second = await region.run(0, shell(WAITS, on_disconnect="stop"), on="n2", generation=3)
+    successor = await number_in(directory_of(tmp_path, second, "n2") / "work" / "pid")
+
+    if number is signal.SIGSTOP:
+        os.kill(agent.pid, signal.SIGCONT)
+        await region.until_registered()
+        assert [pid for pid in pids if lives(pid)] == []
+    assert lives(successor)
+    await eventually("its watchdog has ended", lambda: not watchdogs(work.parent))
+
+
+async def test_the_next_agent_reports_why_the_watchdog_stopped_it(
+    region: LiveRegion, processes: AgentProcesses, tmp_path: Path
+) -> None:
+    agent = processes.start("n1", lease=1)
+    token = await region.run(0, shell(WAITS, on_disconnect="stop"))
+    pid = await number_in(directory_of(tmp_path, token) / "work" / "pid")
+    agent.kill()
+    await eventually("it is gone", lambda: not lives(pid))
+
+    processes.start("n1")
+
+    assert "could not renew its lease" in await region.until(token, "failed")
+
+
+async def test_a_watchdog_ends_with_its_replica_and_not_before(
+    process_region: LiveRegion, tmp_path: Path
+) -> None:
+    region = process_region
+    token = await region.run(0, shell(WAITS, on_disconnect="stop"))
+    await region.until(token, "serving")
+    directory = directory_of(tmp_path, token)
+    await number_in(directory / "work" / "pid")
+    assert len(watchdogs(directory)) == 1
+
+    await region.evict(token)
+
+    await region.until(token, "stopped")
+    await eventually("its watchdog has ended", lambda: not watchdogs(directory))
+
+
+@pytest.mark.parametrize("content", [None, "nonsense", json.dumps({"boot": "", "until": 1.0})])
+def test_without_a_lease_nothing_is_started(tmp_path: Path, content: str | None) -> None:
+    directory, lease = tmp_path / "replica", tmp_path / "lease-us-east"
+    directory.mkdir()
+    if content is not None:
+        lease.write_text(content)
+    program = "from durable.agent.process.watchdog import main; main()"
+    command = [
+        sys.executable,
+        "-S",
+        "-E",
+        "-c",
+        f"import sys; sys.path[0] = {str(SOURCE)!r}; {program}",
+    ]
+    ended = subprocess.run(
+        [*command, str(directory), str(lease), FENCED.model_dump_json()], check=False
+    )
+    assert ended.returncode == 1
+    assert ReplicaDirectory(directory).stop_order()[0] == FENCED

@@ -1,0 +1,145 @@
+"""What goes from one run to the next stays below half of what Temporal takes in one payload."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from durable.activities.steps import PlacementKey
+from durable.model.claims import Crash
+from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.pending_reasons import PendingCode
+from durable.model.phases import SlotPhase
+from durable.model.request import PlacementHold
+from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, ShareReport
+from durable.model.states import BindingState, RequestState
+from durable.model.workload import MAX_REPLICAS, MAX_SPEC_BYTES, WorkloadSpec
+from durable.signals.status import MessageRecord
+from durable.temporal.connection import data_converter
+from durable.workflows.inbox import (
+    ANSWER_CHARACTERS_KEPT,
+    PAYLOAD_CHARACTERS_KEPT,
+    REJECTED_KEPT,
+    REQUESTS_KEPT,
+    UNAUDITED_KEPT,
+    AcceptedRequest,
+    MessageLog,
+)
+from durable.workflows.placement.slots import CRASHES_KEPT, Leave
+from durable.workflows.placement.state import PlacementMemory, PlacementStart, PlacementState
+from durable.workflows.workload.admission import MAX_PLACEMENTS, UNREAD_KEPT
+from durable.workflows.workload.state import OpenPlacement, WorkloadStart, WorkloadState
+from durable.workflows.workload.workflow import WAITS_KEPT
+from tests.model.pending import pending
+
+NOW = datetime(2026, 1, 1, 12, 34, 56, 789_012, tzinfo=UTC)
+HALF = 1024 * 1024
+LONGEST = "n" * 63
+KEY = PlacementKey(
+    region=RegionId("r" * 63),
+    tenant=TenantId("t" * 63),
+    workload=WorkloadName("w" * 63),
+    generation=10**9,
+)
+
+
+def largest_spec() -> WorkloadSpec:
+    filler = "v" * (MAX_SPEC_BYTES - 2_000)
+    return WorkloadSpec.model_validate(
+        {
+            "replicas": MAX_REPLICAS,
+            "resources": {"cpu": 1},
+            "run": {"command": [filler[:30_000]]},
+        }
+    )
+
+
+def fullest_log() -> MessageLog:
+    def record(_: int) -> MessageRecord:
+        return MessageRecord(
+            at=NOW,
+            name="n" * 100,
+            answer="a" * 500,
+            payload='"' * PAYLOAD_CHARACTERS_KEPT,
+        )
+
+    return MessageLog(
+        rejected=[record(n) for n in range(REJECTED_KEPT)],
+        rejected_count=10**9,
+        unaudited=[record(n) for n in range(UNAUDITED_KEPT)],
+        requests=[
+            AcceptedRequest("i" * 128, "retry_now", "0" * 16, NOW, "a" * ANSWER_CHARACTERS_KEPT)
+            for _ in range(REQUESTS_KEPT)
+        ],
+    )
+
+
+def fullest_placement() -> PlacementState:
+    state = PlacementState.begin(KEY, None, NOW)
+    slots = tuple(range(MAX_REPLICAS))
+    share = DesiredShare(slots=slots, spec=largest_spec(), revision=2**53, release_reason="r" * 500)
+    past = PlacementPast(next_attempt=10**6)
+    state.learn(PlacementFacts(claims=(), share=share, past=past), NOW)
+    state.hold = PlacementHold(actor=ActorId("a" * 63), reason="r" * 500, since=NOW)
+    state.pending = pending(PendingCode.CAPACITY, "w" * 500)
+    state.messages = fullest_log()
+    for slot in state.slots.by_number.values():
+        slot.token, slot.node, slot.leave = 10**9, LONGEST, Leave.AGAIN
+        slot.enter(SlotPhase.RUNNING, NOW, "e" * 500)
+        slot.crash_count, slot.retry_at = 1_000, NOW + timedelta(minutes=5)
+        slot.crashes = [
+            Crash(slot=slot.slot, node=NodeId(LONGEST), at=NOW) for _ in range(CRASHES_KEPT)
+        ]
+    return state
+
+
+async def size(*values: Any) -> int:
+    payloads: Sequence[Any] = await data_converter.encode(values)
+    return sum(len(payload.data) for payload in payloads)
+
+
+async def test_the_memory_of_the_largest_placement_fits() -> None:
+    state = fullest_placement()
+    encoded = await data_converter.encode([PlacementStart(KEY, state.memory())])
+    assert len(encoded[0].data) < HALF
+    (decoded,) = await data_converter.decode(encoded, [PlacementStart])
+    memory = decoded.memory
+    assert isinstance(memory, PlacementMemory)
+    again = PlacementState.begin(KEY, memory, NOW)
+    assert again.slots.crash_memory() == state.slots.crash_memory()
+    assert again.memory().evicted == list(range(MAX_REPLICAS))
+    assert (again.hold, again.messages) == (state.hold, state.messages)
+
+
+async def test_the_memory_of_the_largest_workload_fits() -> None:
+    regions = [RegionId(f"{'r' * 60}{number}") for number in range(64)]
+    report = ShareReport(
+        region=regions[0],
+        generation=10**9,
+        version=10**12,
+        at=NOW,
+        by_state=dict.fromkeys(BindingState, 4_000),
+        request=RequestState.PENDING,
+        pending=pending(PendingCode.CAPACITY, "w" * 500),
+    )
+    state = WorkloadState(
+        generation=10**9,
+        spec=largest_spec(),
+        share={regions[0]: tuple(range(MAX_REPLICAS))},
+        placements=[OpenPlacement(10**9, regions[n % 64], 2**53) for n in range(MAX_PLACEMENTS)],
+        reports=dict.fromkeys(regions, report),
+        unread=[(10**9, regions[n % 64]) for n in range(UNREAD_KEPT)],
+        unreachable=regions,
+        waits=["w" * 500] * WAITS_KEPT,
+        messages=fullest_log(),
+    )
+    assert await size(WorkloadStart(KEY.tenant, KEY.workload, state)) < HALF
+
+
+def test_a_spec_is_bounded_in_bytes() -> None:
+    spec = {"replicas": 1, "resources": {"cpu": 1}}
+    largest_spec()
+    with pytest.raises(ValidationError, match="allowed: up to 32,768 bytes"):
+        WorkloadSpec.model_validate({**spec, "run": {"command": ["v" * 30_000, "v" * 3_000]}})

@@ -1,0 +1,162 @@
+"""A request id counts once, in whichever life of a workload it was sent."""
+
+import asyncio
+import contextlib
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from durable.authority.workloads.rows import read_workload
+from durable.model.ids import ActorId, TenantId, WorkloadName
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.payloads import DeleteWorkload, ScaleWorkload
+from tests.workflows.plane import Plane, manifest, until
+
+WORKLOAD = "workload/risk/api"
+
+
+async def serving(plane: Plane, replicas: int = 2, request_id: str | None = None) -> None:
+    await plane.durable.apply(manifest(replicas=replicas), request_id=request_id)
+    await plane.durable.wait("risk", "api")
+
+
+async def in_another_life(plane: Plane) -> None:
+    """Applied under r1, scaled under s1, deleted under d1, and applied again under r2."""
+    await (await (await plane.load()).host()).work()
+    await serving(plane, request_id="r1")
+    await plane.durable.scale("risk", "api", 3, request_id="s1")
+    await plane.durable.delete("risk", "api", request_id="d1")
+    await plane.durable.wait("risk", "api", until="deleted")
+    await serving(plane, replicas=1, request_id="r2")
+
+
+async def has_ended(plane: Plane) -> None:
+    async def ended() -> bool:
+        described = await plane.durable.client.get_workflow_handle(WORKLOAD).describe()
+        return described.status is WorkflowExecutionStatus.COMPLETED
+
+    await until(ended, "the workload's workflow has ended")
+
+
+async def test_requests_of_an_earlier_life_are_answered_the_same_and_change_nothing(
+    plane: Plane,
+) -> None:
+    await in_another_life(plane)
+    before = await plane.bindings()
+    durable = plane.durable
+
+    assert (await durable.delete("risk", "api", request_id="d1")).startswith("Deleting")
+    assert (await durable.apply(manifest(), request_id="r1")).generation == 1
+    scaled = await durable.scale("risk", "api", 3, request_id="s1")
+    assert (scaled.generation, scaled.spec.replicas) == (1, 3)
+
+    for used in (
+        durable.scale("risk", "api", 4, request_id="s1"),
+        durable.scale("risk", "api", 3, request_id="d1"),
+        durable.delete("risk", "api", request_id="r1"),
+        durable.apply(manifest(replicas=1), request_id="r1"),
+    ):
+        with pytest.raises(RefusedError, match="was used for the") as no:
+            await used
+        assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
+
+    status = await durable.status("risk", "api")
+    assert (status.generation, status.wanted, status.serving) == (2, 1, 1)
+    assert await plane.bindings() == before
+    await plane.no_invariant_is_broken()
+
+
+async def test_requests_are_answered_the_same_once_the_workload_is_gone(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    durable = plane.durable
+    applied = await durable.apply(manifest(), request_id="r1")
+    scaled = await durable.scale("risk", "api", 3, request_id="s1")
+    deleted = await durable.delete("risk", "api", request_id="d1")
+    assert await durable.apply(manifest(), request_id="r1") == applied, "while it is being deleted"
+    await durable.wait("risk", "api", until="deleted")
+    run = (await durable.client.get_workflow_handle(WORKLOAD).describe()).run_id
+
+    assert await durable.scale("risk", "api", 3, request_id="s1") == scaled
+    assert await durable.delete("risk", "api", request_id="d1") == deleted
+    for new in (durable.scale("risk", "api", 3), durable.delete("risk", "api")):
+        with pytest.raises(RefusedError, match="has ended already"):
+            await new
+    assert (await durable.client.get_workflow_handle(WORKLOAD).describe()).run_id == run
+    assert await durable.apply(manifest(), request_id="r1") == applied
+    await has_ended(plane)
+    found = await read_workload(plane.databases, TenantId("risk"), WorkloadName("api"))
+    assert found is not None
+    assert found.deleted
+
+
+async def test_a_workload_whose_workflow_is_gone_is_still_scaled_and_deleted(
+    plane: Plane,
+) -> None:
+    await (await (await plane.load()).host()).work()
+    await serving(plane)
+    durable, handle = plane.durable, plane.durable.client.get_workflow_handle(WORKLOAD)
+
+    await handle.terminate("lost")
+    assert (await durable.scale("risk", "api", 3)).generation == 1
+    assert (await durable.wait("risk", "api")).serving == 3
+
+    await handle.terminate("lost again")
+    await durable.delete("risk", "api")
+    await durable.wait("risk", "api", until="deleted")
+    assert await plane.bindings() == {}
+    await plane.no_invariant_is_broken()
+
+
+async def test_what_was_never_admitted_cannot_be_changed_and_leaves_no_workflow_open(
+    plane: Plane,
+) -> None:
+    await (await plane.load()).work()
+    for request in (
+        plane.durable.scale("risk", "api", 3),
+        plane.durable.delete("risk", "api"),
+    ):
+        with pytest.raises(RefusedError, match="Nothing was admitted as risk/api") as no:
+            await request
+        assert no.value.refusal.code is RefusalCode.UNKNOWN_WORKLOAD
+    running = [one async for one in plane.durable.client.list_workflows()]
+    assert running == []
+
+
+async def test_a_run_that_was_started_for_nothing_ends(plane: Plane) -> None:
+    """As another client may start one, that does not look at the authority first."""
+    await (await plane.load()).work()
+    name = (TenantId("risk"), WorkloadName("api"))
+    who = {"actor": ActorId("test"), "reason": "INC-42", "request_id": "r1"}
+    for update, payload in (
+        ("scale", ScaleWorkload.model_validate({**who, "replicas": 3})),
+        ("delete", DeleteWorkload.model_validate(who)),
+    ):
+        start = plane.durable._update_with_start  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(WorkflowUpdateFailedError) as no:
+            await start(name, update, payload, str)
+        assert "Nothing was admitted as risk/api" in str(no.value.cause)
+        await has_ended(plane)
+
+
+async def test_a_request_whose_workflow_is_terminated_meanwhile_is_answered(plane: Plane) -> None:
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest())
+    await plane.durable.wait("risk", "api")
+    done = asyncio.Event()
+
+    async def harm() -> None:
+        handle = plane.durable.client.get_workflow_handle("workload/risk/api")
+        for _ in range(10):
+            with contextlib.suppress(RPCError):  # it is not running just now
+                await handle.terminate("again and again")
+            await asyncio.sleep(0.1)
+        done.set()
+
+    plane.background(harm())
+    number = 0
+    while not done.is_set():
+        number += 1
+        admitted = await plane.durable.scale("risk", "api", 1 + number % 3)
+        assert admitted.spec.replicas == 1 + number % 3
+    assert (await plane.durable.wait("risk", "api")).wanted == 1 + number % 3
