@@ -57,17 +57,22 @@ class Outer:
 
 @workflow.defn
 class Inner:
-    """Like a placement: it reserves, binds and starts; then it stays."""
+    """Like a placement: it recalls, reserves, binds and starts; then it stays."""
 
     @workflow.run
     async def run(self, name: str) -> None:
-        for step in (reserve, bind, start):
+        for step in (recall, reserve, bind, start):
             await workflow.execute_local_activity(step, name, start_to_close_timeout=STEP)
         await workflow.wait_condition(lambda: False)
 
 
 @activity.defn
 async def admit(name: str) -> None:
+    del name
+
+
+@activity.defn
+async def recall(name: str) -> None:
     del name
 
 
@@ -132,7 +137,7 @@ async def serve(address: str, namespace: str, queue: str) -> None:
         client,
         task_queue=queue,
         workflows=[Outer, Inner],
-        activities=[admit, reserve, bind, start, EmptyActivities(client).divide],
+        activities=[admit, recall, reserve, bind, start, EmptyActivities(client).divide],
         workflow_runner=sandbox(),
         workflow_task_poller_behavior=PollerBehaviorAutoscaling(initial=5, maximum=40),
         max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,

@@ -31,11 +31,34 @@ class Plane:
     databases: Databases
     durable: Durable
     pids: dict[str, int]
+    folder: Path
+    environment: dict[str, str]
+    stack: AsyncExitStack
+
+    async def start(self, name: str) -> None:
+        """Starts one of the processes, also again after it was killed."""
+        self.pids[name] = await self.stack.enter_async_context(
+            child(
+                "-m",
+                "durable.cli",
+                *_PROCESSES[name],
+                environment=self.environment,
+                log=self.folder / f"{name}.log",
+            )
+        )
 
 
-def fleet(nodes: int, tenants: int) -> Fleet:
+_PROCESSES = {
+    "agent": ("agent", "--simulated", "--region", REGION, "--start-delay", "0",
+              "--ready-delay", "0", "--job-duration", "0"),
+    "global": ("worker", "--global"),
+    "regional": ("worker", "--region", REGION),
+}  # fmt: skip
+
+
+def fleet(nodes: int, tenants: int, cpu: int = 200) -> Fleet:
     """One region of three zones, and tenants with quotas that just hold what they will run."""
-    quota = {"cpu": 200, "memory": "200Gi"}
+    quota = {"cpu": cpu, "memory": f"{cpu}Gi"}
     return Fleet.model_validate(
         {
             "regions": [
@@ -116,18 +139,11 @@ async def control_plane(folder: Path, fleet: Fleet) -> AsyncGenerator[Plane]:
             "DURABLE_TEMPORAL_ADDRESS": f"127.0.0.1:{port}",
         }
         pids = {"temporal": temporal.pid, "postgres": postgres.pid}
-        for name, arguments in {
-            "agent": ("agent", "--simulated", "--region", REGION, "--start-delay", "0",
-                      "--ready-delay", "0"),
-            "global": ("worker", "--global"),
-            "regional": ("worker", "--region", REGION),
-        }.items():  # fmt: skip
-            pids[name] = await stack.enter_async_context(
-                child("-m", "durable.cli", *arguments, environment=environment,
-                      log=folder / f"{name}.log")
-            )  # fmt: skip
         durable = await stack.enter_async_context(await Durable.connect(settings, actor="bench"))
-        yield Plane(settings, databases, durable, pids)
+        plane = Plane(settings, databases, durable, pids, folder, environment, stack)
+        for name in _PROCESSES:
+            await plane.start(name)
+        yield plane
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

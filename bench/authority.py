@@ -22,6 +22,7 @@ from durable.authority.migrations import upgrade
 from durable.authority.quota.quotas import set_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.invariants import violations
+from durable.authority.slots.assignment import Division
 from durable.authority.slots.ownership import SlotRegistry
 from durable.model.fleet import NodeSpec
 from durable.model.ids import ActorId, NodeId, PoolId, RegionId, TenantId, WorkloadName, ZoneId
@@ -67,7 +68,7 @@ async def build(databases: Databases) -> None:
             id=f"seed/{tenant}", tenant=tenant, amount=grant, to_region=REGION, actor=ACTOR
         )
         await transfer_grant(databases, transfer)
-        registry = SlotRegistry(databases, tenant, WORKLOAD)
+        registry = SlotRegistry(databases, tenant, WORKLOAD, Division(revision=1, generation=1))
         await registry.assign(range(SLOTS_PER_TENANT), REGION, transfer="seed")
 
 

@@ -1,20 +1,28 @@
-"""Time per decision by size of the region, and what a snapshot of 50,000 nodes weighs.
+"""Time per decision by size of the region, what a snapshot of 50,000 nodes weighs, and collisions.
 
 A mixed fleet, half in use. The bars: from 5,000 to 50,000 nodes a decision takes at most as many
 times longer as there are more nodes, and a sample for best-effort work costs no more than looking
 at everyone. Times are the shortest of many: a decision waits for nothing, so whatever is longer
 than the shortest was somebody else's work on the same machine; the median is printed as well.
+
+Collisions: a hundred workloads decide at once on the same version of an uneven fleet, and commit
+one after the other; those whose node is full by then are refused, and decide again on the next
+version, until all have a node. Refused commits are counted under the shipped policy and under the
+same one without its band, where everybody takes the best node. The bar: a quarter.
 """
 
 import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench._report import progress, table, verdict
+from durable.model.policy import Policy
+from durable.model.resources import at_most, plus
 from durable.model.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
@@ -25,6 +33,9 @@ REGION, TENANT = "us-east", "risk"
 SIZES = (1_000, 5_000, 50_000)
 SMALL, LARGE = 5_000, 50_000
 GROUP = 50
+CONCURRENT = 100
+COLLISION_SIZES = (300, 1_000, 5_000)
+COLLISION_BAR = 0.25
 SECONDS_PER_CASE = 2.0
 LEAST_DECISIONS = 20
 NOW = 1_000_000.0
@@ -130,6 +141,43 @@ def renewal_milliseconds(snapshot: Snapshot) -> float:
     return (time.perf_counter() - start) * 1_000
 
 
+def refused_commits(size: int, policy: Policy) -> int:
+    """How many commits of a hundred workloads, which all decide at once, are refused in all."""
+    snapshot, nodes = region(size), {each.node: each for each in facts(size)}
+    waiting = [
+        request("single", 1).model_copy(update={"workload": f"workload-{number}"})
+        for number in range(CONCURRENT)
+    ]
+    refused = 0
+    for _ in range(CONCURRENT):
+        proposed = [(one, decide(snapshot, one, policy, policy_revision=1)) for one in waiting]
+        waiting = list[PlacementRequest]()
+        for one, proposal in proposed:
+            node = nodes[proposal.assignments[0].node]
+            used = plus(node.used, one.spec.resources.amounts)
+            if at_most(used, node.capacity):
+                nodes[node.node] = replace(node, used=used)
+            else:
+                waiting.append(one.model_copy(update={"attempt": one.attempt + 1}))
+        refused += len(waiting)
+        snapshot.put(nodes.values())
+    assert not waiting
+    return refused
+
+
+def collisions() -> dict[int, tuple[int, int]]:
+    """By size of the region: refused commits without the band, and with it."""
+    shipped = first_policy()
+    without = shipped.model_copy(update={"choice_band": 0.0})
+    counted: dict[int, tuple[int, int]] = {}
+    for size in COLLISION_SIZES:
+        counted[size] = refused_commits(size, without), refused_commits(size, shipped)
+        progress(
+            f"{size:,} nodes: {counted[size][0]:,} refused without band, {counted[size][1]:,} with"
+        )
+    return counted
+
+
 def measure() -> dict[str, dict[int, Took]]:
     times: dict[str, dict[int, Took]] = {case: {} for case in CASES}
     for size in SIZES:
@@ -149,7 +197,13 @@ def main() -> int:
     single, group, sampled = times["single"], times["group"], times["sampled single"]
     group_ratio = {size: group[size].shortest / (GROUP * single[size].shortest) for size in SIZES}
     sampled_ratio = sampled[LARGE].shortest / single[LARGE].shortest
-    holds = max(growth.values()) <= LARGE / SMALL and sampled_ratio <= 1
+    refused = collisions()
+    collision_ratio = {size: with_band / without for size, (without, with_band) in refused.items()}
+    holds = (
+        max(growth.values()) <= LARGE / SMALL
+        and sampled_ratio <= 1
+        and max(collision_ratio.values()) <= COLLISION_BAR
+    )
     table(
         "Milliseconds per decision: shortest (median)",
         ("case", *(f"{size:,} nodes" for size in SIZES), "times 5,000 at 50,000"),
@@ -157,6 +211,11 @@ def main() -> int:
             (case, *(f"{t.shortest:.2f} ({t.median:.2f})" for t in each.values()), growth[case])
             for case, each in times.items()
         ],
+    )
+    table(
+        f"Refused commits of {CONCURRENT} workloads that decide at once",
+        ("nodes", "everybody takes the best", "within the band", "ratio"),
+        [(f"{size:,}", *refused[size], collision_ratio[size]) for size in refused],
     )
     verdict(
         "decision",
@@ -170,6 +229,9 @@ def main() -> int:
             "bar": LARGE / SMALL,
             "group_to_single_slots": {size: round(each, 4) for size, each in group_ratio.items()},
             "sampled_to_all_at_50000": round(sampled_ratio, 3),
+            "refused_commits": {size: list(each) for size, each in refused.items()},
+            "refused_ratio": {size: round(each, 3) for size, each in collision_ratio.items()},
+            "refused_bar": COLLISION_BAR,
             "renewal_of_50000_leases_ms": round(renewal, 1),
             "snapshot_50000_nodes_mib": {"held": round(held, 1), "peak": round(peak, 1)},
         },
