@@ -19,6 +19,7 @@ class Failpoint(StrEnum):
     AFTER_ADMIT_WORKLOAD = "after_admit_workload"
     AFTER_ASSIGN_SLOTS = "after_assign_slots"
     AFTER_OPEN_PLACEMENTS = "after_open_placements"
+    AFTER_UNDO_ROLLOUT = "after_undo_rollout"
     # one placement's path
     BEFORE_ENQUEUE = "before_enqueue"
     AFTER_ENQUEUE = "after_enqueue"

@@ -78,7 +78,9 @@ class PlacementActivities:
     @activity.defn
     async def stop(self, step: ClaimsStep) -> StepResult:
         """Asks the nodes to stop; the claims live until a release shows that they have."""
-        stopped = await self._commit(step, lambda fields: Evict(**fields))
+        stopped = await self._commit(
+            step, lambda fields: Evict(**fields, is_forced=fields["slot"] in step.forced)
+        )
         reach(Failpoint.AFTER_EVICT)
         return stopped
 

@@ -127,6 +127,8 @@ class ClaimsStep(Value):
     # For those slots that have a reason of their own.
     reasons: Mapping[Slot, str] = Field(default={})
     cause: ReleaseCause = ReleaseCause.WITHDRAWN
+    # Slots that are to be stopped although too few others serve.
+    forced: tuple[Slot, ...] = ()
 
     def why_of(self, claim: Claim) -> str:
         return self.reasons.get(claim.slot, self.why)

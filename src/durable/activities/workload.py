@@ -9,6 +9,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from durable.activities.audit import AuditMessages, write_messages
+from durable.activities.divide import Divider
 from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.workload_steps import (
     Admission,
@@ -21,26 +22,29 @@ from durable.activities.workload_steps import (
     FinishStep,
     ObservedShares,
     ObserveStep,
-    Opening,
     Recalled,
+    ReplaceStep,
+    RolloutRequestStep,
     WorkloadKey,
 )
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
-from durable.authority.reads.shares import read_shares, read_those_shares
+from durable.authority.reads.shares import read_those_shares
 from durable.authority.sides import GlobalSide
-from durable.authority.slots.assignment import Division, read_revision
-from durable.authority.slots.reconciliation import reconcile_slots
-from durable.authority.slots.shares import PublishedShare
+from durable.authority.slots.replacements import mark_replaced, read_tokens, request_replacement
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
-from durable.authority.workloads.ledger import RequestIdentity, find_answer
+from durable.authority.workloads.ledger import RequestIdentity, RequestKind, find_answer
+from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
+from durable.authority.workloads.rollouts import complete_generation
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.share import ShareReport
+from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest, WorkloadSpec
 from durable.plan.admission import AdmissionCheck
 from durable.signals.names import WORKLOAD_CONTROLLER
@@ -58,7 +62,7 @@ class WorkloadActivities:
     def __init__(self, side: GlobalSide, client: Client) -> None:
         self._side = side
         self._databases = side.databases
-        self._placements = PlacementWorkflows(client)
+        self._divider = Divider(side, PlacementWorkflows(client))
         self._admission = AdmissionCheck(side.databases)
 
     @activity.defn
@@ -139,28 +143,14 @@ class WorkloadActivities:
         found = await read_workload(self._databases, key.tenant, key.workload)
         if found is None:
             return None
-        reports: list[ShareReport] = []
-        unreachable: list[RegionId] = []
-        for region in await list_regions(self._databases):
-            # Of this generation also what is over: a job may have been done meanwhile.
-            present = (str(key.tenant), str(key.workload), found.generation)
-            also = [present] if region in found.share else []
-            try:
-                shares = await read_shares(
-                    self._databases, region, key.tenant, key.workload, also=also
-                )
-            except AuthorityError:
-                unreachable.append(region)
-                continue
-            reports += [share.report() for share in shares]
         return Recalled(
             generation=found.generation,
+            generations=found.generations,
+            stable=found.stable_generation,
             spec=found.spec,
             share=found.share,
             deleting=found.deleting,
             deleted=found.deleted,
-            reports=tuple(reports),
-            unreachable=tuple(unreachable),
         )
 
     @activity.defn
@@ -179,52 +169,105 @@ class WorkloadActivities:
                 continue  # there is no such region: whoever named it was wrong
             else:
                 reports += [share.report() for share in shares]
-        return ObservedShares(reports=tuple(reports), unreachable=tuple(unreachable))
+        return ObservedShares(
+            reports=tuple(reports),
+            unreachable=tuple(unreachable),
+            is_complete=await self._complete(step, reports),
+        )
+
+    async def _complete(self, step: ObserveStep, reports: Sequence[ShareReport]) -> bool:
+        """Records that a generation is good, once all of it serves."""
+        serving = step.serving_elsewhere + sum(
+            report.by_state.get(BindingState.SERVING, 0)
+            for report in reports
+            if report.generation == step.completes
+        )
+        if step.completes is None or serving < step.wanted:
+            return False
+        await complete_generation(
+            self._databases, step.tenant, step.workload, step.completes, actor=ACTOR
+        )
+        return True
 
     @activity.defn
     async def divide(self, step: DivideStep) -> Divided:
-        """Gives each region its slots, and its placement its share.
+        """Gives each region its slots, and its placements their shares, one step at a time."""
+        return await self._divider.run(step)
 
-        A region that cannot be reached does not keep the others from hearing of theirs.
-        """
-        divided = Divided()
-        if step.share is not None:
-            try:
-                waits = await reconcile_slots(
-                    self._side.slots,
+    @activity.defn
+    async def change_rollout(self, step: RolloutRequestStep) -> str:
+        """Pauses, resumes, promotes or rolls back, once per request id."""
+        try:
+            return await request_rollout(
+                self._databases,
+                RolloutRequest(
                     step.tenant,
                     step.workload,
-                    step.share,
-                    transfer=step.transfer,
-                    division=Division(step.revision, step.generation),
-                    actor=ACTOR,
-                )
-                divided = Divided(waits=tuple(waits))
-            except AuthorityError as error:
-                divided = Divided(unreachable=str(error)[:500])
-            except RefusedError as error:
-                divided = Divided(unreachable=str(error)[:500])
-                if error.refusal.code is RefusalCode.OLD_DIVISION:
-                    newer = await read_revision(self._databases, step.tenant, step.workload)
-                    divided = divided.model_copy(update={"newer_revision": newer})
-        reach(Failpoint.AFTER_ASSIGN_SLOTS)
-        unopened = [one.key.region for one in step.openings if not await self._open(one)]
-        reach(Failpoint.AFTER_OPEN_PLACEMENTS)
-        return divided.model_copy(update={"unopened": tuple(unopened)})
-
-    async def _open(self, opening: Opening) -> bool:
-        """Writes the share where its placement reads it, then has the placement look."""
-        key = opening.key
-        try:
-            await self._side.slots.publish(
-                key.region, PublishedShare(key.tenant, key.workload, key.generation, opening.share)
+                    RequestKind(step.kind),
+                    step.request,
+                    step.actor,
+                    step.reason,
+                    step.to,
+                ),
             )
-        except AuthorityError as error:
-            activity.logger.warning("%s could not be given its share: %s", key, error)
-            return False
-        priority = opening.share.spec.priority
-        await self._placements.open(key, is_first=opening.is_first, priority=priority)
-        return True
+        except RefusedError as error:
+            raise refusal_failure(error) from error
+
+    @activity.defn
+    async def replace(self, step: ReplaceStep) -> str:
+        """Marks the claims of slots to be replaced, once per request id."""
+        try:
+            return await self._replace(step)
+        except RefusedError as error:
+            raise refusal_failure(error) from error
+
+    async def _replace(self, step: ReplaceStep) -> str:
+        payload = {"slots": sorted(step.slots)}
+        kind = RequestKind.REPLACE
+        identity = RequestIdentity(
+            step.tenant, step.workload, step.request, kind, payload, step.actor
+        )
+        found = await read_workload(self._databases, step.tenant, step.workload)
+        share = {} if found is None else found.share
+        known = {slot for slots in share.values() for slot in slots}
+        unknown = sorted(set(step.slots) - known)
+        if found is not None and unknown:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_SLOT,
+                f"{step.tenant}/{step.workload} has no slot {unknown[0]}; slots: 0 to "
+                f"{len(known) - 1}.",
+            )
+        wanted = sorted(step.slots or known)
+        name = (step.tenant, step.workload)
+        regions = await list_regions(self._databases)
+        claims = await ask_regions(
+            regions, lambda region: read_tokens(self._databases, region, *name, wanted)
+        )
+        tokens = {
+            str(region): sorted(found.values())
+            for region, found in claims.by_region.items()
+            if found
+        }
+        count = sum(map(len, tokens.values()))
+        sentence = f"Replacing {count} of {len(wanted)} slots; those without a claim need none."
+        missing = "".join(f" {region} does not answer." for region in claims.missing)
+        answer = await request_replacement(
+            self._databases,
+            identity,
+            {"answer": sentence + missing, "tokens": tokens},
+            reason=step.reason,
+        )
+        # What was recorded is marked, also by whoever runs this again: the claims may be others now.
+        for region, marked in answer["tokens"].items():
+            await mark_replaced(
+                self._databases,
+                RegionId(region),
+                marked,
+                cause=f"request {step.request}",
+                actor=step.actor,
+                reason=step.reason,
+            )
+        return str(answer["answer"])
 
     @activity.defn
     async def delete(self, step: DeleteStep) -> Deletion:
@@ -266,7 +309,7 @@ class WorkloadActivities:
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
             self.admit, self.recall_admission, self.recall, self.observe, self.divide, self.delete,
-            self.finish, self.audit,
+            self.finish, self.audit, self.change_rollout, self.replace,
         )  # fmt: skip
 
 
@@ -285,6 +328,7 @@ def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: 
         answer=answered,
         now=None if now == answered else now,
         existed=existed,
+        revision=current.revision,
         deleting=current.deleting,
         deleted=current.deleted,
     )

@@ -6,7 +6,8 @@ from pydantic import Field
 
 from durable.activities.steps import PlacementKey
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.share import DesiredShare, ShareReport
+from durable.model.rollout import RolloutProgress, RolloutState
+from durable.model.share import ShareReport
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
 from durable.validation.value import Value
 
@@ -46,6 +47,8 @@ class Admission(Value):
     now: Admitted | None = None
     # Whether there was such a workload before this request.
     existed: bool = False
+    # Of the workload as it is now.
+    revision: int = 0
     deleting: bool = False
     deleted: bool = False
 
@@ -58,14 +61,13 @@ class Recalled(Value):
     """What the authority knows of a workload, for a workflow that has no memory of it."""
 
     generation: Generation
+    # The newest one there was.
+    generations: Generation
+    stable: Generation | None = None
     spec: WorkloadSpec
     share: Shares
     deleting: bool
     deleted: bool
-    # One for each generation and region that is wanted, requests or holds something.
-    reports: tuple[ShareReport, ...] = ()
-    # Regions that did not answer: what they hold has to be read again.
-    unreachable: tuple[RegionId, ...] = ()
 
 
 class ObserveStep(Value):
@@ -74,6 +76,10 @@ class ObserveStep(Value):
     tenant: TenantId
     workload: WorkloadName
     placements: tuple[PlacementKey, ...]
+    # A generation that is complete when, beside so many that serve elsewhere, all of these do.
+    completes: Generation | None = None
+    serving_elsewhere: int = 0
+    wanted: int = 0
 
 
 class ObservedShares(Value):
@@ -81,40 +87,69 @@ class ObservedShares(Value):
 
     reports: tuple[ShareReport, ...] = ()
     unreachable: tuple[RegionId, ...] = ()
+    # Whether the generation that was asked about is complete.
+    is_complete: bool = False
 
 
-class Opening(Value):
-    """What a region's placement is to run; one that does not run yet is started."""
+class DivideStep(WorkloadKey):
+    """A step of a workload towards what the authority says is wanted of it, or towards its end."""
 
-    key: PlacementKey
-    share: DesiredShare
-    # Nobody has started it yet: it needs no message.
-    is_first: bool = False
+    # A new workload, of which nothing exists anywhere, under the revision of its admission.
+    first: Admitted | None = None
+    revision: int = 0
+    # Why everything is to be stopped for good.
+    ending: str | None = None
 
 
-class DivideStep(Value):
-    """Which slots each region owns, and which placements have another share."""
+class OpenedShare(Value):
+    """A share that a placement looks after."""
 
-    tenant: TenantId
-    workload: WorkloadName
-    # None when every region owns its slots already.
-    share: Shares | None
-    transfer: str
-    # Of the shares: the authority refuses one that is older than the last it saw.
-    revision: int
     generation: Generation
-    openings: tuple[Opening, ...]
+    region: RegionId
 
 
 class Divided(Value):
-    """What has to wait for an old claim to end, or why the slots could not be divided at all."""
+    """What was divided, what has to wait, and how far the shares had come just before."""
 
+    # What is wanted by now.
+    current: Admitted
+    # The last generation that was good.
+    stable: Generation | None = None
     waits: tuple[str, ...] = ()
-    unreachable: str | None = None
-    # Of a newer division, which this workflow has no memory of.
-    newer_revision: int | None = None
+    # Regions that did not answer, each with the reason.
+    unreachable: tuple[str, ...] = ()
+    silent: tuple[RegionId, ...] = ()
     # Regions that did not take their share now; it is sent again.
     unopened: tuple[RegionId, ...] = ()
+    # A newer division exists, so this one has changed nothing.
+    is_overtaken: bool = False
+    open: tuple[OpenedShare, ...] = ()
+    # How many claims there were, in all regions that answered.
+    claims: int = 0
+    reports: tuple[ShareReport, ...] = ()
+    rollout: RolloutState | None = None
+    # Set while replicas are being replaced.
+    progress: RolloutProgress | None = None
+    look_again_seconds: float | None = None
+
+
+class RolloutRequestStep(WorkloadKey):
+    """A person's request about a rollout."""
+
+    kind: str
+    to: Generation | None = None
+    request: str
+    actor: ActorId
+    reason: str
+
+
+class ReplaceStep(WorkloadKey):
+    """Slots to replace; none means all."""
+
+    slots: tuple[Slot, ...]
+    request: str
+    actor: ActorId
+    reason: str
 
 
 class DeleteStep(WorkloadKey):

@@ -48,6 +48,8 @@ class ObservedSlot(Value):
     log_directory: str | None = None
     since: AwareDatetime | None = None
     stop_requested: bool = False
+    # Somebody asked for it to be replaced.
+    is_marked: bool = False
     # Read only where a deadline counts from it.
     stop_requested_at: AwareDatetime | None = None
     # When the reservation lapses, unless it is bound before.

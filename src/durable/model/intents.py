@@ -159,6 +159,8 @@ class Evict(Intent):
     step: ClassVar[str] = "evict"
 
     token: Token
+    # Somebody takes the harm upon them: it is stopped although too few others serve.
+    is_forced: bool = False
 
 
 class ReleaseCause(StrEnum):

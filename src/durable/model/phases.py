@@ -44,6 +44,7 @@ class PlacementPhase(StrEnum):
 class WorkloadPhase(StrEnum):
     PROGRESSING = "progressing"
     WAITING = "waiting"
+    ROLLING = "rolling"
     SERVING = "serving"
     COMPLETE = "complete"
     FAILED = "failed"
@@ -117,6 +118,7 @@ def workload_phase(
     serving: int,
     completed: int,
     is_waiting: bool,
+    is_rolling: bool = False,
     is_over: bool = False,
     is_deleting: bool = False,
     is_deleted: bool = False,
@@ -131,6 +133,8 @@ def workload_phase(
         return WorkloadPhase.DELETING
     if is_over:
         return WorkloadPhase.COMPLETE if completed >= wanted else WorkloadPhase.FAILED
+    if is_rolling:
+        return WorkloadPhase.ROLLING
     if kind is WorkloadKind.SERVICE and serving >= wanted:
         return WorkloadPhase.SERVING
     return WorkloadPhase.WAITING if is_waiting else WorkloadPhase.PROGRESSING

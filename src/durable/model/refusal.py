@@ -50,6 +50,8 @@ class RefusalCode(StrEnum):
     LEASE_EXPIRED = "lease_expired"
     LEASE_ACTIVE = "lease_active"
     WRONG_STATE = "wrong_state"
+    DISRUPTION_ALLOWANCE = "disruption_allowance"
+    ROLLED_BACK = "rolled_back"
     BEING_DELETED = "being_deleted"
     DELETED_SINCE = "deleted_since"
     CREATED_SINCE = "created_since"
@@ -89,6 +91,7 @@ WAITING_HELPS = frozenset(
         RefusalCode.STILL_RUNNING,
         RefusalCode.CAPACITY_IN_USE,
         RefusalCode.GRANT_IN_USE,
+        RefusalCode.DISRUPTION_ALLOWANCE,
     }
 )
 

@@ -36,6 +36,8 @@ class ShareReport(Value):
     slots: Annotated[int, Field(ge=0)] = 0
     completed: Annotated[int, Field(ge=0)] = 0
     waiting: Annotated[int, Field(ge=0)] = 0
+    # How many of its claims somebody asked to have replaced.
+    to_replace: Annotated[int, Field(ge=0)] = 0
     request: RequestState | None = None
     pending: Pending | None = None
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
@@ -11,6 +11,7 @@ from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.intents import Requirements
 from durable.model.labels import LabelKey, Labels, LabelValue, TaintEffect
 from durable.model.resources import Resources
+from durable.model.rollout import Disruption, Rollout, RolloutState
 from durable.model.running import Run
 from durable.validation.quantities import Duration
 from durable.validation.value import Value
@@ -73,6 +74,8 @@ class WorkloadSpec(Value):
     # A job's replica that fails is tried again this often; a service's, for ever.
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 6
     deadlines: Deadlines = Deadlines()
+    rollout: Rollout = Rollout()
+    disruption: Disruption = Disruption()
     run: Run = Run()
 
     @property
@@ -102,6 +105,29 @@ class WorkloadSpec(Value):
         return self
 
 
+# What needs no restart: how many replicas there are and where, how they are placed and replaced, and
+# how long waits may last. All else is what a replica runs.
+_SCALE = frozenset(
+    {
+        "replicas", "weights", "minimum", "deadlines", "priority", "spread", "prefers",
+        "max_attempts", "rollout", "disruption",
+    }
+)  # fmt: skip
+# A job is one piece of work: another number of replicas is other work.
+_SCALE_OF_JOB = frozenset({"deadlines", "priority", "rollout", "disruption"})
+
+
+def template_of(spec: WorkloadSpec) -> dict[str, Any]:
+    """What all replicas of one generation have in common."""
+    kept = _SCALE if spec.kind is WorkloadKind.SERVICE else _SCALE_OF_JOB
+    return spec.model_dump(mode="json", exclude=set(kept))
+
+
+def with_template(spec: WorkloadSpec, template: WorkloadSpec) -> WorkloadSpec:
+    """The same number of replicas, placed in the same way, of what the other spec runs."""
+    return template.model_copy(update={name: getattr(spec, name) for name in _SCALE})
+
+
 class WorkloadManifest(Value):
     """One document of a manifest: the workload's tenant, its name and its desired state."""
 
@@ -128,6 +154,14 @@ class AdmittedWorkload(Value):
     workload: WorkloadName
     generation: Generation
     spec: WorkloadSpec
+    # How many generations there were; the wanted one is an older one when a rollout was undone.
+    generations: Annotated[int, Field(ge=1)] = 1
+    # The last generation of which every replica served at once.
+    stable_generation: Generation | None = None
+    # The rollout that is under way.
+    rollout: RolloutState | None = None
+    # Counts the divisions of its slots over regions: an older one changes nothing any more.
+    revision: Annotated[int, Field(ge=0)] = 0
     # Which slots each region is to run.
     share: Mapping[RegionId, tuple[Slot, ...]] = Field(default={})
     deleting: bool = False

@@ -11,13 +11,19 @@ from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.quota.quotas import read_quota
 from durable.authority.reads.room import read_room
-from durable.authority.workloads.admission import template_of
 from durable.model.capacity import Quota
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources, at_most, minus, show_amounts, times
-from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
+from durable.model.workload import (
+    AdmittedWorkload,
+    WorkloadKind,
+    WorkloadManifest,
+    WorkloadSpec,
+    template_of,
+)
 from durable.scheduling.admission import why_never
+from durable.scheduling.rollout.observed import fenceposts
 from durable.scheduling.room import RegionOffer, RegionRoom, offers
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.split import CurrentShares, split
@@ -105,7 +111,7 @@ class AdmissionCheck:
             target=quota.target.amounts,
             ungranted=quota.target.excess_over(quota.granted).amounts,
         )
-        return Admissible(manifest, tuple(made))
+        return Admissible(manifest, tuple(made), quota)
 
     def promise(self, manifest: WorkloadManifest, added: Mapping[RegionId, int]) -> None:
         """Lets the next workload find what this one will leave, until regions are read again."""
@@ -131,6 +137,7 @@ class Admissible:
 
     manifest: WorkloadManifest
     offers: tuple[RegionOffer, ...]
+    quota: Quota
     # How many slots the last division gave to each region that did not have them.
     added: Mapping[RegionId, int] = field(default_factory=dict[RegionId, int])
 
@@ -143,7 +150,10 @@ class Admissible:
 
     def share_of(self, before: AdmittedWorkload | None) -> Mapping[RegionId, tuple[int, ...]]:
         """The slots of each region that has any."""
-        divided = split(self.manifest.spec, self.offers, current_shares(before, self.manifest.spec))
+        current = current_shares(before, self.manifest.spec)
+        if current.is_rollout:
+            _check_surge(self.manifest, self.quota)
+        divided = split(self.manifest.spec, self.offers, current)
         share = {RegionId(region): slots for region, slots in divided.items() if slots}
         had: Mapping[RegionId, tuple[int, ...]] = {} if before is None else before.share
         self.added = {
@@ -181,6 +191,22 @@ def _check_fit(manifest: WorkloadManifest, share: Iterable[Snapshot]) -> None:
 
 def _why_never(manifest: WorkloadManifest, nodes: Snapshot) -> Refusal | None:
     return why_never(nodes, manifest.tenant, manifest.name, manifest.spec)
+
+
+def _check_surge(manifest: WorkloadManifest, quota: Quota) -> None:
+    """Refuses a rollout that could never begin: nothing may be missing, and nothing can be added."""
+    spec = manifest.spec
+    if fenceposts(spec).unavailable or spec.is_gang or spec.kind is WorkloadKind.JOB:
+        return
+    needed = times(spec.resources.amounts, spec.replicas + 1)
+    if spec.replicas and not at_most(needed, quota.target.amounts):
+        raise RefusedError(
+            RefusalCode.OVER_HARD_QUOTA,
+            f"No replica may be unavailable, and a surge replica beside the {spec.replicas} needs "
+            f"{show_amounts(needed)}, which is more than the hard quota of {manifest.tenant} "
+            f"({quota.target}); allow one to be unavailable (rollout.max_unavailable and "
+            "disruption.max_unavailable), or raise the quota.",
+        )
 
 
 def _check_quota(manifest: WorkloadManifest, quota: Quota) -> None:

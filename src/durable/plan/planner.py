@@ -6,7 +6,6 @@ from enum import StrEnum
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.reads.claims import read_live_claims
-from durable.authority.workloads.admission import template_of
 from durable.authority.workloads.rows import read_workload
 from durable.model.claims import ObservedSlot, SlotOnNode
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
@@ -15,7 +14,7 @@ from durable.model.pending_reasons import PendingCode, Unreachable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import BindingState
-from durable.model.workload import AdmittedWorkload, WorkloadManifest
+from durable.model.workload import AdmittedWorkload, WorkloadManifest, template_of
 from durable.plan.admission import AdmissionCheck
 from durable.plan.region import PlannedRegion
 from durable.scheduling.request import Evidence, PlacementRequest, Proposal
@@ -182,8 +181,8 @@ def _step(
     if before is None:
         return Action.CREATE, 1
     if current is None:
-        return Action.CREATE, before.generation + 1
+        return Action.CREATE, before.generations + 1
     if template_of(current.spec) != template_of(manifest.spec):
-        return Action.ROLL_OUT, before.generation + 1
+        return Action.ROLL_OUT, before.generations + 1
     same = current.spec == manifest.spec and dict(current.share) == dict(shares)
     return (Action.NOTHING if same else Action.SCALE), before.generation

@@ -43,9 +43,13 @@ class RetryPlacement(OperatorRequest):
 
 
 class EvictSlots(OperatorRequest):
-    """Stop these slots (all of them if none is named) and place them again."""
+    """Stop these slots (all of them if none is named) and place them again.
+
+    What serves is stopped only within the disruption allowance, unless it is forced.
+    """
 
     slots: Slots = ()
+    force: bool = False
 
 
 class ApplyWorkload(OperatorRequest):
@@ -62,6 +66,30 @@ class ScaleWorkload(OperatorRequest):
 
 class DeleteWorkload(OperatorRequest):
     """Stop and release everything, then end."""
+
+
+class PauseRollout(OperatorRequest):
+    """Replace nothing more until somebody resumes."""
+
+
+class ResumeRollout(OperatorRequest):
+    """Go on with a rollout that somebody paused."""
+
+
+class PromoteRollout(OperatorRequest):
+    """Go on past a pause point of the spec."""
+
+
+class RollBack(OperatorRequest):
+    """Go back to the last generation that was good, or to this one."""
+
+    to: Generation | None = None
+
+
+class ReplaceSlots(OperatorRequest):
+    """Replace these slots (all of them if none is named): each is up before another is stopped."""
+
+    slots: Slots = ()
 
 
 # ── from controllers ────────────────────────────────────────────────────────────────────────────

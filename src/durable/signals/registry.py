@@ -65,6 +65,29 @@ REGISTRY: tuple[Message, ...] = (
         example=_WHO, is_audited=False,
     ),
     Message(
+        "pause", WORKLOAD, payloads.PauseRollout,
+        "Replace nothing more of a rollout until somebody resumes.", example=_WHO,
+        is_audited=False,
+    ),
+    Message(
+        "resume", WORKLOAD, payloads.ResumeRollout, "Go on with a rollout that was paused.",
+        example=_WHO, is_audited=False,
+    ),
+    Message(
+        "promote", WORKLOAD, payloads.PromoteRollout, "Go on past a pause point of the spec.",
+        example=_WHO, is_audited=False,
+    ),
+    Message(
+        "rollback", WORKLOAD, payloads.RollBack,
+        "Go back to the last generation that was good, or to another one.",
+        example=_WHO, is_audited=False,
+    ),
+    Message(
+        "replace", WORKLOAD, payloads.ReplaceSlots,
+        "Replace slots (all if none is named), each up before another is stopped.",
+        example={**_WHO, "slots": [0]}, is_audited=False,
+    ),
+    Message(
         "look", WORKLOAD, payloads.Look, "A share changed: read it from the authority.",
         Sender.CONTROLLER, is_audited=False,
     ),
@@ -83,7 +106,8 @@ REGISTRY: tuple[Message, ...] = (
     ),
     Message(
         "evict", PLACEMENT, payloads.EvictSlots,
-        "Stop slots (all if none is named) and place them again.",
+        "Stop slots (all if none is named) and place them again, within the disruption allowance "
+        "unless forced.",
         example={**_WHO, "slots": [0]}, is_in_cli=True,
     ),
     Message(

@@ -9,6 +9,7 @@ from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Toke
 from durable.model.pending import Pending
 from durable.model.phases import Counts, Owner, PlacementPhase, SlotPhase, WorkloadPhase
 from durable.model.request import PlacementHold
+from durable.model.rollout import RolloutProgress, RolloutState
 from durable.model.workload import Condition, WorkloadSpec
 from durable.validation.value import Value
 
@@ -62,6 +63,8 @@ class RegionProgress(Counts):
 
     region: RegionId
     wanted: int
+    # How many serve the wanted generation.
+    updated: int = 0
     completed: int = 0
     waiting: int = 0
     by_state: Mapping[str, int] = Field(default={})
@@ -81,10 +84,15 @@ class WorkloadStatus(Counts):
     spec: WorkloadSpec
     phase: WorkloadPhase
     wanted: int
+    # How many serve the wanted generation.
+    updated: int = 0
     completed: int
     deleting: bool
     conditions: tuple[Condition, ...]
     regions: tuple[RegionProgress, ...]
+    # The rollout that is under way, and how far replicas that have to be replaced have come.
+    rollout: RolloutState | None = None
+    progress: RolloutProgress | None = None
     # What the workload itself waits for; each region has its own reason.
     own_waits: tuple[str, ...] = ()
     rejected: tuple[MessageRecord, ...] = ()
@@ -106,5 +114,6 @@ class WorkloadStatus(Counts):
         return {name: value for name, value in fields.items() if name != "waits_for"}
 
     def has_reached(self, stage: str) -> bool:
-        """Whether every wanted replica has reached this stage and no surplus one is bound."""
-        return getattr(self, stage) >= self.wanted >= self.bound
+        """Whether every wanted replica has, of what is wanted, and no surplus one is bound."""
+        is_settled = self.progress is None and self.rollout is None
+        return is_settled and getattr(self, stage) >= self.wanted >= self.bound

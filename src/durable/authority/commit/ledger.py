@@ -77,6 +77,19 @@ class ClaimEntry:
     def is_freed(self) -> bool:
         return self.state in ("released", "expired") or self.binding_state == "released"
 
+    @property
+    def serves(self) -> bool:
+        """Whether a stop would take down something that serves."""
+        return self.binding_state == "starting" and self.observed == "serving"
+
+
+@dataclass(slots=True)
+class Availability:
+    """How many replicas of a workload serve here, and how many stops by choice must leave."""
+
+    serving: int
+    must_serve: int
+
 
 SlotKey = tuple[str, str, int]
 
@@ -100,6 +113,10 @@ class Ledger:
     owned_slots: set[SlotKey] = field(default_factory=set[SlotKey])
     slot_claims: dict[SlotKey, int] = field(default_factory=dict[SlotKey, int])
     claims: dict[int, ClaimEntry] = field(default_factory=dict[int, ClaimEntry])
+    # By tenant and workload, of those that have a floor.
+    availability: dict[tuple[str, str], Availability] = field(
+        default_factory=dict[tuple[str, str], Availability]
+    )
     # Rows to write, by kind of step; see ledger_writes for their order.
     writes: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
 

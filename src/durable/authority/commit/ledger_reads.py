@@ -9,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.commit.ledger import (
+    Availability,
     BudgetEntry,
     ClaimEntry,
     GrantEntry,
@@ -17,7 +18,7 @@ from durable.authority.commit.ledger import (
     NodeHealth,
 )
 from durable.model.ids import RegionId
-from durable.model.intents import AnyIntent, Release, ReleaseCause, Reserve
+from durable.model.intents import AnyIntent, Evict, Release, ReleaseCause, Reserve
 from durable.model.states import PolicyState, RegionState
 
 # NO KEY UPDATE: writers of rows that only refer to the region need not wait.
@@ -80,6 +81,24 @@ _GRANTS = text("""
            granted_gpus - owed_gpus AS granted_gpus,
            used_cpu_millis, used_memory_mib, used_gpus
       FROM regional.grants WHERE region = :region AND tenant = ANY(:tenants)
+""")
+
+# What serves and was not asked to stop, on nodes that are alive.
+_AVAILABILITY = text("""
+    SELECT f.tenant, f.workload, f.must_serve, there.serving
+      FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
+      JOIN regional.disruption_floors AS f
+        ON f.region = :region AND f.tenant = key.tenant AND f.workload = key.workload
+     CROSS JOIN LATERAL (
+           SELECT count(*) AS serving
+             FROM regional.reservations AS r
+             JOIN regional.bindings AS b USING (region, token)
+             JOIN regional.observations AS o USING (region, token)
+             JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
+            WHERE r.tenant = key.tenant AND r.workload = key.workload
+              AND r.claimed_slot IS NOT NULL AND r.region = :region AND b.state = 'starting'
+              AND b.stop_requested_at IS NULL AND o.state = 'serving' AND l.expires_at > :now
+         ) AS there
 """)
 
 # Every claim on a requested slot counts, in whichever region of this database it is. LIMIT keeps
@@ -147,6 +166,9 @@ async def read_touched(
     tokens = [intent.token for intent in intents if not isinstance(intent, Reserve)]
     if tokens:
         await _read_claims(connection, ledger, tokens)
+    stops = [intent for intent in intents if isinstance(intent, Evict)]
+    if stops:
+        await _read_availability(connection, ledger, stops)
     reserves = [intent for intent in intents if isinstance(intent, Reserve)]
     if reserves:
         await _read_nodes(connection, ledger, reserves)
@@ -205,6 +227,16 @@ async def _read_nodes(
         devices = {"region": ledger.region, "nodes": with_gpus}
         for row in await connection.execute(_FREE_DEVICES, devices):
             ledger.nodes[row.node].free_devices.append(row.device)
+
+
+async def _read_availability(
+    connection: AsyncConnection, ledger: Ledger, stops: Sequence[Evict]
+) -> None:
+    keys = sorted({(str(intent.tenant), str(intent.workload)) for intent in stops})
+    named = json.dumps([{"tenant": tenant, "workload": workload} for tenant, workload in keys])
+    of = {"region": ledger.region, "keys": named, "now": ledger.now}
+    for row in await connection.execute(_AVAILABILITY, of):
+        ledger.availability[row.tenant, row.workload] = Availability(row.serving, row.must_serve)
 
 
 async def _read_grants(

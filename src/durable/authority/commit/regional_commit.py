@@ -30,8 +30,11 @@ from durable.model.refusal import RefusalCode
 
 MAX_BATCH: Final = 512
 
-# Not recorded: a fenced or mistaken writer changes nothing, not even the list of its own keys.
-_UNRECORDED = frozenset({RefusalCode.FENCED_WRITER, RefusalCode.KEY_CONFLICT})
+# Not recorded: a fenced or mistaken writer changes nothing, not even the list of its own keys; and
+# a stop that has to wait is asked for again under the same key, however long that takes.
+_UNRECORDED = frozenset(
+    {RefusalCode.FENCED_WRITER, RefusalCode.KEY_CONFLICT, RefusalCode.DISRUPTION_ALLOWANCE}
+)
 
 
 class GroupCommit(Batcher[AnyIntent, Granted | Refused]):

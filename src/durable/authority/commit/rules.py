@@ -6,7 +6,7 @@ batch sees it.
 
 from typing import assert_never
 
-from durable.authority.commit.ledger import ClaimEntry, Ledger
+from durable.authority.commit.ledger import Availability, ClaimEntry, Ledger
 from durable.authority.commit.reserve_rules import health_refuses, refused, region_refuses, reserve
 from durable.model.ids import NodeId
 from durable.model.intents import (
@@ -114,8 +114,22 @@ def _evict(ledger: Ledger, claim: ClaimEntry, intent: Evict) -> Granted | Refuse
     if claim.stop_requested:
         # The stop was requested before, and its first reason is the one that is kept.
         return _granted(ledger.version, claim)
+    there = ledger.availability.get((claim.tenant, claim.workload))
+    if claim.serves and there is not None:
+        if there.serving - 1 < there.must_serve and not intent.is_forced:
+            return _too_few(ledger, claim, there)
+        there.serving -= 1
     claim.stop_requested = True
     return _take_step(ledger, "evict", claim, intent)
+
+
+def _too_few(ledger: Ledger, claim: ClaimEntry, there: Availability) -> Refused:
+    return refused(
+        RefusalCode.DISRUPTION_ALLOWANCE,
+        f"{there.serving} replicas of {claim.tenant}/{claim.workload} serve in {ledger.region} and "
+        f"{there.must_serve} have to, so slot {claim.slot} is not stopped now; wait until more "
+        "serve, or force it with a reason.",
+    )
 
 
 def _release(ledger: Ledger, claim: ClaimEntry, intent: Release) -> Granted | Refused:

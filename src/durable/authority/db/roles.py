@@ -48,8 +48,13 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "generation", "spec", "finalizers", "delete_requested_at", "status",
-                    "observed_generation", "share", "revision", "deleted_at",
+                    "observed_generation", "share", "revision", "generations",
+                    "stable_generation", "rollout", "deleted_at",
                 ),
+            },
+            "global.generations": {
+                "INSERT": ALL, "UPDATE": ("outcome", "outcome_reason", "completed_at"),
+                "DELETE": ALL,
             },
             "global.workload_requests": {"INSERT": ALL, "DELETE": ALL},
             "global.slots": {
@@ -63,12 +68,17 @@ ROLES: tuple[Role, ...] = (
                 ),
                 "UPDATE": ("revision", "slots", "spec", "release_reason"),
             },
+            "regional.disruption_floors": {
+                "INSERT": ALL, "UPDATE": ("revision", "must_serve"),
+            },
+            "regional.replacements": {"INSERT": ALL},
             "regional.regions": _ADVANCE,
         },
         audits={
             "global": (
                 "apply workload", "delete workload", "finish deleting workload", "finish job",
-                "transfer slots", *_MESSAGES,
+                "transfer slots", "pause rollout", "resume rollout", "promote rollout",
+                "roll back", "undo rollout", "complete rollout", "replace slots", *_MESSAGES,
             ),
         },
     ),
@@ -154,6 +164,7 @@ ROLES: tuple[Role, ...] = (
             "regional.regions": {"INSERT": ("region",), **_ADVANCE},
             "regional.zones": {"INSERT": ALL},
             "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
+            "regional.replacements": {"INSERT": ALL, "DELETE": ALL},
         },
         audits={"regional": ("add region", "declare zones", "cordon node", "uncordon node")},
     ),

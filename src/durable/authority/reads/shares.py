@@ -83,6 +83,7 @@ class ShareStatus(Value):
             slots=0 if request is None else request.slots,
             completed=0 if request is None else request.completed,
             waiting=0 if request is None else request.waiting,
+            to_replace=sum(one.is_marked and not one.stop_requested for one in self.slots),
             request=None if request is None else request.state,
             pending=None if request is None else request.pending,
         )
@@ -134,11 +135,13 @@ _WANTED = """
 
 _SLOTS = text(f"""
     SELECT r.tenant, r.workload, r.generation, r.slot, r.token, r.attempt, r.node, s.state,
-           s.evidence, s.log_directory, s.since, b.stop_requested_at IS NOT NULL AS stop_requested
+           s.evidence, s.log_directory, s.since, b.stop_requested_at IS NOT NULL AS stop_requested,
+           p.token IS NOT NULL AS is_marked
       FROM {_WANTED}
       JOIN regional.reservations AS r USING (tenant, workload, generation)
       JOIN regional.bindings AS b USING (region, token)
       JOIN regional.binding_status(:now) AS s USING (region, token)
+      LEFT JOIN regional.replacements AS p ON p.region = r.region AND p.token = r.token
      WHERE r.region = :region AND r.claimed_slot IS NOT NULL AND r.state = 'bound'
      ORDER BY r.slot
 """)

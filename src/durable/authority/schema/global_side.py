@@ -99,9 +99,19 @@ workloads = Table(
     json_column("share", default="'{}'"),
     # Of the newest division of the slots: an older one changes nothing any more.
     integer_column("revision", default="0"),
+    # How many generations there were; the wanted one may be an older one, when a rollout is undone.
+    integer_column("generations", default="1"),
+    # The last one of which every replica served at once.
+    integer_column("stable_generation", nullable=True),
+    # The rollout that is under way.
+    json_column("rollout", nullable=True),
     # The row stays as a tombstone, so that generations never start again.
     time_column("deleted_at", nullable=True),
-    CheckConstraint("generation >= 1 AND observed_generation <= generation", name="generation"),
+    CheckConstraint(
+        "generation BETWEEN 1 AND generations AND observed_generation <= generations"
+        " AND stable_generation <= generations",
+        name="generation",
+    ),
     CheckConstraint("deleted_at IS NULL OR finalizers = '{}'", name="deleted_has_no_finalizers"),
     PrimaryKeyConstraint("tenant", "workload"),
     Index("workloads_live", "tenant", "workload", postgresql_where=text("deleted_at IS NULL")),
@@ -123,9 +133,33 @@ workload_requests = Table(
     ForeignKeyConstraint(
         ["tenant", "workload"], ["global.workloads.tenant", "global.workloads.workload"]
     ),
-    one_of("kind", "apply", "scale", "delete"),
+    one_of("kind", "apply", "scale", "delete", "pause", "resume", "promote", "rollback", "replace"),
     PrimaryKeyConstraint("tenant", "workload", "request"),
     Index("workload_requests_age", "tenant", "workload", "at"),
+    schema="global",
+)
+
+# What a workload was, generation by generation; the last ones are kept.
+generations = Table(
+    "generations",
+    metadata,
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("generation"),
+    json_column("spec"),
+    text_column("actor"),
+    text_column("reason"),
+    time_column("admitted_at"),
+    text_column("outcome"),
+    Column("outcome_reason", Text, nullable=False, server_default=text("''")),
+    # When every replica served at once.
+    time_column("completed_at", nullable=True),
+    ForeignKeyConstraint(
+        ["tenant", "workload"], ["global.workloads.tenant", "global.workloads.workload"]
+    ),
+    one_of("outcome", "progressing", "complete", "superseded", "rolled_back"),
+    CheckConstraint("outcome <> 'complete' OR completed_at IS NOT NULL", name="complete"),
+    PrimaryKeyConstraint("tenant", "workload", "generation"),
     schema="global",
 )
 

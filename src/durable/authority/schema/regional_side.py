@@ -271,6 +271,21 @@ shares = Table(
     schema="regional",
 )
 
+# How many replicas of a workload voluntary stops must leave serving here: its part of the
+# disruption allowance, as escrow. Written by the workload, read by the commit.
+disruption_floors = Table(
+    "disruption_floors",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("tenant"),
+    text_column("workload"),
+    integer_column("revision"),
+    Column("must_serve", Integer, nullable=False),
+    CheckConstraint("must_serve >= 0", name="must_serve_not_negative"),
+    PrimaryKeyConstraint("region", "tenant", "workload"),
+    schema="regional",
+)
+
 requests = Table(
     "requests",
     metadata,
@@ -424,6 +439,25 @@ bindings = Table(
     Index("bindings_changes", "region", "changed_version"),
     schema="regional",
     postgresql_with={"fillfactor": 70},
+)
+
+# Claims that somebody asked to have replaced; a trigger drops the row when the claim ends.
+replacements = Table(
+    "replacements",
+    metadata,
+    text_column("region"),
+    integer_column("token"),
+    # Who can take it back: a drain, or one request.
+    text_column("cause"),
+    text_column("actor"),
+    text_column("reason"),
+    time_column("requested_at"),
+    ForeignKeyConstraint(
+        ["region", "token"], ["regional.reservations.region", "regional.reservations.token"]
+    ),
+    PrimaryKeyConstraint("region", "token"),
+    Index(None, "region", "cause"),
+    schema="regional",
 )
 
 observations = Table(

@@ -29,10 +29,6 @@ _LOCK_REVISIONS = text(f"""
      ORDER BY tenant, workload FOR NO KEY UPDATE OF w
 """)
 
-_REVISION = text("""
-    SELECT revision FROM global.workloads WHERE tenant = :tenant AND workload = :workload
-""")
-
 _DIVISIONS = sent_rows(
     "rows", "row", "tenant text, workload text, revision bigint, generation bigint"
 )
@@ -41,8 +37,7 @@ _DIVISIONS = sent_rows(
 _ADVANCE = text(f"""
     UPDATE global.workloads AS w
        SET revision = row.revision,
-           observed_generation = greatest(w.observed_generation,
-                                          least(w.generation, row.generation))
+           observed_generation = least(w.generations, row.generation)
       FROM {_DIVISIONS}
      WHERE w.tenant = row.tenant AND w.workload = row.workload
        AND (w.revision, w.observed_generation) IS DISTINCT FROM (row.revision, row.generation)
@@ -209,15 +204,6 @@ async def refuse_old_division(
     if row is not None and division.revision < row.revision:
         refusal = _old_division(key, division, row.revision)
         raise RefusedError(refusal.code, refusal.sentence)
-
-
-@global_transaction("durable_reader", "read the revision of {tenant}/{workload}")
-async def read_revision(
-    connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
-) -> int:
-    """The revision of the newest division; 0 if there was none."""
-    of = {"tenant": tenant, "workload": workload}
-    return (await connection.execute(_REVISION, of)).scalar_one_or_none() or 0
 
 
 def _old_division(key: tuple[str, str], division: Division, newer: int) -> Refusal:

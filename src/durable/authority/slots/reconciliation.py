@@ -20,7 +20,7 @@ from durable.authority.slots.assignment import (
     copy_slots,
 )
 from durable.authority.slots.ownership import SlotRegistry
-from durable.authority.slots.shares import PublishedShare, ShareWriter
+from durable.authority.slots.shares import Publication, ShareWriter
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 
@@ -70,13 +70,13 @@ class SlotQueue:
         )
         return owners, copied.missing
 
-    async def publish(self, region: RegionId, share: PublishedShare) -> None:
-        """Hands a region the share of one placement."""
+    async def publish(self, region: RegionId, publication: Publication) -> bool:
+        """Hands a region a workload's floor and shares; false if it has newer ones."""
         queue = self._shares.get(region)
         if queue is None:
             queue = self._shares[region] = ShareWriter(self.databases, region)
             await self._stack.enter_async_context(queue)
-        await queue.submit(share)
+        return await queue.submit(publication)
 
     async def _copy(self, region: RegionId, copies: SlotCopies) -> None:
         queue = self._copies.get(region)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -11,15 +12,15 @@ from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.model.rollout import RolloutState
 from durable.model.workload import (
     AdmittedWorkload,
     WorkloadKind,
     WorkloadManifest,
     WorkloadSpec,
+    template_of,
 )
 
-# How many replicas there are, where, and how long waits may last: none of it is what one runs.
-_SCALE = frozenset({"replicas", "weights", "minimum", "deadlines"})
 _AUDITED = {"generation", "spec", "share"}
 
 Shares = Mapping[RegionId, tuple[int, ...]]
@@ -83,11 +84,24 @@ class AdmissionRequest:
 class AdmissionBatch:
     """The locked workloads of one batch, and what its requests make of them in their order."""
 
-    def __init__(self, workloads: Mapping[RowKey, AdmittedWorkload], ledger: RequestLedger) -> None:
+    def __init__(
+        self,
+        workloads: Mapping[RowKey, AdmittedWorkload],
+        ledger: RequestLedger,
+        stable: Mapping[RowKey, WorkloadSpec],
+        now: datetime,
+    ) -> None:
         self.workloads = dict(workloads)
         self.changed: dict[RowKey, AdmittedWorkload] = {}
         self.events: list[Event] = []
+        # Generations that begin, as rows of the history.
+        self.generations: list[dict[str, Any]] = []
+        # Workloads that go back to what they were, with the generation that they leave.
+        self.undone: list[tuple[AdmittedWorkload, str]] = []
         self._ledger = ledger
+        # What runs where a rollout has not come to yet; applied again, it undoes the rollout.
+        self._stable = stable
+        self._now = now
 
     def admit(self, request: AdmissionRequest) -> AdmittedWorkload | Refusal:
         try:
@@ -111,43 +125,78 @@ class AdmissionBatch:
                 RefusalCode.WRONG_STATE,
                 f"Workload {'/'.join(request.key)} was changed meanwhile; send the request again.",
             )
-        after = _admitted(request, before)
+        after = self._admitted(request, before)
         if before != after:
+            after = after.model_copy(update={"revision": after.revision + 1})
             self.workloads[request.key] = self.changed[request.key] = after
             self.events.append(_event(before, after, request))
+            if before is None or after.generations > before.generations:
+                self.generations.append(_generation_row(after, request))
         self._ledger.record(request.identity, after.model_dump(mode="json"))
         return after
+
+    def _admitted(
+        self, request: AdmissionRequest, before: AdmittedWorkload | None
+    ) -> AdmittedWorkload:
+        manifest = request.manifest
+        current = None if before is None or before.deleted else before
+        shares = request.shares(current)
+        slots = list(chain.from_iterable(shares.values()))
+        assert len(set(slots)) == len(slots), "a slot belongs to one region"
+        wanted = AdmittedWorkload(
+            tenant=manifest.tenant,
+            workload=manifest.name,
+            generation=1,
+            spec=manifest.spec,
+            share=shares,
+        )
+        if before is None:
+            return wanted
+        issued = {"generations": before.generations, "revision": before.revision}
+        if current is None:
+            return _next_generation(wanted.model_copy(update=issued), None)
+        kept = {"generation", "generations", "stable_generation", "rollout", "revision"}
+        wanted = wanted.model_copy(
+            update=current.model_dump(include=kept) | {"rollout": current.rollout}
+        )
+        if template_of(current.spec) == template_of(manifest.spec):
+            return wanted
+        if manifest.spec.kind is WorkloadKind.JOB:
+            return _next_generation(wanted, None)
+        if self._is_stable(request.key, manifest.spec):
+            why = f"an apply of what was before ({request.request})"
+            self.undone.append((current, why))
+            return _back_to_stable(wanted, self._now, why)
+        return _next_generation(wanted, RolloutState(started_at=self._now, progressed_at=self._now))
+
+    def _is_stable(self, key: RowKey, spec: WorkloadSpec) -> bool:
+        stable = self._stable.get(key)
+        return stable is not None and template_of(stable) == template_of(spec)
+
+
+def _next_generation(wanted: AdmittedWorkload, rollout: RolloutState | None) -> AdmittedWorkload:
+    number = wanted.generations + 1
+    return wanted.model_copy(
+        update={"generation": number, "generations": number, "rollout": rollout}
+    )
+
+
+def _back_to_stable(wanted: AdmittedWorkload, now: datetime, why: str) -> AdmittedWorkload:
+    """What did not change yet stays as it is; what did goes back."""
+    rollout = RolloutState(started_at=now, progressed_at=now, undoing=why)
+    return wanted.model_copy(update={"generation": wanted.stable_generation, "rollout": rollout})
 
 
 def _is_live(workload: AdmittedWorkload | None, spec: WorkloadSpec) -> bool:
     return workload is not None and not workload.deleted and workload.spec == spec
 
 
-def _admitted(request: AdmissionRequest, before: AdmittedWorkload | None) -> AdmittedWorkload:
-    manifest = request.manifest
-    current = None if before is None or before.deleted else before
-    shares = request.shares(current)
-    slots = list(chain.from_iterable(shares.values()))
-    assert len(set(slots)) == len(slots), "a slot belongs to one region"
-    if before is None:
-        generation = 1
-    elif current is None or template_of(before.spec) != template_of(manifest.spec):
-        generation = before.generation + 1
-    else:
-        generation = before.generation
-    return AdmittedWorkload(
-        tenant=manifest.tenant,
-        workload=manifest.name,
-        generation=generation,
-        spec=manifest.spec,
-        share=shares,
-    )
-
-
-def template_of(spec: WorkloadSpec) -> dict[str, Any]:
-    """What all replicas of one generation have in common; a job is one piece of work, so all."""
-    kept = _SCALE if spec.kind is WorkloadKind.SERVICE else frozenset({"deadlines"})
-    return spec.model_dump(mode="json", exclude=set(kept))
+def _generation_row(workload: AdmittedWorkload, request: AdmissionRequest) -> dict[str, Any]:
+    return {
+        **workload.model_dump(mode="json", include={"tenant", "workload", "generation", "spec"}),
+        "actor": str(request.actor),
+        "reason": request.reason,
+    }
 
 
 def _event(

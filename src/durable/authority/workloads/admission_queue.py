@@ -1,6 +1,6 @@
 """Admits workloads; those that are requested within milliseconds share one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import text
@@ -12,22 +12,30 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import global_transaction
 from durable.authority.workloads.admission import AdmissionBatch, AdmissionRequest
+from durable.authority.workloads.generations import (
+    append_generations,
+    find_generations,
+    settle_generation,
+)
 from durable.authority.workloads.ledger import RequestLedger
 from durable.authority.workloads.rows import (
     ROLE,
+    RowKey,
     create_workloads,
     find_workloads,
     lock_workloads,
     write_workloads,
 )
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.workload import AdmittedWorkload
+from durable.model.rollout import GenerationOutcome
+from durable.model.workload import AdmittedWorkload, WorkloadSpec
 
 MAX_REQUESTS_PER_CALL = 200
 # Each replica is written three times: in the share, in the answer and in the audit.
 MAX_REPLICAS_PER_CALL = 20_000
 _MAX_TENANTS_SHOWN = 5
 
+_NOW = text("SELECT clock_timestamp()")
 _TENANTS = text("SELECT tenant FROM global.tenants ORDER BY tenant LIMIT :most")
 
 
@@ -60,12 +68,18 @@ async def _admit(
     created = await create_workloads(connection, wanted)
     workloads = await lock_workloads(connection, (existing | wanted) - created)
     ledger = await RequestLedger.read(connection, [request.identity for request in requests])
-    batch = AdmissionBatch(workloads, ledger)
+    stable = await _stable_specs(connection, workloads)
+    now = (await connection.execute(_NOW)).scalar_one()
+    batch = AdmissionBatch(workloads, ledger, stable, now)
     known = existing | missing
     answers = [batch.admit(request) if request.key in known else None for request in requests]
     assert created <= batch.changed.keys(), "no row is left empty"
     if batch.changed:
         await write_workloads(connection, batch.changed.values())
+        await append_generations(connection, batch.generations)
+        for one, why in batch.undone:
+            name = (one.tenant, one.workload, one.generation)
+            await settle_generation(connection, *name, GenerationOutcome.ROLLED_BACK, why)
         await audit.append_all(connection, audit.GLOBAL_CHAIN, batch.events)
     await ledger.write(connection)
     tenants = await _list_tenants(connection) if None in answers else ""
@@ -73,6 +87,21 @@ async def _admit(
         _result(request, answer, batch, tenants, existed=request.key not in created)
         for request, answer in zip(requests, answers, strict=True)
     ]
+
+
+async def _stable_specs(
+    connection: AsyncConnection, workloads: Mapping[RowKey, AdmittedWorkload]
+) -> dict[RowKey, WorkloadSpec]:
+    """What the workloads that roll out come from, as far as it was good."""
+    specs: dict[RowKey, WorkloadSpec] = {}
+    for key, one in workloads.items():
+        if one.rollout is None or one.stable_generation in (None, one.generation):
+            continue
+        for record in await find_generations(
+            connection, one.tenant, one.workload, one.stable_generation
+        ):
+            specs[key] = WorkloadSpec.read(record.spec)
+    return specs
 
 
 class AdmissionQueue(Batcher[AdmissionRequest, AdmissionResult | Refusal]):

@@ -37,6 +37,7 @@ _REQUEST = text("""
 _FINISH = text("""
     UPDATE global.workloads
        SET finalizers = array_remove(finalizers, :finalizer), share = '{}',
+           rollout = NULL, stable_generation = NULL,
            deleted_at = clock_timestamp(),
            status = coalesce(CAST(:status AS jsonb), status), observed_generation = generation
      WHERE tenant = :tenant AND workload = :workload

@@ -56,6 +56,11 @@ class RequestKind(StrEnum):
     APPLY = "apply"
     SCALE = "scale"
     DELETE = "delete"
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
+    REPLACE = "replace"
 
 
 class RequestIdentity:

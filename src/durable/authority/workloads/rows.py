@@ -21,6 +21,10 @@ ROLE = "durable_workload"
 MAX_LISTED = 10_000
 
 RowKey = tuple[str, str]
+_COLUMNS = (
+    "tenant", "workload", "generation", "generations", "stable_generation", "rollout", "revision",
+    "spec", "share",
+)  # fmt: skip
 
 _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload")
 
@@ -66,12 +70,17 @@ _LOCK_MANY = text(f"""
 """)
 
 _WRITTEN = sent_rows(
-    "rows", "row", "tenant text, workload text, generation bigint, spec jsonb, share jsonb"
+    "rows",
+    "row",
+    "tenant text, workload text, generation bigint, generations bigint, stable_generation bigint,"
+    " rollout jsonb, revision bigint, spec jsonb, share jsonb",
 )
 
 _WRITE_MANY = text(f"""
     UPDATE global.workloads AS w
-       SET generation = row.generation, spec = row.spec, share = row.share,
+       SET generation = row.generation, generations = row.generations,
+           stable_generation = row.stable_generation, rollout = nullif(row.rollout, 'null'),
+           revision = row.revision, spec = row.spec, share = row.share,
            status = CASE WHEN w.deleted_at IS NULL THEN w.status ELSE '{{}}' END,
            delete_requested_at = NULL, deleted_at = NULL
       FROM {_WRITTEN}
@@ -153,8 +162,7 @@ async def lock_workloads(
 async def write_workloads(
     connection: AsyncConnection, workloads: Iterable[AdmittedWorkload]
 ) -> None:
-    columns = {"tenant", "workload", "generation", "spec", "share"}
-    rows = [workload.model_dump(mode="json", include=columns) for workload in workloads]
+    rows = [workload.model_dump(mode="json", include=set(_COLUMNS)) for workload in workloads]
     await connection.execute(_WRITE_MANY, {"rows": json.dumps(rows)})
 
 
@@ -174,7 +182,7 @@ def has_ended(workload: AdmittedWorkload) -> RefusedError:
 
 
 def workload_of(row: Any) -> AdmittedWorkload:
-    plain = {name: row[name] for name in ("tenant", "workload", "generation", "spec", "share")}
+    plain = {name: row[name] for name in _COLUMNS}
     deleting = row["delete_requested_at"] is not None and row["deleted_at"] is None
     ends = {"deleting": deleting, "deleted_at": row["deleted_at"]}
     return AdmittedWorkload.read({**plain, **ends, **row["status"]})

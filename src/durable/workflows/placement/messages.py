@@ -89,14 +89,19 @@ class PlacementMessages:
             raise refusal(RefusalCode.UNKNOWN_SLOT, sentence)
         why = f"evicted by {evict.actor}: {evict.reason}"[:500]
         evicted = [slots[number] for number in chosen]
-        evicted = [slot for slot in evicted if slot.token is not None and slot.leave is None]
+        evicted = [
+            slot
+            for slot in evicted
+            if slot.token is not None and (slot.leave is None or (evict.force and slot.blocked))
+        ]
         for slot in evicted:
-            slot.leave, slot.evidence = Leave.AGAIN, why
+            slot.leave, slot.evidence, slot.is_forced = Leave.AGAIN, why, evict.force
         if not evicted:
             return "Nothing to stop: it waits for a node, or is being stopped already."
         each = "it is" if len(evicted) == 1 else "each is"
         again = "after a resume" if self._state.hold is not None else "once it has stopped"
-        return f"Stopping {slot_numbers(evicted)}; {each} placed again {again}."
+        limit = "" if evict.force else " as far as the disruption allowance lets it"
+        return f"Stopping {slot_numbers(evicted)}{limit}; {each} placed again {again}."
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 

@@ -83,6 +83,10 @@ class SlotState:
     deadline: datetime | None = None
     retry_at: datetime | None = None
     leave: Leave | None = None
+    # Somebody insists that it is stopped now, whatever the disruption allowance says.
+    is_forced: bool = False
+    # Why it is not stopped yet, although it must leave.
+    blocked: str = ""
     evidence: str = ""
     crash_count: int = 0
     crashes: list[Crash] = field(default_factory=list[Crash])
@@ -132,7 +136,7 @@ class SlotState:
             node=None if self.node is None else NodeId(self.node),
             since=self.since,
             deadline=self.deadline or self.lease_expires_at,
-            evidence=self.evidence,
+            evidence=f"{self.evidence}; {self.blocked}"[:500] if self.blocked else self.evidence,
         )
 
 
@@ -153,7 +157,10 @@ class PlacementSlots:
         for number in wanted:
             slot = self.by_number.setdefault(number, SlotState(number, now))
             if slot.leave is Leave.FOR_GOOD:
-                slot.leave = Leave.AGAIN if slot.token is not None else None
+                # What was asked to stop has to be placed again; what was not simply stays.
+                is_stopping = slot.phase is SlotPhase.STOPPING
+                slot.leave = Leave.AGAIN if is_stopping else None
+                slot.blocked = ""
         for number, slot in self.by_number.items():
             if number not in wanted:
                 slot.leave, slot.evidence = Leave.FOR_GOOD, why
@@ -190,6 +197,7 @@ class PlacementSlots:
         slot = self.by_number[claim.slot]
         # Its node may be gone: then nobody will ever report the stop.
         slot.version, slot.deadline = claim.version, now + STOP_TIMEOUT
+        slot.blocked = ""
         slot.enter(SlotPhase.STOPPING, now)
 
     def freed(self, number: int, now: datetime, spec: WorkloadSpec) -> None:
@@ -198,6 +206,7 @@ class PlacementSlots:
         ended = slot.phase
         slot.token = slot.node = slot.lease_expires_at = slot.deadline = None
         slot.ordinal, slot.has_lapsed = 1, False
+        slot.is_forced, slot.blocked = False, ""
         if slot.leave is Leave.FOR_GOOD:
             del self.by_number[number]
             return

@@ -236,7 +236,7 @@ class PlacementState:
             hold=self.hold,
             knows_hold=self.knows_hold,
             is_waiting=self.is_waiting,
-            evicted=[s.slot for s in self.slots.by_number.values() if s.is_evicted],
+            evicted={s.slot: s.is_forced for s in self.slots.by_number.values() if s.is_evicted},
             crashes=self.slots.crash_memory(),
             messages=self.messages,
             decided_version=self.decided_version,
@@ -267,9 +267,10 @@ class PlacementState:
         if state.share is not None:
             state._resize(now)
         state.slots.remember_crashes(memory.crashes)
-        for number in memory.evicted:
-            if number in state.slots.by_number:
-                state.slots.by_number[number].leave = Leave.AGAIN
+        for number, is_forced in memory.evicted.items():
+            slot = state.slots.by_number.get(number)
+            if slot is not None:
+                slot.leave, slot.is_forced = Leave.AGAIN, is_forced
         return state
 
 
@@ -306,8 +307,8 @@ class PlacementMemory:
     # Whether the hold is known; a run that never reached its region has not read it.
     knows_hold: bool
     is_waiting: bool
-    # Slots that somebody evicted and whose stop is not committed yet.
-    evicted: list[int]
+    # Slots that somebody evicted and whose stop is not committed yet, and whether it is forced.
+    evicted: dict[int, bool]
     crashes: dict[int, CrashMemory]
     messages: MessageLog
     decided_version: int = 0

@@ -59,6 +59,7 @@ class PlacementSteps(PlacementMessages):
                 why=f"{verb} the slot",
                 reasons={s.slot: s.evidence[:500] for s in part if s.evidence} if ends else {},
                 cause=cause,
+                forced=tuple(slot.slot for slot in part if slot.is_forced),
             )
             result = await self._step(activity, step, summary_of(verb, part))
             if result is UNREACHABLE:
@@ -73,6 +74,8 @@ class PlacementSteps(PlacementMessages):
         for refused in result.refused:
             slot = self._slots.by_number[refused.slot]
             slot.ordinal += 1
+            if refused.refusal.code is RefusalCode.DISRUPTION_ALLOWANCE:
+                slot.blocked = refused.refusal.sentence
             if slot.leave is None:  # otherwise why it leaves is what people want to know
                 slot.evidence = refused.refusal.sentence
             self._refused(slot, refused.refusal.code, verb)

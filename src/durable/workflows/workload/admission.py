@@ -19,6 +19,8 @@ with workflow.unsafe.imports_passed_through():
         Admitted,
         DeleteStep,
         Recalled,
+        ReplaceStep,
+        RolloutRequestStep,
         WorkloadKey,
     )
     from durable.model.ids import TenantId, WorkloadName
@@ -29,6 +31,11 @@ with workflow.unsafe.imports_passed_through():
         DeleteWorkload,
         Look,
         OperatorRequest,
+        PauseRollout,
+        PromoteRollout,
+        ReplaceSlots,
+        ResumeRollout,
+        RollBack,
         ScaleWorkload,
     )
     from durable.signals.registry import Message
@@ -128,6 +135,60 @@ class WorkloadAdmission:
             self._has_nothing_to_do = self._is_new
         return deletion.answer
 
+    async def on_pause(self, pause: PauseRollout) -> str:
+        return await self._change_rollout("pause", pause)
+
+    async def on_resume(self, resume: ResumeRollout) -> str:
+        return await self._change_rollout("resume", resume)
+
+    async def on_promote(self, promote: PromoteRollout) -> str:
+        return await self._change_rollout("promote", promote)
+
+    async def on_rollback(self, rollback: RollBack) -> str:
+        return await self._change_rollout("rollback", rollback, rollback.to)
+
+    async def _change_rollout(
+        self, kind: str, request: OperatorRequest, to: int | None = None
+    ) -> str:
+        """Has the authority record it; the next division goes by what is recorded."""
+        step = RolloutRequestStep(
+            tenant=self._tenant,
+            workload=self._workload,
+            kind=kind,
+            to=to,
+            request=request.request_id,
+            actor=request.actor,
+            reason=request.reason,
+        )
+        async with self._admitting:
+            summary = f"{kind}, requested by {request.actor}"
+            answer = await self._request(WorkloadActivities.change_rollout, step, summary)
+            await self._look_again()
+        return answer
+
+    async def on_replace(self, replace: ReplaceSlots) -> str:
+        step = ReplaceStep(
+            tenant=self._tenant,
+            workload=self._workload,
+            slots=replace.slots,
+            request=replace.request_id,
+            actor=replace.actor,
+            reason=replace.reason,
+        )
+        async with self._admitting:
+            summary = f"replace, requested by {replace.actor}"
+            answer = await self._request(WorkloadActivities.replace, step, summary)
+            await self._look_again()
+        return answer
+
+    async def _look_again(self) -> None:
+        """After a request that the authority has recorded, whether or not this run is new."""
+        if self._is_new:
+            await self._recall()
+        self._has_nothing_to_do = self._is_new
+        self._state.first_revision = None
+        self._divide_again()
+
     def _admit_step(
         self,
         request: OperatorRequest,
@@ -156,19 +217,20 @@ class WorkloadAdmission:
                     f"({self._state.deleting or 'done'}); wait until it has ended, then apply it "
                     "again.",
                 )
-            if len(self._state.placements) >= MAX_PLACEMENTS:
+            if len(self._state.open) >= MAX_PLACEMENTS:
                 return await self._answer_before(
                     step,
                     RefusalCode.WRONG_STATE,
-                    f"{len(self._state.placements)} placements of older generations have not "
+                    f"{len(self._state.open)} placements of older generations have not "
                     "ended yet; wait for them, or see `durable get placements`.",
                 )
             summary = f"admit, requested by {step.actor}"
             admission = await self._request(WorkloadActivities.admit, step, summary)
+            is_first = self._is_new and not admission.existed
             if self._is_new and admission.existed:
                 await self._recall()
             if not (admission.deleting or admission.deleted):
-                self._want(admission.current)
+                self._want(admission.current, admission.revision if is_first else None)
             self._has_nothing_to_do = self._is_new
             return admission.answer
 
@@ -206,27 +268,23 @@ class WorkloadAdmission:
                 await self._recall()
             raise
 
-    def _want(self, admitted: Admitted | Recalled) -> None:
+    def _want(self, admitted: Admitted | Recalled, first_revision: int | None = None) -> None:
         """Takes over what was admitted, if it differs from what is wanted now."""
         state = self._state
         wanted = (admitted.generation, admitted.spec, dict(admitted.share))
         if wanted != (state.generation, state.spec, state.share):
             state.generation, state.spec, state.share = wanted
-            self._revise()
+            state.first_revision = first_revision
+            self._divide_again()
 
     def _delete(self, why: str) -> None:
         if self._state.deleting is None:
             self._state.deleting, self._state.share = why[:500], {}
-            self._revise()
+            self._divide_again()
 
-    def _revise(self) -> None:
-        """The shares differ from what regions were sent.
-
-        They are numbered by the clock, so that a run that was begun anew goes on counting.
-        """
-        clock = int(workflow.now().timestamp() * 1000)
-        self._state.revision = max(self._state.revision + 1, clock)
-        self._is_due = True
+    def _divide_again(self) -> None:
+        """The shares may differ from what is wanted."""
+        self._state.must_divide = self._is_due = True
 
     # ── what a run before this one left ─────────────────────────────────────────────────────────
 
@@ -237,7 +295,6 @@ class WorkloadAdmission:
         if recalled is None or recalled.deleted:
             return recalled
         state = self._state
-        state.unrecalled = list(recalled.unreachable)
         is_of_this_life = recalled.generation <= state.generation
         if state.deleting is not None and not recalled.deleting:
             # This run was reset out of an earlier life: the workload was created anew since.
@@ -245,8 +302,10 @@ class WorkloadAdmission:
         if not (state.is_ending and is_of_this_life):
             state.done = state.is_finished = False
             self._want(recalled)
-        for report in recalled.reports:
-            self._state.learn(report)
+            state.stable = recalled.stable
+        # What regions hold is read when it is divided again.
+        state.first_revision = None
+        self._divide_again()
         if recalled.deleting:
             self._delete("an unfinished deletion is resumed")
         return recalled
@@ -257,7 +316,7 @@ class WorkloadAdmission:
         """A hint: what changed is read from the authority, one share of it or everything."""
         if look.generation is None or look.region is None:
             self._must_recall = True
-        elif look.generation <= self._state.generation and len(self._state.unread) < UNREAD_KEPT:
+        elif len(self._state.unread) < UNREAD_KEPT:
             self._state.must_read((look.generation, look.region))
         return "Looking."
 

@@ -1,5 +1,6 @@
 """How far a workload has come: counts by region, and conditions that say since when."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -8,6 +9,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
     from durable.model.phases import Counts, Owner, workload_phase
+    from durable.model.rollout import RolloutProgress, RolloutState
     from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.status import RegionProgress, WorkloadStatus
@@ -34,17 +36,26 @@ class _Conditions:
         )
 
 
-def region_progress(region: RegionId, wanted: int, report: ShareReport | None) -> RegionProgress:
-    if report is None:
-        return RegionProgress(region=region, wanted=wanted)
+def region_progress(
+    region: RegionId, wanted: int, generation: Generation, reports: Sequence[ShareReport]
+) -> RegionProgress:
+    """What there is of all generations in one region; what it waits for is the wanted one's."""
+    by_state: Counter[str] = Counter()
+    counts = [Counts.of(report.by_state) for report in reports]
+    for report in reports:
+        by_state.update({state.value: count for state, count in report.by_state.items()})
+    current = [one for one in reports if one.generation == generation]
     return RegionProgress(
-        **Counts.of(report.by_state).model_dump(),
+        bound=sum(one.bound for one in counts),
+        ready=sum(one.ready for one in counts),
+        serving=sum(one.serving for one in counts),
         region=region,
         wanted=wanted,
-        completed=report.completed,
-        waiting=report.waiting,
-        by_state={state.value: count for state, count in report.by_state.items()},
-        pending=report.pending,
+        updated=sum(Counts.of(one.by_state).serving for one in current),
+        completed=sum(one.completed for one in current),
+        waiting=sum(one.waiting for one in reports),
+        by_state=dict(by_state),
+        pending=next((one.pending for one in [*current, *reports] if one.pending), None),
     )
 
 
@@ -53,10 +64,12 @@ def workload_status(
     tenant: TenantId,
     workload: WorkloadName,
     generation: Generation,
-    is_observed: bool,
+    observed_generation: int,
     spec: WorkloadSpec,
     share: Mapping[RegionId, tuple[int, ...]],
-    reports: Mapping[RegionId, ShareReport],
+    reports: Sequence[ShareReport],
+    rollout: RolloutState | None,
+    progress: RolloutProgress | None,
     is_deleting: bool,
     is_done: bool,
     waits: Sequence[str],
@@ -65,12 +78,15 @@ def workload_status(
     now: datetime,
 ) -> WorkloadStatus:
     """The status as the query answers it; nothing here changes what the workflow remembers."""
-    current = {
-        region: report for region, report in reports.items() if report.generation == generation
-    }
+    current = {one.region: one for one in reports if one.generation == generation}
     regions = tuple(
-        region_progress(region, len(share.get(region, ())), current.get(region))
-        for region in sorted({*share, *current})
+        region_progress(
+            region,
+            len(share.get(region, ())),
+            generation,
+            [one for one in reports if one.region == region],
+        )
+        for region in sorted({*share, *(one.region for one in reports)})
     )
     counts = Counts(
         bound=sum(one.bound for one in regions),
@@ -81,12 +97,13 @@ def workload_status(
     is_job = spec.kind is WorkloadKind.JOB
     over = sum(report.slots for report in current.values() if is_job and report.has_ended)
     given_up = max(0, over - sum(r.completed for r in current.values() if r.has_ended))
+    known = _Conditions(conditions, generation, now)
     return WorkloadStatus(
         **counts.model_dump(),
         tenant=tenant,
         workload=workload,
         generation=generation,
-        observed_generation=generation if is_observed else max(0, generation - 1),
+        observed_generation=observed_generation,
         spec=spec,
         phase=workload_phase(
             kind=spec.kind,
@@ -94,23 +111,38 @@ def workload_status(
             serving=counts.serving,
             completed=completed,
             is_waiting=bool(waits) or any(one.pending for one in regions),
+            is_rolling=progress is not None or rollout is not None,
             is_over=is_done or (is_job and over >= spec.replicas),
             is_deleting=is_deleting,
         ),
         wanted=spec.replicas,
+        updated=sum(one.updated for one in regions),
         completed=completed,
         deleting=is_deleting,
         conditions=(
-            _opened(share, current, _Conditions(conditions, generation, now)),
-            *_conditions(
-                spec, counts, completed, given_up, _Conditions(conditions, generation, now)
-            ),
+            _opened(share, current, known),
+            *_conditions(spec, counts, completed, given_up, known),
+            *(() if is_job else (_updated(rollout, progress, known),)),
         ),
         regions=regions,
+        rollout=rollout,
+        progress=progress,
         own_waits=tuple(waits),
         rejected=tuple(messages.rejected),
         rejected_count=messages.rejected_count,
     )
+
+
+def _updated(
+    rollout: RolloutState | None, progress: RolloutProgress | None, now: _Conditions
+) -> Condition:
+    """Whether every replica runs what is wanted."""
+    if progress is None:
+        return now.of("Updated", True, "nothing has to be replaced")
+    why = progress.sentence
+    if rollout is not None and rollout.undoing is not None:
+        why = f"going back, because {rollout.undoing}. {why}"
+    return now.of("Updated", False, why)
 
 
 def _opened(

@@ -6,27 +6,14 @@ from datetime import datetime
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from durable.activities.workload_steps import OpenedShare
     from durable.model.ids import RegionId, TenantId, WorkloadName
+    from durable.model.rollout import RolloutProgress, RolloutState
     from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.status import WorkloadStatus
     from durable.workflows.inbox import MessageLog
     from durable.workflows.workload.progress import workload_status
-
-
-@dataclass
-class OpenPlacement:
-    """A placement that was given a share; of an older generation, it is on its way out."""
-
-    generation: int
-    region: RegionId
-    # The newest revision of the shares that it was given.
-    revision: int = 0
-    has_ended: bool = False
-
-    @property
-    def share(self) -> "ShareName":
-        return (self.generation, self.region)
 
 
 # Which share of a workload: its generation and region.
@@ -40,15 +27,24 @@ class WorkloadState:
     generation: int = 0
     spec: WorkloadSpec | None = None
     share: dict[RegionId, tuple[int, ...]] = field(default_factory=dict[RegionId, tuple[int, ...]])
-    revision: int = 0
-    divided_revision: int = 0
-    placements: list[OpenPlacement] = field(default_factory=list[OpenPlacement])
-    # How far the shares of this generation have come, as the authority last said.
-    reports: dict[RegionId, ShareReport] = field(default_factory=dict[RegionId, ShareReport])
+    # The last generation of which every replica served at once.
+    stable: int | None = None
+    # Of its admission, while nothing of it exists anywhere.
+    first_revision: int | None = None
+    # Whether the slots have to be divided again, and the generation that was divided last.
+    must_divide: bool = False
+    divided_generation: int = 0
+    # When to look by itself at what nothing reports.
+    look_at: datetime | None = None
+    # The shares that placements look after, and how many claims there were.
+    open: list[OpenedShare] = field(default_factory=list[OpenedShare])
+    claims: int = 0
+    # How far the shares have come, as the authority last said.
+    reports: list[ShareReport] = field(default_factory=list[ShareReport])
+    rollout: RolloutState | None = None
+    progress: RolloutProgress | None = None
     # Shares of which something may have changed since they were read.
     unread: list[ShareName] = field(default_factory=list[ShareName])
-    # Regions that did not answer when all was recalled: they may hold what is not known here.
-    unrecalled: list[RegionId] = field(default_factory=list[RegionId])
     # Regions that did not answer when they were last read.
     unreachable: list[RegionId] = field(default_factory=list[RegionId])
     deleting: str | None = None
@@ -61,45 +57,39 @@ class WorkloadState:
     messages: MessageLog = field(default_factory=MessageLog)
 
     @property
-    def is_divided(self) -> bool:
-        """Whether every region owns the slots it must have, and no others."""
-        return self.divided_revision == self.revision and not self.waits
-
-    @property
-    def current_placements(self) -> list[OpenPlacement]:
-        """The placements of this generation."""
-        return [one for one in self.placements if one.generation == self.generation]
-
-    @property
     def is_ending(self) -> bool:
         return self.deleting is not None or self.done
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether what happens in a region may call for another division."""
+        return self.is_ending or self.progress is not None
+
+    @property
+    def is_released(self) -> bool:
+        """Whether nothing of it is left anywhere."""
+        return not self.must_divide and not self.open and not self.claims
 
     @property
     def job_is_done(self) -> bool:
         """Whether every region that has part of a job has come to the end of it."""
         if self.spec is None or self.spec.kind is not WorkloadKind.JOB:
             return False
-        ended = {one.region for one in self.current_placements if one.has_ended}
+        ended = {one.region for one in self.current_reports if one.has_ended}
         return all(region in ended for region, slots in self.share.items() if slots)
 
     @property
-    def to_release(self) -> list[OpenPlacement]:
-        """The placements that must end and have not ended yet."""
-        return [
-            one
-            for one in self.placements
-            if not one.has_ended and (self.is_ending or one.generation != self.generation)
-        ]
+    def current_reports(self) -> list[ShareReport]:
+        """The reports of this generation."""
+        return [one for one in self.reports if one.generation == self.generation]
 
     @property
-    def is_open(self) -> bool:
-        """Whether every region was sent its present share."""
-        current = self.current_placements
-        sent = {one.region for one in current if one.revision == self.revision or one.has_ended}
-        return self.is_ending or (
-            all(region in sent for region in self.share)
-            and all(one.region in sent for one in current)
-        )
+    def completes(self) -> int | None:
+        """The generation that is good as soon as all of it serves; no rollout says so of it."""
+        is_service = self.spec is not None and self.spec.kind is WorkloadKind.SERVICE
+        is_settled = self.generation == self.divided_generation and not self.is_changing
+        is_new = self.stable != self.generation
+        return self.generation if is_service and is_settled and is_new else None
 
     def must_read(self, share: ShareName) -> None:
         """Has a share read again before the next step."""
@@ -109,21 +99,13 @@ class WorkloadState:
     def learn(self, report: ShareReport) -> None:
         """Takes over what the authority says of a share; an older word changes nothing."""
         share = (report.generation, report.region)
-        known = next((one for one in self.placements if one.share == share), None)
-        if known is None and not report.has_ended and report.is_known:
-            known = OpenPlacement(*share)
-            self.placements.append(known)
-        if known is not None:
-            known.has_ended = report.has_ended
-        if report.generation != self.generation:
+        before = next((one for one in self.reports if (one.generation, one.region) == share), None)
+        if before is not None and (report.version, report.at) < (before.version, before.at):
             return
-        before = self.reports.get(report.region)
-        if before is None or (report.generation, report.version, report.at) >= (
-            before.generation,
-            before.version,
-            before.at,
-        ):
-            self.reports[report.region] = report
+        is_over = report.generation != self.generation and (report.has_ended or not report.is_known)
+        self.reports = [one for one in self.reports if one is not before]
+        if not is_over:
+            self.reports.append(report)
 
     def status(self, tenant: TenantId, workload: WorkloadName, now: datetime) -> WorkloadStatus:
         """What the query answers."""
@@ -132,10 +114,12 @@ class WorkloadState:
             tenant=tenant,
             workload=workload,
             generation=self.generation,
-            is_observed=self.is_open and self.divided_revision == self.revision,
+            observed_generation=self.divided_generation,
             spec=self.spec,
             share=self.share,
             reports=self.reports,
+            rollout=self.rollout,
+            progress=self.progress,
             is_deleting=self.deleting is not None,
             is_done=self.done,
             waits=self.waits,

@@ -5,7 +5,7 @@ slot in a region. What regions report comes from the authority, not from the pla
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
@@ -16,13 +16,13 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
     from durable.activities.workload import WorkloadActivities
     from durable.activities.workload_steps import (
+        Admitted,
         Divided,
         DivideStep,
         FinishStep,
         ObserveStep,
-        Opening,
     )
-    from durable.model.share import DesiredShare
+    from durable.model.states import BindingState
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
     from durable.signals.status import WorkloadStatus
@@ -33,12 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.pages import workload_page
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
-    from durable.workflows.workload.state import (
-        OpenPlacement,
-        ShareName,
-        WorkloadStart,
-        WorkloadState,
-    )
+    from durable.workflows.workload.state import ShareName, WorkloadStart, WorkloadState
 
 T = TypeVar("T")
 
@@ -153,19 +148,25 @@ class Workload(WorkloadAdmission):
         """Reads how far shares have come, where something may have changed."""
         state = self._state
         if self._woke_by_timer:
-            self._must_recall |= bool(state.unrecalled)
-            state.tries += bool(state.to_release)
-            for placement in state.to_release:
-                placement.revision = 0  # one that was terminated has heard nothing
-                state.must_read(placement.share)
+            # A run that was terminated has heard nothing, and a hint may be lost.
+            state.must_divide |= state.is_changing or state.look_at is not None
             self._woke_by_timer = False
         unread, state.unread = state.unread, []
-        if not unread:
-            return
+        if unread and state.is_changing:
+            state.must_divide = True
+        if not unread or state.must_divide:
+            return  # a division reads everything
         step = ObserveStep(
             tenant=self._tenant,
             workload=self._workload,
             placements=tuple(self._key(share) for share in unread),
+            completes=state.completes,
+            serving_elsewhere=sum(
+                one.by_state.get(BindingState.SERVING, 0)
+                for one in state.current_reports
+                if (one.generation, one.region) not in unread
+            ),
+            wanted=0 if state.spec is None else state.spec.replicas,
         )
         observed = await self._step(WorkloadActivities.observe, step, "read the shares")
         if observed is UNREACHABLE:
@@ -175,97 +176,70 @@ class Workload(WorkloadAdmission):
         for share in unread:
             if share[1] in observed.unreachable:
                 state.must_read(share)
+        if observed.is_complete:
+            state.stable = step.completes
         for report in observed.reports:
             state.learn(report)
-        if any(placement.has_ended for placement in state.placements):
-            state.tries = 0
-        state.placements = [
-            placement
-            for placement in state.placements
-            if not placement.has_ended or placement.generation == state.generation
-        ]
+            state.must_divide |= report.to_replace > 0
 
     async def _divide(self) -> None:
-        """Gives every region the slots it must have, as far as old claims allow, and its share."""
-        state, revision = self._state, self._state.revision
-        behind = self._placements_behind()
-        if state.is_divided and not behind:
+        """Takes the next step towards what is wanted, as far as what exists allows."""
+        state = self._state
+        if not state.must_divide or state.spec is None:
             return
+        is_first = state.first_revision is not None and not state.is_ending
         step = DivideStep(
             tenant=self._tenant,
             workload=self._workload,
-            share=None if state.is_divided else state.share,
-            transfer=f"{workflow.info().workflow_id}/r{revision}",
-            revision=revision,
-            generation=state.generation,
-            openings=tuple(
-                Opening(
-                    key=self._key(placement.share),
-                    share=self._share_of(placement),
-                    is_first=placement.revision == 0 and placement.region not in state.reports,
-                )
-                for placement in behind
-            ),
+            first=self._admitted() if is_first else None,
+            revision=(state.first_revision or 0) if is_first else 0,
+            ending=(state.deleting or "the job is done") if state.is_ending else None,
         )
-        divided = await self._step(WorkloadActivities.divide, step, "divide the slots over regions")
-        if divided is not UNREACHABLE:
-            self._record_division(divided, behind, revision, had_slots=step.share is not None)
-            if divided.newer_revision is not None:
-                self._catch_up(divided.newer_revision)
+        state.must_divide, state.look_at = False, None
+        divided = await self._step(WorkloadActivities.divide, step, self._what_is_divided())
+        if divided is UNREACHABLE:
+            state.must_divide = True
+            return
+        self._record_division(divided)
 
-    def _catch_up(self, newer_revision: int) -> None:
-        """Begins again with what the authority knows: this run was reset, and remembers less."""
-        self._state.revision = max(self._state.revision, newer_revision)
-        self._must_recall = True
-        self._revise()
-
-    def _record_division(
-        self, divided: Divided, sent: Sequence[OpenPlacement], revision: int, *, had_slots: bool
-    ) -> None:
-        """Placements were sent this revision, which need not be the newest any more."""
+    def _record_division(self, divided: Divided) -> None:
         state = self._state
-        for placement in sent:
-            if placement.region not in divided.unopened:
-                placement.revision = revision
-        if divided.unreachable is not None:
-            self._failed("divide the slots over regions", divided.unreachable)
-        elif had_slots:
-            state.waits = list(divided.waits[:WAITS_KEPT])
-            state.tries = state.tries + 1 if divided.waits else 0
-            state.divided_revision = revision
+        current = divided.current
+        has_news = state.must_divide  # something was requested meanwhile
+        if not state.is_ending and not has_news:
+            # What is wanted is the authority's to say: a rollout may have been undone.
+            state.generation, state.spec = current.generation, current.spec
+            state.share = dict(current.share)
+        if not has_news:
+            state.first_revision, state.divided_generation = None, current.generation
+        state.stable = divided.stable
+        state.open, state.claims = list(divided.open), divided.claims
+        state.rollout, state.progress = divided.rollout, divided.progress
+        state.unreachable = list(divided.silent)
+        state.reports = []
+        for report in divided.reports:
+            state.learn(report)
+        state.waits = [*divided.waits, *divided.unreachable][:WAITS_KEPT]
+        is_behind = bool(state.waits or divided.unopened or divided.is_overtaken)
+        state.must_divide = has_news or is_behind
+        state.tries = state.tries + 1 if is_behind or state.is_ending else 0
+        if divided.look_again_seconds is not None:
+            after = timedelta(seconds=divided.look_again_seconds)
+            state.look_at = workflow.now() + max(after, timeouts.SHORTEST_REST)
 
-    def _placements_behind(self) -> list[OpenPlacement]:
-        """The placements that were not given their present share, or not asked to end."""
-        state = self._state
-        if state.spec is None:
-            return []
-        if not state.is_ending:
-            opened = {placement.region for placement in state.current_placements}
-            state.placements += [
-                OpenPlacement(state.generation, region)
-                for region in state.share
-                if region not in opened
-            ]
-        return [
-            placement
-            for placement in state.placements
-            if placement.revision != state.revision and not placement.has_ended
-        ]
-
-    def _share_of(self, placement: OpenPlacement) -> DesiredShare:
-        """What a placement is to run; one that must end runs nothing."""
+    def _admitted(self) -> Admitted:
         state = self._state
         assert state.spec is not None
-        is_past = placement.generation != state.generation
-        reason = f"replaced by generation {state.generation}" if is_past else None
+        return Admitted(generation=state.generation, spec=state.spec, share=state.share)
+
+    def _what_is_divided(self) -> str:
+        """The step in the words of the history."""
+        state = self._state
         if state.is_ending:
-            reason = state.deleting or "the job is done"
-        return DesiredShare(
-            slots=() if reason else state.share.get(placement.region, ()),
-            spec=state.spec,
-            revision=state.revision,
-            release_reason=reason,
-        )
+            return "stop everything and give up the slots"
+        if state.progress is not None:
+            return f"{state.progress.step}: plan the next shares"
+        return "divide the slots over regions"
 
     def _key(self, share: ShareName) -> PlacementKey:
         generation, region = share
@@ -323,15 +297,19 @@ class Workload(WorkloadAdmission):
     def _next_wake(self) -> tuple[timedelta | None, str]:
         """After how long to look again by itself, and what for."""
         state = self._state
-        is_unsure = self._must_recall or state.unread or state.unrecalled
-        if is_unsure or state.waits or state.to_release or not state.is_open:
+        waits: list[tuple[timedelta, str]] = []
+        if self._must_recall or state.must_divide or state.unread or state.is_ending:
             wait = min(timeouts.DIVIDE_LONGEST, timeouts.DIVIDE_FIRST * 2 ** min(state.tries, 6))
-            silent = [*state.unreachable, *state.unrecalled]
-            away = [f"{region} does not answer" for region in silent]
-            return wait, (state.waits or away or ["placements to end"])[0]
+            away = [f"{region} does not answer" for region in state.unreachable]
+            waits.append((wait, (state.waits or away or ["placements to end"])[0]))
+        elif state.is_changing:
+            waits.append((timeouts.DIVIDE_LONGEST, "replicas to be replaced"))
+        if state.look_at is not None:
+            step = "the minimum ready time" if state.progress is None else state.progress.step
+            waits.append((max(state.look_at - workflow.now(), timeouts.SHORTEST_REST), step))
         if state.messages.unaudited:
-            return timeouts.AUDIT_RETRY, "the audit"
-        return None, ""
+            waits.append((timeouts.AUDIT_RETRY, "the audit"))
+        return min(waits, default=(None, ""), key=lambda one: one[0])
 
     async def _let_handlers_finish(self) -> None:
         """A handler that was just answered must not keep a run from ending, nor be left behind."""
@@ -355,9 +333,9 @@ class Workload(WorkloadAdmission):
             return False
         if not state.is_ending:
             state.done, state.share = True, {}
-            self._revise()
+            self._divide_again()
             return False
-        if not state.is_divided or not all(one.has_ended for one in state.placements):
+        if not state.is_released:
             return False
         status = self._status()
         step = FinishStep(

@@ -59,6 +59,19 @@ CREATE TRIGGER claims_are_not_deleted BEFORE DELETE ON regional.reservations FOR
 WHEN (OLD.freed_version IS NULL)
 EXECUTE FUNCTION regional.refuse('a live claim is released, never deleted');
 
+-- Whoever asked for a claim to be replaced has what they asked for when it ends.
+CREATE FUNCTION regional.drop_replacements() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM regional.replacements AS p USING changed AS r
+     WHERE r.freed_version IS NOT NULL AND p.region = r.region AND p.token = r.token;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER c_replaced AFTER UPDATE ON regional.reservations
+REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
+EXECUTE FUNCTION regional.drop_replacements();
+
 -- ── bindings: bound, starting, released ──────────────────────────────────────────────────────────
 
 CREATE TRIGGER begins_bound BEFORE INSERT ON regional.bindings FOR EACH ROW

@@ -91,9 +91,14 @@ CREATE TABLE global.workloads (
     observed_generation BIGINT DEFAULT 0 NOT NULL,
     share JSONB DEFAULT '{}' NOT NULL,
     revision BIGINT DEFAULT 0 NOT NULL,
+    generations BIGINT DEFAULT 1 NOT NULL,
+    stable_generation BIGINT,
+    rollout JSONB,
     deleted_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT workloads_key PRIMARY KEY (tenant, workload),
-    CONSTRAINT workloads_generation CHECK (generation >= 1 AND observed_generation <= generation),
+    CONSTRAINT workloads_generation
+        CHECK (generation BETWEEN 1 AND generations AND observed_generation <= generations
+               AND stable_generation <= generations),
     CONSTRAINT workloads_deleted_has_no_finalizers CHECK (deleted_at IS NULL OR finalizers = '{}'),
     CONSTRAINT workloads_tenant_reference FOREIGN KEY (tenant) REFERENCES global.tenants (tenant)
 );
@@ -109,11 +114,32 @@ CREATE TABLE global.workload_requests (
     actor TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT workload_requests_key PRIMARY KEY (tenant, workload, request),
-    CONSTRAINT workload_requests_kind_known CHECK (kind IN ('apply', 'scale', 'delete')),
+    CONSTRAINT workload_requests_kind_known
+        CHECK (kind IN ('apply', 'scale', 'delete', 'pause', 'resume', 'promote', 'rollback',
+                        'replace')),
     CONSTRAINT workload_requests_tenant_workload_reference
         FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
 );
 CREATE INDEX workload_requests_age ON global.workload_requests (tenant, workload, at);
+
+CREATE TABLE global.generations (
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    generation BIGINT NOT NULL,
+    spec JSONB NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    admitted_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    outcome TEXT NOT NULL,
+    outcome_reason TEXT DEFAULT '' NOT NULL,
+    completed_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT generations_key PRIMARY KEY (tenant, workload, generation),
+    CONSTRAINT generations_outcome_known
+        CHECK (outcome IN ('progressing', 'complete', 'superseded', 'rolled_back')),
+    CONSTRAINT generations_complete CHECK (outcome <> 'complete' OR completed_at IS NOT NULL),
+    CONSTRAINT generations_tenant_workload_reference
+        FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
+);
 
 CREATE TABLE global.slots (
     tenant TEXT NOT NULL,

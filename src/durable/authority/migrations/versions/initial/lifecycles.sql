@@ -76,13 +76,14 @@ CREATE TRIGGER workloads_are_not_deleted BEFORE DELETE ON global.workloads FOR E
 EXECUTE FUNCTION regional.refuse('a deleted workload keeps its row: its generation is remembered');
 
 CREATE TRIGGER generations_only_advance BEFORE UPDATE ON global.workloads FOR EACH ROW
-WHEN (NEW.tenant <> OLD.tenant OR NEW.workload <> OLD.workload OR NEW.generation < OLD.generation
+WHEN (NEW.tenant <> OLD.tenant OR NEW.workload <> OLD.workload
+      OR NEW.generations NOT IN (OLD.generations, OLD.generations + 1)
       OR (OLD.deleted_at IS NOT NULL AND NEW.deleted_at IS NULL
-          AND NEW.generation = OLD.generation))
+          AND NEW.generations = OLD.generations))
 EXECUTE FUNCTION regional.refuse('a workload keeps its name, and its generations only advance');
 
 CREATE TRIGGER revisions_only_advance BEFORE UPDATE ON global.workloads FOR EACH ROW
-WHEN (NEW.revision < OLD.revision OR NEW.observed_generation < OLD.observed_generation)
+WHEN (NEW.revision < OLD.revision)
 EXECUTE FUNCTION regional.refuse('a workload is divided by ever newer revisions');
 
 -- ── requests ─────────────────────────────────────────────────────────────────────────────────────

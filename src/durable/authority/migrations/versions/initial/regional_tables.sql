@@ -225,6 +225,18 @@ CREATE TABLE regional.shares (
 );
 CREATE INDEX shares_open ON regional.shares (region, tenant, workload) WHERE closed_at IS NULL;
 
+CREATE TABLE regional.disruption_floors (
+    region TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    must_serve INTEGER NOT NULL,
+    CONSTRAINT disruption_floors_key PRIMARY KEY (region, tenant, workload),
+    CONSTRAINT disruption_floors_must_serve_not_negative CHECK (must_serve >= 0),
+    CONSTRAINT disruption_floors_region_reference
+        FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+
 CREATE TABLE regional.requests (
     region TEXT NOT NULL,
     tenant TEXT NOT NULL,
@@ -343,6 +355,19 @@ CREATE TABLE regional.bindings (
         REFERENCES regional.reservations (region, token, state)
 ) WITH (fillfactor = 70);
 CREATE INDEX bindings_changes ON regional.bindings (region, changed_version);
+
+CREATE TABLE regional.replacements (
+    region TEXT NOT NULL,
+    token BIGINT NOT NULL,
+    cause TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    requested_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT replacements_key PRIMARY KEY (region, token),
+    CONSTRAINT replacements_region_token_reference
+        FOREIGN KEY (region, token) REFERENCES regional.reservations (region, token)
+);
+CREATE INDEX replacements_region_cause_index ON regional.replacements (region, cause);
 
 CREATE TABLE regional.observations (
     region TEXT NOT NULL,

@@ -1,0 +1,169 @@
+"""One division of a workload under way: what is wanted, what its regions know, what follows."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from durable.authority.db.everywhere import Missing
+from durable.authority.reads.replicas import RegionReplicas
+from durable.authority.slots.shares import Publication, PublishedShare
+from durable.model.ids import RegionId
+from durable.model.rollout import RolloutState
+from durable.model.share import DesiredShare, ShareReport
+from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
+from durable.scheduling.rollout.observed import Goal, Observed, Replica, ShareName, fenceposts
+from durable.scheduling.rollout.verdict import baked_regions, pause_point
+
+
+@dataclass
+class WorkloadDivision:
+    """One division under way: the workload, and what its regions know of it."""
+
+    workload: AdmittedWorkload
+    now: datetime
+    stable_spec: WorkloadSpec | None = None
+    regions: dict[RegionId, RegionReplicas] = field(default_factory=dict[RegionId, RegionReplicas])
+    missing: dict[RegionId, str] = field(default_factory=dict[RegionId, str])
+    reports: list[ShareReport] = field(default_factory=list[ShareReport])
+    floors: dict[str, int] = field(default_factory=dict[str, int])
+    is_first: bool = False
+    waits: list[str] = field(default_factory=list[str])
+    unopened: list[RegionId] = field(default_factory=list[RegionId])
+    # A newer division was found: nothing more is written by this one.
+    is_overtaken: bool = False
+
+    @property
+    def recreates(self) -> bool:
+        spec = self.workload.spec
+        return spec.is_gang or spec.kind is WorkloadKind.JOB
+
+    def goal(self, rollout: RolloutState | None) -> Goal:
+        """What is wanted, and how much of it may be disturbed now."""
+        workload, spec = self.workload, self.workload.spec
+        posts = fenceposts(spec)
+        homes = {slot: str(r) for r, slots in workload.share.items() for slot in slots}
+        # What was good before, or is no rollout at all, needs no caution beside the floor.
+        is_back = rollout is None or workload.generation == workload.stable_generation
+        return Goal(
+            workload.generation,
+            homes,
+            surge=0 if self.recreates else posts.surge,
+            unavailable=posts.unavailable,
+            allowance=posts.allowance,
+            stable=workload.stable_generation,
+            order=tuple(map(str, spec.rollout.regions)),
+            baked=frozenset()
+            if rollout is None
+            else baked_regions(rollout, spec.rollout, self.now),
+            most_replaced=None
+            if rollout is None
+            else pause_point(rollout, spec.rollout, len(homes)),
+            is_paused=rollout is not None and rollout.pause is not None,
+            at_once=is_back or self.recreates,
+            recreates=self.recreates,
+        )
+
+    def observed(self) -> Observed:
+        min_ready = (self.workload.spec.rollout.min_ready or timedelta(0)).total_seconds()
+        return Observed(
+            shares={
+                ShareName(generation, str(region)): share.slots
+                for region, found in self.regions.items()
+                for generation, share in found.shares.items()
+                if share.release_reason is None
+            },
+            replicas={
+                claim.slot: Replica(
+                    ShareName(claim.generation, str(region)),
+                    is_serving=claim.state == "serving",
+                    is_available=claim.state == "serving" and claim.age_seconds >= min_ready,
+                    is_stopping=claim.is_stopping,
+                    is_marked=claim.is_marked,
+                )
+                for region, found in self.regions.items()
+                for claim in found.claims
+            },
+            floors=self.floors,
+            silent=frozenset(map(str, self.missing)),
+        )
+
+    def ready_at(self) -> list[datetime]:
+        """When replicas that serve will have served for long enough."""
+        min_ready = self.workload.spec.rollout.min_ready
+        if min_ready is None:
+            return []
+        ages = [
+            timedelta(seconds=claim.age_seconds)
+            for found in self.regions.values()
+            for claim in found.claims
+            if claim.state == "serving"
+        ]
+        return [self.now + min_ready - age for age in ages if age < min_ready]
+
+    @property
+    def failures(self) -> int:
+        return sum(found.failures for found in self.regions.values())
+
+    def share_to_publish(
+        self, name: ShareName, slots: Iterable[int], reason: str | None
+    ) -> PublishedShare | None:
+        """None if the region has it like that, or nothing is wanted of it."""
+        found = self.regions.get(RegionId(name.region))
+        known = None if found is None else found.shares.get(name.generation)
+        wanted = tuple(sorted(slots))
+        if known is None and not wanted:
+            return None
+        if known is not None and known.release_reason is not None:
+            return None  # it ends, whatever else happens
+        share = DesiredShare(
+            slots=wanted,
+            spec=self.spec_of(name.generation),
+            revision=self.workload.revision,
+            release_reason=reason,
+        )
+        if known is not None and (known.slots, known.release_reason, known.spec) == (
+            frozenset(wanted),
+            reason,
+            share.spec.model_dump(mode="json"),
+        ):
+            return None
+        workload = self.workload
+        return PublishedShare(workload.tenant, workload.workload, name.generation, share)
+
+    def publication(
+        self, floor: int | None, shares: tuple[PublishedShare, ...] = ()
+    ) -> Publication:
+        workload = self.workload
+        return Publication(
+            workload.tenant,
+            workload.workload,
+            workload.revision,
+            floor,
+            shares,
+            is_first=self.is_first,
+        )
+
+    def spec_of(self, generation: int) -> WorkloadSpec:
+        """What a generation runs, as many and placed as is wanted now."""
+        spec = self.workload.spec
+        if generation == self.workload.generation:
+            return spec
+        if generation == self.workload.stable_generation and self.stable_spec is not None:
+            return with_template(spec, self.stable_spec)
+        known = next(
+            found.shares[generation]
+            for found in self.regions.values()
+            if generation in found.shares
+        )
+        before = WorkloadSpec.read(known.spec)
+        return before if before.kind is WorkloadKind.JOB else with_template(spec, before)
+
+
+def concerned(missing: Missing, workload: AdmittedWorkload) -> dict[RegionId, str]:
+    """Regions that did not answer; one that has nothing of the workload is not waited for."""
+    return {region: why for region, why in missing.items() if workload.share.get(region)}
+
+
+def lowers(wanted: Mapping[str, int], known: Mapping[str, int]) -> bool:
+    """Whether some floor would come down."""
+    return any(floor < known.get(region, 0) for region, floor in wanted.items())

@@ -1,0 +1,88 @@
+"""Claims that are to be replaced: marked in their region, so that the next plan finds them there."""
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.transaction import global_transaction, regional_transaction
+from durable.authority.slots.assignment import ROLE
+from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestLedger
+from durable.authority.workloads.rows import has_ended, lock_workload, never_admitted
+from durable.model.ids import ActorId, RegionId, Slot, TenantId, WorkloadName
+
+# A claim that has ended meanwhile needs no mark; one that is marked keeps its first reason.
+_MARK = text("""
+    INSERT INTO regional.replacements (region, token, cause, actor, reason, requested_at)
+    SELECT r.region, r.token, :cause, :actor, :reason, clock_timestamp()
+      FROM regional.reservations AS r
+     WHERE r.region = :region AND r.token = ANY(:tokens) AND r.freed_version IS NULL
+        ON CONFLICT DO NOTHING
+""")
+
+_TOKENS = text("""
+    SELECT slot, token FROM regional.reservations
+     WHERE region = :region AND tenant = :tenant AND workload = :workload
+       AND claimed_slot = ANY(:slots)
+""")
+
+
+@regional_transaction("durable_reader", "read the claims of {tenant}/{workload} in {region}")
+async def read_tokens(
+    connection: AsyncConnection,
+    region: RegionId,
+    tenant: TenantId,
+    workload: WorkloadName,
+    slots: Sequence[Slot],
+) -> dict[int, int]:
+    """The live claims of slots, by slot."""
+    of = {"region": region, "tenant": tenant, "workload": workload, "slots": list(slots)}
+    return {row.slot: row.token for row in await connection.execute(_TOKENS, of)}
+
+
+@global_transaction(ROLE, "request to replace slots of {identity.tenant}/{identity.workload}")
+async def request_replacement(
+    connection: AsyncConnection,
+    identity: RequestIdentity,
+    answer: Answer,
+    *,
+    reason: str,
+) -> Answer:
+    """Records which claims are to be replaced, once per request id, before any is marked."""
+    before = await lock_workload(connection, identity.tenant, identity.workload)
+    if before is None:
+        raise never_admitted(identity.tenant, identity.workload)
+    ledger = await RequestLedger.read(connection, [identity])
+    recorded = ledger.recall(identity)
+    if recorded is not None:
+        return recorded
+    if before.deleted:
+        raise has_ended(before)
+    await audit.append(
+        connection,
+        audit.GLOBAL_CHAIN,
+        actor=identity.actor,
+        action="replace slots",
+        target=f"workload/{identity.tenant}/{identity.workload}",
+        after={**json.loads(json.dumps(answer)), "reason": reason, "request": identity.request},
+    )
+    ledger.record(identity, answer)
+    await ledger.write(connection)
+    return answer
+
+
+@regional_transaction(ROLE, "mark claims in {region} to be replaced")
+async def mark_replaced(
+    connection: AsyncConnection,
+    region: RegionId,
+    tokens: Sequence[int],
+    *,
+    cause: str,
+    actor: ActorId,
+    reason: str,
+) -> None:
+    """Marks claims that live; a second time changes nothing."""
+    of = {"region": region, "tokens": list(tokens)}
+    await connection.execute(_MARK, {**of, "cause": cause, "actor": actor, "reason": reason[:500]})

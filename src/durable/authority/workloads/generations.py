@@ -1,0 +1,132 @@
+"""The history of a workload's generations: what each was, who wanted it, what became of it."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.sent_rows import sent_rows
+from durable.authority.db.transaction import global_transaction
+from durable.model.ids import Generation, TenantId, WorkloadName
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rollout import GenerationOutcome, GenerationRecord
+
+GENERATIONS_KEPT = 20
+
+_APPEND = text(f"""
+    INSERT INTO global.generations
+           (tenant, workload, generation, spec, actor, reason, admitted_at, outcome)
+    SELECT tenant, workload, generation, spec, actor, reason, clock_timestamp(), 'progressing'
+      FROM {
+    sent_rows(
+        "rows",
+        "row",
+        "tenant text, workload text, generation bigint, spec jsonb, actor text, reason text",
+    )
+}
+""")
+
+# What the generation before it never came to, it will not come to any more.
+_SUPERSEDE = text(f"""
+    UPDATE global.generations AS g
+       SET outcome = 'superseded', outcome_reason = 'by generation ' || row.generation
+      FROM {sent_rows("rows", "row", "tenant text, workload text, generation bigint")}
+     WHERE g.tenant = row.tenant AND g.workload = row.workload
+       AND g.generation < row.generation AND g.outcome = 'progressing'
+""")
+
+_FORGET = text(f"""
+    DELETE FROM global.generations AS g
+     USING {sent_rows("rows", "row", "tenant text, workload text, generation bigint")}
+     WHERE g.tenant = row.tenant AND g.workload = row.workload
+       AND g.generation <= row.generation - :kept
+       AND g.generation IS DISTINCT FROM (
+               SELECT w.stable_generation FROM global.workloads AS w
+                WHERE w.tenant = row.tenant AND w.workload = row.workload)
+""")
+
+_SETTLE = text("""
+    UPDATE global.generations
+       SET outcome = :outcome, outcome_reason = :reason,
+           completed_at = CASE WHEN :outcome = 'complete' THEN clock_timestamp()
+                               ELSE completed_at END
+     WHERE tenant = :tenant AND workload = :workload AND generation = :generation
+""")
+
+# Only one is what runs.
+_SETTLE_OTHERS = text("""
+    UPDATE global.generations
+       SET outcome = 'superseded', outcome_reason = 'by generation ' || CAST(:generation AS text)
+     WHERE tenant = :tenant AND workload = :workload AND generation <> :generation
+       AND outcome IN ('complete', 'progressing')
+""")
+
+_LIST = text("""
+    SELECT generation, spec, actor, reason, admitted_at, outcome, outcome_reason, completed_at
+      FROM global.generations
+     WHERE tenant = :tenant AND workload = :workload
+       AND (CAST(:generation AS bigint) IS NULL OR generation = :generation)
+     ORDER BY generation
+""")
+
+
+async def append_generations(connection: AsyncConnection, rows: Iterable[dict[str, Any]]) -> None:
+    """Begins generations, each with its spec, and forgets the oldest ones of their workloads."""
+    sent = list(rows)
+    if not sent:
+        return
+    await connection.execute(_APPEND, {"rows": json.dumps(sent)})
+    later = json.dumps([row for row in sent if row["generation"] > 1])
+    if later != "[]":
+        await connection.execute(_SUPERSEDE, {"rows": later})
+    many = json.dumps([row for row in sent if row["generation"] > GENERATIONS_KEPT])
+    if many != "[]":
+        await connection.execute(_FORGET, {"rows": many, "kept": GENERATIONS_KEPT})
+
+
+async def settle_generation(
+    connection: AsyncConnection,
+    tenant: TenantId,
+    workload: WorkloadName,
+    generation: Generation,
+    outcome: GenerationOutcome,
+    reason: str = "",
+) -> None:
+    """Records what became of a generation; of those that are complete, one is the last."""
+    of = {"tenant": tenant, "workload": workload, "generation": generation}
+    if outcome is GenerationOutcome.COMPLETE:
+        await connection.execute(_SETTLE_OTHERS, of)
+    await connection.execute(_SETTLE, {**of, "outcome": outcome.value, "reason": reason[:500]})
+
+
+@global_transaction("durable_reader", "read the generations of {tenant}/{workload}")
+async def list_generations(
+    connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
+) -> list[GenerationRecord]:
+    """Those that are kept, the oldest first."""
+    return await find_generations(connection, tenant, workload)
+
+
+async def find_generations(
+    connection: AsyncConnection,
+    tenant: TenantId,
+    workload: WorkloadName,
+    generation: Generation | None = None,
+) -> list[GenerationRecord]:
+    """The same within a transaction of the caller's, or one of them."""
+    of = {"tenant": tenant, "workload": workload, "generation": generation}
+    rows = (await connection.execute(_LIST, of)).mappings()
+    return [GenerationRecord.read(dict(row)) for row in rows]
+
+
+def unknown_generation(
+    tenant: TenantId, workload: WorkloadName, generation: int, known: Iterable[int]
+) -> RefusedError:
+    listed = ", ".join(map(str, known)) or "none"
+    return RefusedError(
+        RefusalCode.UNKNOWN_GENERATION,
+        f"{tenant}/{workload} has no generation {generation} in its history, which keeps the last "
+        f"{GENERATIONS_KEPT}; known: {listed}.",
+    )

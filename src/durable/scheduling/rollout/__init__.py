@@ -1,0 +1,1 @@
+"""How a workload changes without harm: which slots are replaced next, and when it is undone."""

@@ -1,0 +1,90 @@
+"""Whether a rollout goes on, has to be undone, or is done; and when to look at it again."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from durable.model.ids import RegionId
+from durable.model.rollout import Rollout, RolloutState, RolloutStep, rounded_up
+from durable.scheduling.rollout.planner import RolloutPlan
+from durable.validation.quantities import show_duration
+
+# Nobody is waited for by the clock while a person has to act.
+_FOR_A_PERSON = frozenset({RolloutStep.PAUSED, RolloutStep.PAUSE_POINT})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The rollout as it is to be remembered, and why it is to be undone, if it is."""
+
+    state: RolloutState
+    undo: str | None = None
+
+
+def judge(
+    state: RolloutState,
+    rollout: Rollout,
+    plan: RolloutPlan,
+    *,
+    failures: int,
+    now: datetime,
+) -> Verdict:
+    """What the last step of a rollout means: the pure part of every automatic rollback."""
+    followed = follow(state, plan, now)
+    if followed.undoing is not None or plan.is_complete:
+        return Verdict(followed)
+    most = rollout.failures_allowed(plan.progress.wanted)
+    if failures >= most:
+        return Verdict(followed, f"its replicas failed {failures} times; {most} are too many")
+    if now - followed.progressed_at >= rollout.progress_deadline:
+        late = show_duration(rollout.progress_deadline)
+        done = f"{plan.progress.replaced} of {plan.progress.wanted} replicas were available"
+        return Verdict(followed, f"it made no progress for {late}: {done}")
+    return Verdict(followed)
+
+
+def follow(state: RolloutState, plan: RolloutPlan, now: datetime) -> RolloutState:
+    """What was reached, and since when: waiting for a person or for a bake is no lack of progress."""
+    served = {
+        RegionId(region): state.served_since.get(RegionId(region), now)
+        for region in sorted(plan.done_regions)
+    }
+    waits = plan.progress.step in _FOR_A_PERSON or plan.progress.step is RolloutStep.BAKING
+    has_more = plan.progress.replaced > state.replaced
+    return state.model_copy(
+        update={
+            "served_since": served,
+            "replaced": max(state.replaced, plan.progress.replaced),
+            "progressed_at": now if waits or has_more else state.progressed_at,
+        }
+    )
+
+
+def baked_regions(state: RolloutState, rollout: Rollout, now: datetime) -> frozenset[str]:
+    """Regions that have served for their bake time."""
+    bake = rollout.bake or timedelta(0)
+    return frozenset(
+        str(region) for region, since in state.served_since.items() if now - since >= bake
+    )
+
+
+def pause_point(state: RolloutState, rollout: Rollout, replicas: int) -> int | None:
+    """How many replicas may be replaced before somebody promotes the rollout; None for all."""
+    if state.promoted >= len(rollout.pauses):
+        return None
+    return min(replicas, rounded_up(rollout.pauses[state.promoted], replicas))
+
+
+def look_again_at(
+    state: RolloutState, rollout: Rollout, plan: RolloutPlan, ready_at: Iterable[datetime]
+) -> datetime | None:
+    """When something is due that nothing reports: a ready time, a bake, or the deadline."""
+    moments = list(ready_at)
+    if plan.progress.step in _FOR_A_PERSON or plan.is_complete:
+        return min(moments, default=None)
+    if plan.progress.step is RolloutStep.BAKING:
+        bake = rollout.bake or timedelta(0)
+        moments += [since + bake for since in state.served_since.values()]
+    elif state.undoing is None:
+        moments.append(state.progressed_at + rollout.progress_deadline)
+    return min(moments, default=None)
