@@ -27,7 +27,7 @@ from durable.authority.reads.placements import read_placement
 from durable.authority.reads.share_feed import ShareFeed
 from durable.authority.slots.assignment import Division
 from durable.authority.slots.reconciliation import SlotQueue, reconcile_slots
-from durable.authority.slots.shares import PublishedShare, open_shares, publish_shares
+from durable.authority.slots.shares import Publication, PublishedShare, open_shares, publish
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.admission_queue import admit_workloads
 from durable.authority.workloads.deletion import finish_delete, request_delete
@@ -108,7 +108,8 @@ class Lives:
         await self._timed("admission", self._admit(workload))
         await self._timed("division", self._divide(workload, range(SLOTS), revision=1))
         share = DesiredShare(revision=1, slots=tuple(range(SLOTS)), spec=SPEC)
-        await publish_shares(databases, REGION, [PublishedShare(TENANT, workload, 1, share)])
+        published = PublishedShare(TENANT, workload, 1, share)
+        await publish(databases, REGION, [Publication(TENANT, workload, 1, 0, (published,))])
         waiting = _request(workload, RequestState.PENDING, waiting=SLOTS)
         await write_requests(databases, REGION, [waiting])
         await self._timed("wakeup", read_queue(databases, REGION))

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from durable.activities.steps import PlacementKey
+from durable.activities.workload_steps import OpenedShare
 from durable.model.claims import Crash
 from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
@@ -30,7 +31,7 @@ from durable.workflows.inbox import (
 from durable.workflows.placement.slots import CRASHES_KEPT, Leave
 from durable.workflows.placement.state import PlacementMemory, PlacementStart, PlacementState
 from durable.workflows.workload.admission import MAX_PLACEMENTS, UNREAD_KEPT
-from durable.workflows.workload.state import OpenPlacement, WorkloadStart, WorkloadState
+from durable.workflows.workload.state import WorkloadStart, WorkloadState
 from durable.workflows.workload.workflow import WAITS_KEPT
 from tests.model.pending import pending
 
@@ -109,7 +110,7 @@ async def test_the_memory_of_the_largest_placement_fits() -> None:
     assert isinstance(memory, PlacementMemory)
     again = PlacementState.begin(KEY, memory, NOW)
     assert again.slots.crash_memory() == state.slots.crash_memory()
-    assert again.memory().evicted == list(range(MAX_REPLICAS))
+    assert again.memory().evicted == dict.fromkeys(range(MAX_REPLICAS), False)
     assert (again.hold, again.messages) == (state.hold, state.messages)
 
 
@@ -128,8 +129,8 @@ async def test_the_memory_of_the_largest_workload_fits() -> None:
         generation=10**9,
         spec=largest_spec(),
         share={regions[0]: tuple(range(MAX_REPLICAS))},
-        placements=[OpenPlacement(10**9, regions[n % 64], 2**53) for n in range(MAX_PLACEMENTS)],
-        reports=dict.fromkeys(regions, report),
+        open=[OpenedShare(generation=10**9, region=regions[n % 64]) for n in range(MAX_PLACEMENTS)],
+        reports=[report] * MAX_PLACEMENTS,
         unread=[(10**9, regions[n % 64]) for n in range(UNREAD_KEPT)],
         unreachable=regions,
         waits=["w" * 500] * WAITS_KEPT,

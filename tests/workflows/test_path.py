@@ -21,7 +21,12 @@ async def test_a_workload_is_bound_started_and_serves(plane: Plane) -> None:
     assert (status.bound, status.ready, status.serving) == (3, 3, 3)
     assert status.observed_generation == 1
     assert await observed_generation(plane) == 1
-    assert [c.type for c in status.conditions if c.status] == ["Opened", "Bound", "Serving"]
+    assert [c.type for c in status.conditions if c.status] == [
+        "Opened",
+        "Bound",
+        "Serving",
+        "Updated",
+    ]
     bindings = await plane.bindings()
     assert {binding.state for binding in bindings.values()} == {BindingState.SERVING}
     await plane.no_invariant_is_broken()

@@ -1,8 +1,8 @@
-"""Another generation takes the place of the one before it, slot by slot, and never below the floor."""
+"""Another generation takes the place of the one before it, slot by slot, within the floor."""
 
 from typing import Any
 
-from tests.workflows.plane import Plane, manifest, small_fleet, until
+from tests.workflows.plane import Plane, manifest, small_fleet
 
 
 def version(number: int, **spec: Any) -> dict[str, Any]:

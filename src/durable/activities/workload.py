@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from durable.activities.audit import AuditMessages, write_messages
 from durable.activities.divide import Divider
 from durable.activities.placement_workflows import PlacementWorkflows
+from durable.activities.replace import replace_slots
 from durable.activities.workload_steps import (
     Admission,
     AdmitStep,
@@ -29,11 +30,8 @@ from durable.activities.workload_steps import (
 )
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
-from durable.authority.db.everywhere import ask_regions
-from durable.authority.fleet.regions import list_regions
 from durable.authority.reads.shares import read_those_shares
 from durable.authority.sides import GlobalSide
-from durable.authority.slots.replacements import mark_replaced, read_tokens, request_replacement
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
 from durable.authority.workloads.ledger import RequestIdentity, RequestKind, find_answer
@@ -217,57 +215,9 @@ class WorkloadActivities:
     async def replace(self, step: ReplaceStep) -> str:
         """Marks the claims of slots to be replaced, once per request id."""
         try:
-            return await self._replace(step)
+            return await replace_slots(self._databases, step)
         except RefusedError as error:
             raise refusal_failure(error) from error
-
-    async def _replace(self, step: ReplaceStep) -> str:
-        payload = {"slots": sorted(step.slots)}
-        kind = RequestKind.REPLACE
-        identity = RequestIdentity(
-            step.tenant, step.workload, step.request, kind, payload, step.actor
-        )
-        found = await read_workload(self._databases, step.tenant, step.workload)
-        share = {} if found is None else found.share
-        known = {slot for slots in share.values() for slot in slots}
-        unknown = sorted(set(step.slots) - known)
-        if found is not None and unknown:
-            raise RefusedError(
-                RefusalCode.UNKNOWN_SLOT,
-                f"{step.tenant}/{step.workload} has no slot {unknown[0]}; slots: 0 to "
-                f"{len(known) - 1}.",
-            )
-        wanted = sorted(step.slots or known)
-        name = (step.tenant, step.workload)
-        regions = await list_regions(self._databases)
-        claims = await ask_regions(
-            regions, lambda region: read_tokens(self._databases, region, *name, wanted)
-        )
-        tokens = {
-            str(region): sorted(found.values())
-            for region, found in claims.by_region.items()
-            if found
-        }
-        count = sum(map(len, tokens.values()))
-        sentence = f"Replacing {count} of {len(wanted)} slots; those without a claim need none."
-        missing = "".join(f" {region} does not answer." for region in claims.missing)
-        answer = await request_replacement(
-            self._databases,
-            identity,
-            {"answer": sentence + missing, "tokens": tokens},
-            reason=step.reason,
-        )
-        # What was recorded is marked, also by whoever runs this again: the claims may be others now.
-        for region, marked in answer["tokens"].items():
-            await mark_replaced(
-                self._databases,
-                RegionId(region),
-                marked,
-                cause=f"request {step.request}",
-                actor=step.actor,
-                reason=step.reason,
-            )
-        return str(answer["answer"])
 
     @activity.defn
     async def delete(self, step: DeleteStep) -> Deletion:

@@ -105,8 +105,8 @@ class WorkloadSpec(Value):
         return self
 
 
-# What needs no restart: how many replicas there are and where, how they are placed and replaced, and
-# how long waits may last. All else is what a replica runs.
+# What needs no restart: how many replicas there are and where, how they are placed and replaced,
+# and how long waits may last. All else is what a replica runs.
 _SCALE = frozenset(
     {
         "replicas", "weights", "minimum", "deadlines", "priority", "spread", "prefers",

@@ -194,7 +194,7 @@ def _why_never(manifest: WorkloadManifest, nodes: Snapshot) -> Refusal | None:
 
 
 def _check_surge(manifest: WorkloadManifest, quota: Quota) -> None:
-    """Refuses a rollout that could never begin: nothing may be missing, and nothing can be added."""
+    """Refuses a rollout that could never begin: nothing may be missing, nothing can be added."""
     spec = manifest.spec
     if fenceposts(spec).unavailable or spec.is_gang or spec.kind is WorkloadKind.JOB:
         return

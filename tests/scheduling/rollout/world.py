@@ -64,7 +64,7 @@ class World:
             for one in self.replicas.values()
         )
 
-    def events(self, *, may_start: Callable[[int, ShareName], bool]) -> list[Callable[[], None]]:
+    def events(self) -> list[Callable[[], None]]:
         """What could happen next: each is one step of one placement or one node."""
         found: list[Callable[[], None]] = []
         assigned = {slot: share for share, slots in self.shares.items() for slot in slots}
@@ -74,12 +74,12 @@ class World:
             elif assigned.get(slot) != one.share:
                 if not one.is_serving or self.may_stop(one.share.region):
                     found.append(lambda slot=slot: self._set(slot, is_stopping=True))
-            elif not one.is_serving and may_start(slot, one.share):
+            elif not one.is_serving:
                 found.append(lambda slot=slot: self._set(slot, is_serving=True))
-            elif one.is_serving and not one.is_available:
+            elif not one.is_available:
                 found.append(lambda slot=slot: self._set(slot, is_available=True))
         for slot, share in assigned.items():
-            if slot not in self.replicas and may_start(slot, share):
+            if slot not in self.replicas:
                 found.append(lambda slot=slot, share=share: self._begin(slot, share))
         return found
 

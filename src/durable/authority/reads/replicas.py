@@ -1,4 +1,4 @@
-"""A workload in one region as a plan needs it: published shares, live claims, floor and failures."""
+"""A workload in one region as a plan needs it: shares, live claims, the floor and failures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

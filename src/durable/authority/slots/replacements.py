@@ -1,4 +1,4 @@
-"""Claims that are to be replaced: marked in their region, so that the next plan finds them there."""
+"""Claims that are to be replaced: marked in their region, where the next plan finds them."""
 
 import json
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The shares of workloads in their regions: what each placement is to run, under a revision.
 
-With them goes the floor: how many replicas voluntary stops must leave serving in the region. A share
-is written by its workload and read by its placement, so that no message has to be believed
+With them goes the floor: how many replicas voluntary stops must leave serving in the region. A
+share is written by its workload and read by its placement, so that no message has to be believed
 about it. An older revision never replaces a newer one, whoever sends it and however late.
 """
 

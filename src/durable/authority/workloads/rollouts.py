@@ -5,6 +5,7 @@ wants to write is refused, here by the row's number and in every region by that 
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -161,7 +162,7 @@ async def _audit(
     workload: AdmittedWorkload,
     action: str,
     actor: ActorId,
-    after: dict[str, object],
+    after: Mapping[str, object],
 ) -> None:
     await audit.append(
         connection,
@@ -170,5 +171,5 @@ async def _audit(
         action=action,
         target=f"workload/{workload.tenant}/{workload.workload}",
         before={"generation": workload.generation},
-        after=after,
+        after=dict(after),
     )

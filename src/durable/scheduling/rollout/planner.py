@@ -302,7 +302,7 @@ class _Planner:
         past = {
             share for share in self._observed.shares if share.generation != self._goal.generation
         }
-        shares = {share: () for share in self._observed.shares} | _by_share(slots)
+        shares = dict.fromkeys(self._observed.shares, ()) | _by_share(slots)
         return RolloutPlan(
             shares={one: s for one, s in shares.items() if one.region not in self._observed.silent},
             closing=frozenset(past) if is_complete else frozenset(),
@@ -367,7 +367,7 @@ class _Planner:
         self, stops: set[int], outdated: list[int], leaving: list[int], surge: list[int]
     ) -> RolloutStep:
         goal = self._goal
-        others = [s for s, one in self._replicas.items() if s not in goal.homes or s in stops]
+        others = [s for s in self._replicas if s not in goal.homes or s in stops]
         is_behind = any(one.generation != goal.generation for one in self._wants.values())
         if not self._unsettled and not surge and not others:
             if not is_behind:

@@ -44,7 +44,7 @@ def judge(
 
 
 def follow(state: RolloutState, plan: RolloutPlan, now: datetime) -> RolloutState:
-    """What was reached, and since when: waiting for a person or for a bake is no lack of progress."""
+    """What was reached, and since when; waiting for a person or a bake is no lack of progress."""
     served = {
         RegionId(region): state.served_since.get(RegionId(region), now)
         for region in sorted(plan.done_regions)

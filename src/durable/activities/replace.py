@@ -1,0 +1,66 @@
+"""Replacing slots of a workload at a person's request: recorded first, then marked."""
+
+from collections.abc import Sequence
+
+from durable.activities.workload_steps import ReplaceStep
+from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.regions import list_regions
+from durable.authority.slots.replacements import mark_replaced, read_tokens, request_replacement
+from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestKind
+from durable.authority.workloads.rows import never_admitted, read_workload
+from durable.model.ids import RegionId, Slot
+from durable.model.refusal import RefusalCode, RefusedError
+
+
+async def replace_slots(databases: Databases, step: ReplaceStep) -> str:
+    """Marks the claims that slots have now; sent again, those that they had then."""
+    wanted = await _known_slots(databases, step)
+    identity = RequestIdentity(
+        step.tenant,
+        step.workload,
+        step.request,
+        RequestKind.REPLACE,
+        {"slots": sorted(step.slots)},
+        step.actor,
+    )
+    answer = await _claims(databases, step, wanted)
+    recorded = await request_replacement(databases, identity, answer, reason=step.reason)
+    for region, tokens in recorded["tokens"].items():
+        await mark_replaced(
+            databases,
+            RegionId(region),
+            tokens,
+            cause=f"request {step.request}",
+            actor=step.actor,
+            reason=step.reason,
+        )
+    return str(recorded["answer"])
+
+
+async def _known_slots(databases: Databases, step: ReplaceStep) -> list[Slot]:
+    found = await read_workload(databases, step.tenant, step.workload)
+    if found is None:
+        raise never_admitted(step.tenant, step.workload)
+    known = {slot for slots in found.share.values() for slot in slots}
+    unknown = sorted(set(step.slots) - known)
+    if unknown:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_SLOT,
+            f"{step.tenant}/{step.workload} has no slot {unknown[0]}; it has {len(known)}, from 0.",
+        )
+    return sorted(step.slots or known)
+
+
+async def _claims(databases: Databases, step: ReplaceStep, wanted: Sequence[Slot]) -> Answer:
+    found = await ask_regions(
+        await list_regions(databases),
+        lambda region: read_tokens(databases, region, step.tenant, step.workload, wanted),
+    )
+    tokens = {
+        str(region): sorted(claims.values()) for region, claims in found.by_region.items() if claims
+    }
+    count = sum(map(len, tokens.values()))
+    sentence = f"Replacing {count} of {len(wanted)} slots; one without a claim needs no replacing."
+    missing = "".join(f" {region} does not answer." for region in found.missing)
+    return {"answer": sentence + missing, "tokens": tokens}
