@@ -221,7 +221,7 @@ ATTACKS = {
         UPDATE regional.slots SET number = 9223372036854775807 WHERE slot = 5
     """,
     "record: forget a workload's generation": "DELETE FROM global.workloads",
-    "record: turn a generation back": "UPDATE global.workloads SET generation = 1",
+    "record: turn a generation back": "UPDATE global.workloads SET generations = 1, generation = 1",
     "record: raise the dead under their old generation": """
         UPDATE global.workloads SET deleted_at = NULL WHERE deleted_at IS NOT NULL
     """,
@@ -240,8 +240,8 @@ ATTACKS = {
 }
 
 DELETED_WORKLOAD = """
-    INSERT INTO global.workloads (tenant, workload, generation, spec, deleted_at)
-    VALUES ('risk', 'gone', 2, '{}', now());
+    INSERT INTO global.workloads (tenant, workload, generation, generations, spec, deleted_at)
+    VALUES ('risk', 'gone', 2, 2, '{}', now());
     INSERT INTO global.workload_requests
     VALUES ('risk', 'gone', 'r1', 'apply', '', '{"a": 1}', 'x', now());
     INSERT INTO regional.requests

@@ -24,7 +24,12 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.workloads": {
             "INSERT": {"*"},
             "UPDATE": {"generation", "spec", "finalizers", "delete_requested_at", "status",
-                       "observed_generation", "share", "revision", "deleted_at"},
+                       "observed_generation", "share", "revision", "generations",
+                       "stable_generation", "rollout", "deleted_at"},
+        },
+        "global.generations": {
+            "INSERT": {"*"}, "UPDATE": {"outcome", "outcome_reason", "completed_at"},
+            "DELETE": {"*"},
         },
         "global.workload_requests": {"INSERT": {"*"}, "DELETE": {"*"}},
         "global.slots": {
@@ -36,6 +41,8 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
                        "release_reason"},
             "UPDATE": {"revision", "slots", "spec", "release_reason"},
         },
+        "regional.disruption_floors": {"INSERT": {"*"}, "UPDATE": {"revision", "must_serve"}},
+        "regional.replacements": {"INSERT": {"*"}},
         "regional.regions": {"UPDATE": {"version"}},
     },
     "durable_placement": {
@@ -97,6 +104,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.regions": {"INSERT": {"region"}, "UPDATE": {"version"}},
         "regional.zones": {"INSERT": {"*"}},
         "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
+        "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
     "durable_recovery": {
         "regional.regions": {"UPDATE": {"version", "epoch", "state"}},

@@ -14,6 +14,7 @@ from durable.authority.slots.reconciliation import SlotQueue, reconcile_slots
 from durable.model.ids import RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
+from durable.model.running import Run
 from durable.model.workload import WorkloadManifest, WorkloadSpec
 from tests.authority.invariants import assert_promises_hold, copies_of
 from tests.authority.waiting import until_waiting
@@ -38,8 +39,9 @@ async def cut_off(urls: tuple[str, dict[str, str]]) -> AsyncIterator[Databases]:
         yield databases
 
 
-async def admit(world: World, request: str, *, priority: int = 100) -> None:
-    wanted = WorkloadSpec(replicas=2, resources=Resources.of(1000, 512), priority=priority)
+async def admit(world: World, request: str, *, version: int = 1) -> None:
+    run = Run(image=f"api:{version}")
+    wanted = WorkloadSpec(replicas=2, resources=Resources.of(1000, 512), run=run)
     manifest = WorkloadManifest(tenant=RISK, name=API, spec=wanted)
     await admit_workload(
         world.databases, manifest, request=request, actor=TEST, divide=lambda _: {EAST: (0, 1)}
@@ -150,7 +152,7 @@ async def test_of_two_divisions_in_one_batch_the_newer_counts(admitted: World) -
 
 async def test_the_generation_that_was_divided_is_observed(admitted: World) -> None:
     assert await observed_generation(admitted) == 1
-    await admit(admitted, "r2", priority=200)
+    await admit(admitted, "r2", version=2)
     assert await observed_generation(admitted) == 1
     await divide(admitted.databases, NEWER, {EAST: (0, 1)}, generation=2)
     assert await observed_generation(admitted) == 2

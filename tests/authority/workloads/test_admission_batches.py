@@ -21,6 +21,7 @@ from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
+from durable.model.running import Run
 from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from tests.authority.lossy_proxy import Loses, LossyProxy
 from tests.authority.world import BILLING, EAST, RISK, TEST, World
@@ -41,17 +42,18 @@ def admission(
     request: str = "r1",
     *,
     tenant: TenantId = RISK,
-    priority: int = 100,
+    version: int = 100,
     divide: Divide = in_east,
 ) -> AdmissionRequest:
-    spec = WorkloadSpec(replicas=1, resources=Resources.of(1000, 512), priority=priority)
+    run = Run(image=f"api:{version}")
+    spec = WorkloadSpec(replicas=1, resources=Resources.of(1000, 512), run=run)
     manifest = WorkloadManifest(tenant=tenant, name=WorkloadName(name), spec=spec)
     return AdmissionRequest(manifest, request, TEST, divide)
 
 
-def scale(name: str, request: str, priority: int) -> AdmissionRequest:
-    """To one replica, of a workload that is known to have this priority."""
-    one = admission(name, request, priority=priority)
+def scale(name: str, request: str, version: int) -> AdmissionRequest:
+    """To one replica, of a workload that is known to have this version."""
+    one = admission(name, request, version=version)
     return AdmissionRequest(one.manifest, request, TEST, in_east, scales=one.manifest.spec)
 
 
@@ -110,10 +112,10 @@ async def test_requests_about_one_workload_see_each_other_in_their_order(
         ready_world,
         admission("a", "r0", divide=nowhere),
         admission("a", "r1"),
-        admission("a", "r2", priority=7),
-        admission("a", "r2", priority=8),
+        admission("a", "r2", version=7),
+        admission("a", "r2", version=8),
         admission("a", "r1"),
-        admission("a", "r3", priority=9),
+        admission("a", "r3", version=9),
     )
     assert generations(outcomes) == [1, 2, 1, 3]
     conflict = outcomes[3]
@@ -127,7 +129,7 @@ async def test_requests_about_one_workload_see_each_other_in_their_order(
 
 async def test_an_old_answer_comes_with_the_current_workload(ready_world: World) -> None:
     (first,) = await admit(ready_world, admission("a", "r1"))
-    await admit(ready_world, admission("a", "r2", priority=7))
+    await admit(ready_world, admission("a", "r2", version=7))
     await request_delete(
         ready_world.databases, RISK, WorkloadName("a"), request="d", actor=TEST, reason="gone"
     )
@@ -144,18 +146,18 @@ async def test_an_old_answer_comes_with_the_current_workload(ready_world: World)
 async def test_a_scale_counts_once_whatever_the_spec_has_become(ready_world: World) -> None:
     await admit(ready_world, admission("a", "r1"))
     (first,) = await admit(ready_world, scale("a", "s1", 100))
-    await admit(ready_world, admission("a", "r2", priority=7))
+    await admit(ready_world, admission("a", "r2", version=7))
     (again,) = await admit(ready_world, scale("a", "s1", 7))
     assert isinstance(first, AdmissionResult)
     assert isinstance(again, AdmissionResult)
     assert again.answer == first.answer
-    assert again.current.spec.priority == 7
+    assert again.current.spec.run.image == "api:7"
 
 
 async def test_a_scale_of_what_was_changed_or_ended_meanwhile_changes_nothing(
     ready_world: World,
 ) -> None:
-    await admit(ready_world, admission("a", "r1", priority=7))
+    await admit(ready_world, admission("a", "r1", version=7))
     changed, never = await admit(ready_world, scale("a", "s1", 100), scale("b", "s1", 100))
     for refused in (changed, never):
         assert isinstance(refused, Refusal)
@@ -203,9 +205,9 @@ async def test_batches_with_the_same_workloads_in_opposite_order_never_deadlock(
         for turn in range(12):
             # Many, so that the two meet half way; some stand and some are new.
             common = [f"{kind}-{n}" for kind in ("old", f"new{turn}") for n in range(90)]
-            mine = [admission(name, f"h{turn}", priority=turn) for name in [*common, f"h{turn}"]]
+            mine = [admission(name, f"h{turn}", version=turn) for name in [*common, f"h{turn}"]]
             theirs = [
-                admission(name, f"t{turn}", priority=turn + 500) for name in [f"t{turn}", *common]
+                admission(name, f"t{turn}", version=turn + 500) for name in [f"t{turn}", *common]
             ]
             outcomes = await asyncio.gather(
                 admit_workloads(here, mine), admit_workloads(there, theirs[::-1])

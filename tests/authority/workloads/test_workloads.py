@@ -124,7 +124,7 @@ async def test_different_requests_at_once_take_turns(ready_world: World) -> None
     async with Databases(url) as here, Databases(url) as there:
         worlds = [World(databases) for databases in (here, there)]
         answers = await asyncio.gather(
-            *(apply(worlds[n % 2], f"r{n}", manifest(priority=n + 1)) for n in range(10))
+            *(apply(worlds[n % 2], f"r{n}", manifest(run={"image": f"api:{n}"})) for n in range(10))
         )
     assert sorted(answer.generation for answer in answers) == list(range(1, 11))
 
@@ -144,7 +144,8 @@ async def test_a_scale_keeps_the_generation(ready_world: World, scaled: dict[str
 async def test_what_a_replica_runs_makes_a_generation(ready_world: World) -> None:
     await apply(ready_world, "r1")
     changes: list[dict[str, Any]] = [
-        {"priority": 7}, {"run": {"image": "api:2"}}, {"resources": SIZE * 2},
+        {"requirements": {"labels": {"disk": "ssd"}}}, {"run": {"image": "api:2"}},
+        {"resources": SIZE * 2},
     ]  # fmt: skip
     for generation, spec in enumerate(changes, start=2):
         assert (await apply(ready_world, f"r{generation}", manifest(**spec))).generation == (

@@ -77,7 +77,7 @@ EXECUTE FUNCTION regional.refuse('a deleted workload keeps its row: its generati
 
 CREATE TRIGGER generations_only_advance BEFORE UPDATE ON global.workloads FOR EACH ROW
 WHEN (NEW.tenant <> OLD.tenant OR NEW.workload <> OLD.workload
-      OR NEW.generations NOT IN (OLD.generations, OLD.generations + 1)
+      OR NEW.generations NOT BETWEEN OLD.generations AND OLD.generations + 1000
       OR (OLD.deleted_at IS NOT NULL AND NEW.deleted_at IS NULL
           AND NEW.generations = OLD.generations))
 EXECUTE FUNCTION regional.refuse('a workload keeps its name, and its generations only advance');
