@@ -126,7 +126,7 @@ async def test_another_template_replaces_what_runs(plane: Plane) -> None:
     await plane.durable.apply(manifest())
     await plane.durable.wait("risk", "api")
 
-    changed = await plane.durable.apply(manifest(priority=500))
+    changed = await plane.durable.apply(manifest(run={"image": "api:2"}))
     await plane.durable.wait("risk", "api")
 
     assert changed.generation == 2

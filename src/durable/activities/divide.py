@@ -57,6 +57,11 @@ class Divider:
     async def run(self, step: DivideStep) -> Divided:
         """The next step of a workload towards what is wanted of it, or towards its end."""
         division = await self._begin(step)
+        if step.ending is not None and not _may_end(division.workload, step):
+            rollout = division.workload.rollout
+            plan = plan_shares(division.goal(rollout), division.observed())
+            answer = self._answer(division, plan, rollout)
+            return answer.model_copy(update={"must_recall": True})
         if step.ending is not None:
             return await self._end(division, step.ending)
         rollout = division.workload.rollout
@@ -312,6 +317,12 @@ class Divider:
                 None if look_at is None else max(0.0, (look_at - division.now).total_seconds())
             ),
         )
+
+
+def _may_end(workload: AdmittedWorkload, step: DivideStep) -> bool:
+    """Whether the authority knows of the end: whoever asks may remember an earlier life."""
+    is_this_job = workload.spec.kind is WorkloadKind.JOB and workload.generation == step.generation
+    return workload.deleting or workload.deleted or is_this_job
 
 
 def _still_open(division: WorkloadDivision, plan: RolloutPlan) -> Iterable[OpenedShare]:

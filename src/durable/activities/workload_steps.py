@@ -97,8 +97,9 @@ class DivideStep(WorkloadKey):
     # A new workload, of which nothing exists anywhere, under the revision of its admission.
     first: Admitted | None = None
     revision: int = 0
-    # Why everything is to be stopped for good.
+    # Why everything is to be stopped for good, and the generation that ends.
     ending: str | None = None
+    generation: Generation = 1
 
 
 class OpenedShare(Value):
@@ -123,6 +124,8 @@ class Divided(Value):
     unopened: tuple[RegionId, ...] = ()
     # A newer division exists, so this one has changed nothing.
     is_overtaken: bool = False
+    # The authority knows of no such end: this run remembers an earlier life of the workload.
+    must_recall: bool = False
     open: tuple[OpenedShare, ...] = ()
     # How many claims there were, in all regions that answered.
     claims: int = 0

@@ -194,13 +194,17 @@ class Workload(WorkloadAdmission):
             first=self._admitted() if is_first else None,
             revision=(state.first_revision or 0) if is_first else 0,
             ending=(state.deleting or "the job is done") if state.is_ending else None,
+            generation=state.generation,
         )
         state.must_divide, state.look_at = False, None
         divided = await self._step(WorkloadActivities.divide, step, self._what_is_divided())
         if divided is UNREACHABLE:
             state.must_divide = True
             return
-        self._record_division(divided)
+        if divided.must_recall:
+            self._must_recall = self._is_due = True
+        else:
+            self._record_division(divided)
 
     def _record_division(self, divided: Divided) -> None:
         state = self._state
