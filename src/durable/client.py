@@ -28,6 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
 from durable.authority.workloads.ledger import Answer, RequestIdentity
+from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.authority.workloads.unmanaged import recall_unmanaged
 from durable.explain.explain import explain
 from durable.explain.explanation import Explanation
@@ -42,7 +43,13 @@ from durable.signals.payloads import ApplyWorkload, DeleteWorkload, OperatorRequ
 from durable.signals.starting import workload_options
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
-from durable.temporal.updates import TRY_TIMEOUT, Turns, send_until_answered
+from durable.temporal.updates import (
+    PATIENT,
+    NotYetError,
+    Patience,
+    Turns,
+    send_until_answered,
+)
 from durable.validation.problems import in_one_line, problems_in
 from durable.validation.value import Value
 from durable.workflows.workload.state import WorkloadStart
@@ -73,21 +80,35 @@ class PlacementAnswer(Value):
 class Durable:
     """A connection to the control plane; `async with` closes it."""
 
-    def __init__(self, client: Client, databases: Databases, actor: ActorId) -> None:
+    def __init__(
+        self,
+        client: Client,
+        databases: Databases,
+        actor: ActorId,
+        patience: Patience = PATIENT,
+    ) -> None:
         self.client = client
         self.databases = databases
         self.actor = actor
+        self._patience = patience
         self._turns = Turns()
 
     @classmethod
     async def connect(
-        cls, settings: Settings | None = None, *, actor: str = "service:sdk"
+        cls,
+        settings: Settings | None = None,
+        *,
+        actor: str = "service:sdk",
+        within_seconds: float | None = None,
     ) -> "Durable":
-        """Connects by the given settings, else by those of the environment."""
+        """Connects by the given settings, else by those of the environment.
+
+        `within_seconds` limits how long a request waits for its answer.
+        """
         known = settings or Settings.from_environment(os.environ)
         client = await connect(known, known.require_temporal_address())
         databases = Databases(known.require_database_url(), known.regional_database_urls)
-        return cls(client, databases, ActorId(actor))
+        return cls(client, databases, ActorId(actor), Patience.within(within_seconds))
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,6 +139,7 @@ class Durable:
             return await send_until_answered(
                 f"apply {wanted.tenant}/{wanted.name}",
                 lambda: self._update_with_start(name, "apply", message, Admitted),
+                patience=self._patience,
             )
 
     async def scale(
@@ -162,13 +184,18 @@ class Durable:
 
         async def execute() -> str:
             return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
-                name, payload, id=_update_id(payload), result_type=str, rpc_timeout=TRY_TIMEOUT
+                name,
+                payload,
+                id=_update_id(payload),
+                result_type=str,
+                rpc_timeout=self._patience.each,
             )
 
         async with self._turns.of(placement):
             answer = await send_until_answered(
                 f"send {name} to {placement}",
                 execute,
+                patience=self._patience,
                 unknown=RefusalCode.UNKNOWN_PLACEMENT,
                 see="durable get placements",
             )
@@ -217,13 +244,35 @@ class Durable:
 
     async def status(self, tenant: str, name: str) -> WorkloadStatus:
         """The workload as its workflow knows it, also after it has ended."""
-        handle = self._handle(tenant, name)
-        found = await send_until_answered(
-            f"read {tenant}/{name}", lambda: handle.query("status", rpc_timeout=TRY_TIMEOUT)
+        workload = _names(tenant, name)
+        handle = self._handle(*workload)
+
+        async def query() -> WorkloadStatus:
+            try:
+                found = await handle.query("status", rpc_timeout=self._patience.each)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                found = None
+            if found is None:
+                raise await self._why_unknown(*workload)
+            return WorkloadStatus.read(found)
+
+        return await send_until_answered(f"read {tenant}/{name}", query, patience=self._patience)
+
+    async def _why_unknown(
+        self, tenant: TenantId, name: WorkloadName
+    ) -> RefusedError | NotYetError:
+        """What it means that the workflow knows of no workload, or does not exist."""
+        known = await read_workload(self.databases, tenant, name)
+        if known is None:
+            return never_admitted(tenant, name)
+        if known.deleted:
+            return has_ended(known)
+        return NotYetError(
+            f"generation {known.generation} is admitted, but its workflow has no memory of it yet; "
+            "`durable doctor` says whether it runs, and `durable reconcile` restarts what does not."
         )
-        if found is None:
-            raise _unknown(tenant, name)
-        return WorkloadStatus.read(found)
 
     async def progress(
         self, tenant: str, name: str, *, until: Until = "serving"
@@ -299,7 +348,7 @@ class Durable:
                     message,
                     id=_update_id(message),
                     result_type=answer,
-                    rpc_timeout=TRY_TIMEOUT,
+                    rpc_timeout=self._patience.each,
                 )
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
@@ -310,7 +359,9 @@ class Durable:
             return await self._update_with_start(name, update, message, answer)
 
         async with self._turns.of(handle.id):
-            return await send_until_answered(f"{update} {name[0]}/{name[1]}", send)
+            return await send_until_answered(
+                f"{update} {name[0]}/{name[1]}", send, patience=self._patience
+            )
 
     async def _update_with_start(
         self,
@@ -329,7 +380,7 @@ class Durable:
                 start_workflow_operation=start,
                 id=_update_id(message),
                 result_type=answer,
-                rpc_timeout=TRY_TIMEOUT,
+                rpc_timeout=self._patience.each,
             )
         except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             with suppress(Exception):
@@ -368,13 +419,6 @@ def _names(tenant: str, name: str) -> tuple[TenantId, WorkloadName]:
         return TenantId(tenant), WorkloadName(name)
     except ValueError as error:
         raise RefusedError(RefusalCode.UNKNOWN_WORKLOAD, f"No such workload: {error}.") from None
-
-
-def _unknown(tenant: str, name: str) -> RefusedError:
-    return RefusedError(
-        RefusalCode.UNKNOWN_WORKLOAD,
-        f"Nothing was admitted as {tenant}/{name}; see `durable get workloads`.",
-    )
 
 
 def _too_late(

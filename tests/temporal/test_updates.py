@@ -7,7 +7,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from durable.state_dir.record import StackError
 from durable.temporal import updates
-from durable.temporal.updates import Turns, send_until_answered
+from durable.temporal.updates import NotYetError, Patience, Turns, send_until_answered
 
 
 @pytest.fixture(autouse=True)
@@ -42,17 +42,45 @@ async def test_what_passes_by_itself_is_waited_for(status: RPCStatusCode) -> Non
         (RPCStatusCode.PERMISSION_DENIED, "not yours"),
     ],
 )
-async def test_a_failure_says_what_was_wrong(
-    monkeypatch: pytest.MonkeyPatch, status: RPCStatusCode, why: str
-) -> None:
-    for name in ("ANSWER_TIMEOUT", "BUSY_TIMEOUT"):
-        monkeypatch.setattr(updates, name, updates.TRY_TIMEOUT * 0)
-
+async def test_a_failure_says_what_was_wrong(status: RPCStatusCode, why: str) -> None:
     async def send() -> str:
         raise RPCError("not yours", status, b"")
 
     with pytest.raises(StackError, match=why):
-        await send_until_answered("scale risk/api", send)
+        await send_until_answered("scale risk/api", send, patience=Patience.within(0))
+
+
+async def test_what_is_not_known_yet_is_asked_again() -> None:
+    tries = 0
+
+    async def send() -> str:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise NotYetError("in a moment")
+        return "done"
+
+    assert await send_until_answered("read risk/api", send) == "done"
+
+
+async def test_what_stays_unknown_is_said_as_it_was_found() -> None:
+    async def send() -> str:
+        raise NotYetError("its workflow has no memory of it yet")
+
+    with pytest.raises(StackError, match="Could not read risk/api: its workflow has no memory"):
+        await send_until_answered("read risk/api", send, patience=Patience.within(0))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "silence", "busy", "each"),
+    [(None, 60, 300, 20), (5, 5, 5, 5), (30, 30, 30, 20), (600, 60, 600, 20)],
+)
+def test_nobody_tries_for_longer_than_a_caller_waits(
+    seconds: float | None, silence: float, busy: float, each: float
+) -> None:
+    patience = Patience.within(seconds)
+    found = (patience.silence, patience.busy, patience.each)
+    assert [one.total_seconds() for one in found] == [silence, busy, each]
 
 
 async def test_only_so_many_of_one_process_send_to_one_workflow_at_a_time() -> None:

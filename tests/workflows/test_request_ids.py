@@ -116,7 +116,7 @@ async def test_what_was_never_admitted_cannot_be_changed_and_leaves_no_workflow_
         plane.durable.scale("risk", "api", 3),
         plane.durable.delete("risk", "api"),
     ):
-        with pytest.raises(RefusedError, match="Nothing was admitted as risk/api") as no:
+        with pytest.raises(RefusedError, match="There is no workload risk/api") as no:
             await request
         assert no.value.refusal.code is RefusalCode.UNKNOWN_WORKLOAD
     running = [one async for one in plane.durable.client.list_workflows()]
@@ -135,7 +135,7 @@ async def test_a_run_that_was_started_for_nothing_ends(plane: Plane) -> None:
         start = plane.durable._update_with_start  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(WorkflowUpdateFailedError) as no:
             await start(name, update, payload, str)
-        assert "Nothing was admitted as risk/api" in str(no.value.cause)
+        assert "There is no workload risk/api" in str(no.value.cause)
         await has_ended(plane)
 
 

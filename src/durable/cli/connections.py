@@ -36,7 +36,12 @@ def with_authority(state_dir: Path | None, use: Callable[[Databases], Awaitable[
     return asyncio.run(run())
 
 
-def with_durable(state_dir: Path | None, use: Callable[["Durable"], Awaitable[T]]) -> T:
+def with_durable(
+    state_dir: Path | None,
+    use: Callable[["Durable"], Awaitable[T]],
+    *,
+    within_seconds: float | None = None,
+) -> T:
     """Calls `use` with the SDK, acting as the current user, and closes it afterwards."""
     # Imported here: commands that only read the authority must not load Temporal.
     from durable.client import Durable
@@ -44,7 +49,8 @@ def with_durable(state_dir: Path | None, use: Callable[["Durable"], Awaitable[T]
     settings = load_settings(state_dir)
 
     async def run() -> T:
-        async with await Durable.connect(settings, actor=current_user()) as durable:
+        connecting = Durable.connect(settings, actor=current_user(), within_seconds=within_seconds)
+        async with await connecting as durable:
             await refuse_other_schema(durable.databases)
             return await use(durable)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
-from durable.authority.workloads.rows import read_workload
+from durable.authority.workloads.rows import never_admitted, read_workload
 from durable.explain.decisions import DecisionSearch
 from durable.explain.explanation import Explanation, RegionExplanation
 from durable.explain.region import RegionExplainer
@@ -65,10 +65,7 @@ async def require_workload(
     """The workload as it was last admitted, even if it ended; refuses an unknown name."""
     row = await read_workload(databases, tenant, workload)
     if row is None:
-        raise RefusedError(
-            RefusalCode.UNKNOWN_WORKLOAD,
-            f"There is no workload {tenant}/{workload}; see durable get workloads.",
-        )
+        raise never_admitted(tenant, workload)
     return row
 
 

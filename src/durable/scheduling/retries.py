@@ -10,7 +10,7 @@ from durable.model.policy import Policy
 # The clocks of workflows and of the authority are not read at the same moment.
 MOMENT_SECONDS = 0.1
 # All that wait in a region together decide about this often by themselves, however many they are.
-RETRIES_PER_SECOND = 5.0
+RETRIES_PER_SECOND = 2.0
 # Waits that pass by themselves within moments, so that many others are no reason to wait longer.
 _PASSING = frozenset({PendingCode.QUEUED, PendingCode.CONFLICTS})
 # Retries are spread over the last part of the backoff: what began together must not stay together.

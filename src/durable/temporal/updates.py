@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -22,12 +23,8 @@ from durable.state_dir.record import StackError
 
 T = TypeVar("T")
 
-ANSWER_TIMEOUT = timedelta(seconds=60)
-# Whoever finds too many others before it waits as long as a command does by default.
-BUSY_TIMEOUT = timedelta(minutes=5)
 # Temporal lets ten updates of a workflow in at a time; a little room is left to others.
 UPDATES_AT_ONCE = 8
-TRY_TIMEOUT = timedelta(seconds=20)
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
 
@@ -47,6 +44,33 @@ _TRANSIENT = frozenset(
 _BUSY = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED})
 # The workflow ended between accepting the update and answering it; the next run accepts it anew.
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to try, by what keeps the answer."""
+
+    # No sign of a worker, or of the server.
+    silence: timedelta = timedelta(seconds=60)
+    # Too many others send to the same workflow.
+    busy: timedelta = timedelta(minutes=5)
+    # One try; after it the same is sent again.
+    each: timedelta = timedelta(seconds=20)
+
+    @classmethod
+    def within(cls, seconds: float | None) -> "Patience":
+        """The usual patience, as far as somebody who waits for so many seconds has it."""
+        if seconds is None:
+            return cls()
+        limit = timedelta(seconds=seconds)
+        return cls(silence=min(cls.silence, limit), busy=limit, each=min(cls.each, limit))
+
+
+PATIENT = Patience()
+
+
+class NotYetError(Exception):
+    """What was asked is not known at this moment, and will be soon."""
 
 
 class Turns:
@@ -69,6 +93,7 @@ async def send_until_answered(
     doing: str,
     send: Callable[[], Awaitable[T]],
     *,
+    patience: Patience = PATIENT,
     unknown: RefusalCode = RefusalCode.UNKNOWN_WORKLOAD,
     see: str = "durable get workloads",
 ) -> T:
@@ -79,10 +104,10 @@ async def send_until_answered(
         try:
             return await send()
         except _FAILURES as error:
-            timeout = BUSY_TIMEOUT if _is_busy(error) else ANSWER_TIMEOUT
+            timeout = patience.busy if _is_busy(error) else patience.silence
             waited = time.monotonic() - began + pause
             if not _is_transient(error) or waited > timeout.total_seconds():
-                raise _explained(doing, error, unknown, see) from error
+                raise _explained(doing, error, timeout, unknown, see) from error
         # Each waits for a time of its own, or all would come back together.
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -94,6 +119,7 @@ _FAILURES = (
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
+    NotYetError,
 )
 
 
@@ -103,7 +129,7 @@ def _is_transient(error: BaseException) -> bool:
     if isinstance(error, WorkflowUpdateFailedError):
         cause = error.cause
         return isinstance(cause, ApplicationError) and cause.type == _ENDED_MEANWHILE
-    return isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError)
+    return isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError | NotYetError)
 
 
 def _is_busy(error: BaseException) -> bool:
@@ -111,7 +137,7 @@ def _is_busy(error: BaseException) -> bool:
 
 
 def _explained(
-    doing: str, error: BaseException, unknown: RefusalCode, see: str
+    doing: str, error: BaseException, timeout: timedelta, unknown: RefusalCode, see: str
 ) -> RefusedError | StackError:
     if isinstance(error, WorkflowUpdateFailedError):
         return _refusal(error.cause)
@@ -121,15 +147,17 @@ def _explained(
             unknown,
             f"Could not {doing}: there is no such {what}, or it has ended; see `{see}`.",
         )
+    if isinstance(error, NotYetError):
+        return StackError(f"Could not {doing}: {error}")
     if _is_busy(error):
         return StackError(
             f"Could not {doing}: too many others send to it at the same time, and this request "
-            f"found no place in {BUSY_TIMEOUT.total_seconds():.0f} s; send the same request again "
+            f"found no place in {timeout.total_seconds():.0f} s; send the same request again "
             "later."
         )
     if _is_transient(error):
         return StackError(
-            f"Could not {doing}: no worker answered in {ANSWER_TIMEOUT.total_seconds():.0f} s; "
+            f"Could not {doing}: no worker answered in {timeout.total_seconds():.0f} s; "
             "check with `durable status` that workers run, then send the same request again."
         )
     return StackError(f"Could not {doing}: {error}")

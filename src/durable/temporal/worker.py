@@ -37,8 +37,9 @@ DRAIN = timedelta(seconds=25)
 # After a crash another worker takes over within seconds; the SDK's own default is ten.
 STICKY_TIMEOUT = timedelta(seconds=3)
 CACHED_WORKFLOWS = 2_000
-# With more at once each gets less time, until all of them time out and are done again.
-MAX_WORKFLOW_TASKS = 60
+# Whoever waits for a task is served in a fair order, and whoever is in one is not. With sixty at
+# once each lasted for seconds in a burst, and a small tenant waited for all of them.
+MAX_WORKFLOW_TASKS = 20
 REGIONS_POLL_SECONDS = 1.0
 READY_SECONDS = 60.0
 CONTROLLER_RETRY_SECONDS = 1.0

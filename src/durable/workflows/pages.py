@@ -16,6 +16,8 @@ from durable.signals.status import PlacementStatus, SlotView, WorkloadStatus
 SLOTS_SHOWN = 20
 REJECTED_SHOWN = 5
 EXAMPLE_CHARACTERS_SHOWN = 2_000
+# All of a reason; of what others wrote, less.
+REASON_CHARACTERS_SHOWN, CHARACTERS_SHOWN = 500, 200
 
 
 # What Markdown would take for a link, an emphasis, code or a tag.
@@ -33,9 +35,8 @@ def placement_page(status: PlacementStatus, request_id: str) -> str:
         lines.append(f"**Held** by {held}; nothing new is placed until `resume`.")
     elif status.pending is not None:
         helps = "may resolve on its own" if status.pending.waiting_helps else "somebody must act"
-        lines.append(
-            f"**Waits** ({status.pending.code}, {helps}): {_line(status.pending.sentence)}"
-        )
+        reason = _reason(status.pending.sentence)
+        lines.append(f"**Waits** ({status.pending.code}, {helps}): {reason}")
         lines.append(
             f"Next try: {_moment(status.next_retry_at)}; overdue from {_moment(status.placed_by)}"
         )
@@ -71,14 +72,14 @@ def workload_page(status: WorkloadStatus, request_id: str) -> str:
         "### Regions",
     ]
     for one in status.regions:
-        waits = f"; waits: {_line(str(one.pending))}" if one.pending else ""
+        waits = f"; waits: {_reason(str(one.pending))}" if one.pending else ""
         placement = placement_id(status.tenant, status.workload, status.generation, one.region)
         lines.append(
             f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "
             f"{one.wanted}; next: {_link(placement)}{waits}"
         )
     if status.own_waits:
-        lines += ["### Waits", *(f"- {_line(reason)}" for reason in status.own_waits)]
+        lines += ["### Waits", *(f"- {_reason(reason)}" for reason in status.own_waits)]
     spec = status.spec.model_dump(mode="json", exclude_defaults=True)
     manifest = {"tenant": status.tenant, "name": status.workload, "spec": spec}
     own = {"apply": {"manifest": manifest}, "scale": {"replicas": status.wanted}}
@@ -124,9 +125,13 @@ def _moment(at: object) -> str:
     return "none" if at is None else f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
-def _line(text: str) -> str:
+def _line(text: str, most: int = CHARACTERS_SHOWN) -> str:
     """What others wrote, on one line, without effect on the page."""
-    return _MARKUP.sub(r"\\\1", text.replace("\n", " ")[:200])
+    return _MARKUP.sub(r"\\\1", text.replace("\n", " ")[:most])
+
+
+def _reason(sentence: str) -> str:
+    return _line(sentence, REASON_CHARACTERS_SHOWN)
 
 
 def _condition(condition: Condition) -> str:

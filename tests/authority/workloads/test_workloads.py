@@ -219,7 +219,7 @@ async def test_nothing_is_applied_while_a_delete_is_under_way(ready_world: World
 
 
 async def test_what_was_never_applied_cannot_be_deleted(ready_world: World) -> None:
-    with pytest.raises(RefusedError, match="Nothing was admitted as risk/api"):
+    with pytest.raises(RefusedError, match="There is no workload risk/api"):
         await delete(ready_world, "d1")
 
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from pydantic import JsonValue
 
-from durable.cli.commands.audit import _sender  # pyright: ignore[reportPrivateUsage]
+from durable.cli.commands.audit import _refusal, _sender  # pyright: ignore[reportPrivateUsage]
 from durable.model.records import AuditEvent
 
 from ..builders import SMALL_FLEET
@@ -97,3 +97,16 @@ def test_the_sender_of_a_message_and_the_reason_are_shown() -> None:
 )
 def test_an_event_without_a_sender_shows_none(after: dict[str, JsonValue] | None) -> None:
     assert _sender(event(after)) == ""
+
+
+@pytest.mark.parametrize(
+    ("action", "shown"),
+    [
+        ("reject message hold", "; refused: reason: it is missing"),
+        ("accept message hold", ""),
+        ("reject a quota", ""),
+    ],
+)
+def test_a_rejected_message_is_shown_with_the_reason(action: str, shown: str) -> None:
+    answered = event({"answer": "reason: it is missing"})
+    assert _refusal(answered.model_copy(update={"action": action})) == shown

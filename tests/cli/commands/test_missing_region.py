@@ -1,6 +1,7 @@
 """One regional database that does not answer: every command says what the others know."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -50,6 +51,29 @@ def test_commands_answer_with_what_the_other_regions_know(
         assert "south is missing here" in apart.stderr
         assert _soon(lambda: apart.run("doctor")) == 1
         assert "south could not be checked; every other region was." in apart.stderr
+
+
+def test_a_fleet_is_loaded_into_the_regions_that_answer(
+    apart: Terminal, other_postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    more = FLEET.replace("count: 3", "count: 4")
+    assert more != FLEET
+    fleet = tmp_path / "more.yaml"
+    fleet.write_text(more)
+    with frozen(other_postgres):
+        assert apart.run("fleet", "load", "-f", str(fleet)) == 1
+        assert "Nothing was loaded into south" in apart.stderr
+        assert "Load the same file again when it answers." in apart.stderr
+        before = _count(apart)
+    assert apart.run("fleet", "load", "-f", str(fleet)) == 0, apart.stderr
+    assert set(before) == {"north"}
+    assert set(_count(apart)) == {"north", "south"}
+    assert _count(apart)["north"] == before["north"]
+
+
+def _count(apart: Terminal) -> dict[str, int]:
+    """The nodes of each region that answers."""
+    return dict(Counter(node["region"] for node in apart.json("get", "nodes")["nodes"]))
 
 
 def _soon(command: Callable[[], T]) -> T:

@@ -72,6 +72,11 @@ def test_a_long_reason_does_not_cut_off_the_advice() -> None:
     assert said(waiting(PendingCode.HELD, "x" * 400)).endswith("see durable explain shop/web.")
 
 
+def test_a_reason_is_shown_as_far_as_the_sentence_has_room() -> None:
+    assert "x" * 290 in said(waiting(PendingCode.CAPACITY, "x" * 290))
+    assert len(said(waiting(PendingCode.CAPACITY, "x" * 480))) <= 500
+
+
 def test_the_one_that_needs_somebody_to_act_comes_first() -> None:
     fine, held = WaitTarget("shop", "fine", "serving"), WaitTarget("shop", "held", "serving")
     last = {fine: status(name="fine"), held: status(waiting(PendingCode.HELD), name="held")}

@@ -7,6 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes
 from durable.authority.fleet.policies import use_shipped_policy
@@ -36,24 +37,34 @@ async def apply_fleet(
     actor: ActorId,
     request: str,
     report: Callable[[str], None],
-) -> None:
+) -> Missing:
     """Adds what is missing and moves what differs; what the manifest does not name stays.
 
-    Every part is idempotent, so a load that was cut off is finished by loading again.
+    Every part is idempotent, so a load that was cut off is finished by loading again. So is one
+    that some regions did not answer: those, and grants to them, are left out.
     """
-    for region in fleet.regions:
-        report(f"Region {region.id}: {sum(pool.count for pool in region.pools)} nodes")
-        await _apply_region(databases, region, actor)
-    await use_shipped_policy(databases, [region.id for region in fleet.regions], actor)
+    declared = {region.id: region for region in fleet.regions}
+    applied = await ask_regions(
+        declared, lambda region: _apply_region(databases, declared[region], actor)
+    )
+    for region in applied.by_region:
+        nodes = sum(pool.count for pool in declared[region].pools)
+        report(f"Region {region}: {nodes} nodes")
     for tenant in fleet.tenants:
         report(f"Tenant {tenant.id}: {tenant.hard}")
-        for line in await _apply_tenant(databases, tenant, actor, request):
+        for line in await _apply_tenant(databases, tenant, actor, request, applied.missing):
             report(line)
     for line in await _left_alone(databases, fleet):
         report(line)
+    return applied.missing
 
 
 async def _apply_region(databases: Databases, region: Region, actor: ActorId) -> None:
+    await _declare_region(databases, region, actor)
+    await use_shipped_policy(databases, [region.id], actor)
+
+
+async def _declare_region(databases: Databases, region: Region, actor: ActorId) -> None:
     await add_region(databases, region.id, actor, region.zones)
     nodes: Sequence[NodeSpec] = tuple(region.nodes())
     for first in range(0, len(nodes), MAX_NODES_PER_CALL):
@@ -106,7 +117,7 @@ async def _read_clock(connection: AsyncConnection, region: RegionId) -> datetime
 
 
 async def _apply_tenant(
-    databases: Databases, tenant: TenantSpec, actor: ActorId, request: str
+    databases: Databases, tenant: TenantSpec, actor: ActorId, request: str, missing: Missing
 ) -> list[str]:
     """Brings unused grants to what the manifest says, and reports those that are in use.
 
@@ -115,16 +126,17 @@ async def _apply_tenant(
     id = tenant.id
     await set_quota(databases, id, hard=tenant.hard, protected=tenant.protected, actor=actor)
     await resume_transfers(databases, id)
+    grants = {region: one for region, one in tenant.grants.items() if region not in missing}
     # What a region has too much of comes back first, so that it can be granted elsewhere.
-    for region, wanted in tenant.grants.items():
+    for region, wanted in grants.items():
         excess = (await _granted(databases, id, region)).excess_over(wanted)
         back = excess.lower_of(await read_unused_grant(databases, region, id))
         await _transfer(databases, id, back, region, None, actor, f"{request}/back")
     lines: list[str] = []
-    for region, wanted in tenant.grants.items():
+    for region, wanted in grants.items():
         quota = await read_quota(databases, id)
-        missing = wanted.excess_over(await _granted(databases, id, region))
-        out = missing.lower_of(quota.target.excess_over(quota.granted))
+        lacking = wanted.excess_over(await _granted(databases, id, region))
+        out = lacking.lower_of(quota.target.excess_over(quota.granted))
         await _transfer(databases, id, out, None, region, actor, f"{request}/out")
         granted = await _granted(databases, id, region)
         await protect_grant(databases, region, id, _share(tenant, wanted).lower_of(granted))

@@ -169,7 +169,7 @@ async def write_workloads(
 def never_admitted(tenant: TenantId, workload: WorkloadName) -> RefusedError:
     return RefusedError(
         RefusalCode.UNKNOWN_WORKLOAD,
-        f"Nothing was admitted as {tenant}/{workload}; see `durable get workloads`.",
+        f"There is no workload {tenant}/{workload}; see `durable get workloads`.",
     )
 
 

@@ -40,7 +40,8 @@ def apply(
     with reassure_when_interrupted():
         rows = apply_all(
             manifests,
-            timeout_seconds=None if no_wait else timeout,
+            timeout_seconds=timeout,
+            waits=not no_wait,
             request_id=request_id,
             reason=reason,
             state_dir=state_dir,
@@ -58,18 +59,19 @@ def apply(
 def apply_all(
     manifests: Sequence[WorkloadManifest],
     *,
-    timeout_seconds: float | None,
+    timeout_seconds: float,
+    waits: bool = True,
     request_id: str | None,
     reason: str,
     state_dir: Path | None,
 ) -> list[AppliedWorkload]:
-    """Applies manifests, and waits for all of them unless there is no timeout."""
+    """Applies manifests, and waits for all of them unless told not to."""
     request_ids = {_name_of(one): request_id_of(request_id) for one in manifests}
 
     async def submit_and_wait(durable: Durable) -> list[AppliedWorkload]:
         submitted = await _submit_all(durable, manifests, request_ids, reason)
         statuses = {}
-        if timeout_seconds is not None:
+        if waits:
             # A job that already completed under this request id does not run again.
             pending = [one for one in manifests if not submitted[_name_of(one)].has_ended]
             last = await wait_for_all(
@@ -86,7 +88,7 @@ def apply_all(
             for one in manifests
         ]
 
-    return with_durable(state_dir, submit_and_wait)
+    return with_durable(state_dir, submit_and_wait, within_seconds=timeout_seconds)
 
 
 @dataclass(frozen=True)

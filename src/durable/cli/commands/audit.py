@@ -111,7 +111,7 @@ def print_events(events: Sequence[AuditEvent]) -> None:
 
 def _cells(event: AuditEvent) -> list[str]:
     link = f"{event.chain} {event.sequence}"
-    action = event.action + _sender(event)
+    action = event.action + _sender(event) + _refusal(event)
     return [timestamp(event.at), link, event.actor, action, event.object, event.database_role]
 
 
@@ -124,6 +124,13 @@ def _sender(event: AuditEvent) -> str:
     except (ValueError, TypeError, KeyError):
         return ""
     return f", sent by {': '.join(sender)}"
+
+
+def _refusal(event: AuditEvent) -> str:
+    """Why a message changed nothing."""
+    answer = (event.after or {}).get("answer")
+    is_refused = event.action.startswith("reject message ") and isinstance(answer, str)
+    return f"; refused: {answer}" if is_refused else ""
 
 
 def _verify(

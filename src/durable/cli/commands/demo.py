@@ -11,7 +11,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.reads.census import take_census
 from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.commands.apply import apply_all
-from durable.cli.commands.fleet import load_fleets, print_census
+from durable.cli.commands.fleet import load_fleets, not_loaded, print_census
 from durable.cli.commands.stack import show_event
 from durable.cli.connections import with_authority
 from durable.cli.input.manifests import load_manifest, load_workloads
@@ -76,7 +76,8 @@ def _run_workloads(
     keep: bool,
     as_json: bool,
 ) -> None:
-    load_fleets(fleets, directory)
+    if missing := load_fleets(fleets, directory):
+        fail(not_loaded(missing))
     with_authority(directory, _wait_for_agents)
     applied = apply_all(
         manifests,

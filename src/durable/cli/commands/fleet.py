@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
+from durable.authority.db.everywhere import Missing
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.reads.census import Census, take_census
 from durable.cli.connections import current_user, with_authority
 from durable.cli.input.manifests import load_manifest
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.amounts import show_rounded
-from durable.cli.render.output import note_missing, print_json, progress, results
+from durable.cli.render.output import fail, note_missing, print_json, progress, results
 from durable.cli.render.tables import print_table
 from durable.model.fleet import Fleet
+from durable.model.ids import RegionId
 from durable.model.resources import ZERO, Resources
 
 app = typer.Typer(no_args_is_help=True, help="Load and show regions, nodes and tenants.")
@@ -26,8 +28,10 @@ File = Annotated[Path, typer.Option("--file", "-f", help="A YAML file that decla
 def load(file: File, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Create and change what a manifest declares; what it does not name stays as it is."""
     fleets = load_manifest(file, Fleet)
-    load_fleets(fleets, state_dir)
+    missing = load_fleets(fleets, state_dir)
     _show(state_dir, as_json)
+    if missing:
+        fail(not_loaded(missing))
 
 
 @app.command()
@@ -36,9 +40,11 @@ def show(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     _show(state_dir, as_json)
 
 
-def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> None:
+def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> Missing:
+    """Loads what can be loaded; answers the regions that could not."""
+    missing: dict[RegionId, str] = {}
     for fleet in fleets:
-        with_authority(
+        missing |= with_authority(
             state_dir,
             lambda databases, fleet=fleet: apply_fleet(
                 databases,
@@ -48,6 +54,16 @@ def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> None:
                 report=lambda line: progress.print(f"[green]✓[/] {line}"),
             ),
         )
+    return missing
+
+
+def not_loaded(missing: Missing) -> str:
+    """What to do about regions that did not answer."""
+    regions = ", ".join(sorted(missing))
+    return (
+        f"Nothing was loaded into {regions}, nor was grant moved there, because the database did "
+        "not answer; everything else was loaded. Load the same file again when it answers."
+    )
 
 
 def _show(state_dir: Path | None, as_json: bool) -> None:

@@ -52,7 +52,7 @@ def scale(
         return applied_row(manifest, admitted, statuses[0] if statuses else None)
 
     with reassure_when_interrupted():
-        row = with_durable(state_dir, scale_and_wait)
+        row = with_durable(state_dir, scale_and_wait, within_seconds=timeout)
     if as_json:
         print_json(row)
     else:
@@ -85,7 +85,7 @@ def delete(
         await wait_for_all(durable, awaited, timeout)
 
     with reassure_when_interrupted():
-        with_durable(state_dir, delete_and_wait)
+        with_durable(state_dir, delete_and_wait, within_seconds=timeout)
     if as_json:
         print_json({"workload": name, "deleted": not no_wait})
     else:

@@ -11,8 +11,8 @@ from durable.model.pending_reasons import PendingCode
 from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 
-# A longer reason is cut, so that the advice after it is not.
-REASON_CHARACTERS = 200
+# What a refusal's sentence may have; a longer reason is cut, so that the advice after it is not.
+SENTENCE_CHARACTERS = 500
 
 
 def describe_delay(
@@ -34,12 +34,12 @@ def describe_delay(
     counts = "no answer" if status is None else counts_of(status, target.until)
     waits = () if status is None else status.waits_for
     wait = blocked_by.waits_for if blocked_by is not None else waits[0] if waits else None
-    why = f" {stops}" if stops else f" Reason: {_shortened(wait)}." if wait else ""
     others = f"; {len(late) - 1} more {'is' if len(late) == 2 else 'are'} late" if late[1:] else ""
-    return (
-        f"{target} is not {target.until} after {within_seconds:.0f} s ({counts}{others}).{why} "
-        f"{_advice(target, blocked_by)}; see durable explain {target}."
-    )[:500]
+    delay = f"{target} is not {target.until} after {within_seconds:.0f} s ({counts}{others})."
+    advice = f"{_advice(target, blocked_by)}; see durable explain {target}."
+    room = SENTENCE_CHARACTERS - len(f"{delay} Reason: . {advice}")
+    why = f" {stops}" if stops else f" Reason: {_shortened(wait, room)}." if wait else ""
+    return f"{delay}{why} {advice}"[:SENTENCE_CHARACTERS]
 
 
 def describe_stops(stops: Sequence[Stop]) -> str:
@@ -82,10 +82,8 @@ def _advice(target: WaitTarget, blocked_by: RegionProgress | None) -> str:
     return "Waiting will not help: change the workload, the fleet or the quota"
 
 
-def _shortened(reason: str) -> str:
-    if len(reason) <= REASON_CHARACTERS:
-        return reason
-    return f"{reason[: REASON_CHARACTERS - 3]}..."
+def _shortened(reason: str, most: int) -> str:
+    return reason if len(reason) <= most else f"{reason[: most - 3]}..."
 
 
 def _has_reached(status: WorkloadStatus, until: Until) -> bool:
