@@ -8,11 +8,17 @@ from durable.authority.db.everywhere import Missing
 from durable.authority.reads.replicas import RegionReplicas
 from durable.authority.slots.shares import Publication, PublishedShare
 from durable.model.ids import RegionId
+from durable.model.pending_reasons import PendingCode
 from durable.model.rollout import RolloutState
 from durable.model.share import DesiredShare, ShareReport
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
 from durable.scheduling.rollout.observed import Goal, Observed, Replica, ShareName, fenceposts
 from durable.scheduling.rollout.verdict import baked_regions, pause_point
+
+
+_NO_ROOM = frozenset(
+    {PendingCode.CAPACITY, PendingCode.GRANT, PendingCode.NO_GRANT, PendingCode.HEADROOM}
+)
 
 
 @dataclass
@@ -84,6 +90,11 @@ class WorkloadDivision:
                 for claim in found.claims
             },
             floors=self.floors,
+            starved=frozenset(
+                ShareName(report.generation, str(report.region))
+                for report in self.reports
+                if report.pending is not None and report.pending.code in _NO_ROOM
+            ),
             silent=frozenset(map(str, self.missing)),
         )
 

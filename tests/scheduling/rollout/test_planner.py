@@ -233,6 +233,17 @@ def test_a_slot_moves_to_another_region_make_before_break() -> None:
     assert world.plan(wanted).owners[1] == WEST
 
 
+def test_scaffolding_makes_way_for_a_base_slot_that_finds_no_room() -> None:
+    slots = homes(us_east=3)
+    new = ShareName(NEW, EAST)
+    world = World({ShareName(OLD, EAST): frozenset(), new: frozenset({0, 1, 2, 3})})
+    world.replicas = {slot: serving(NEW, EAST) for slot in (0, 1, 3)}
+    wanted = goal(slots)
+    assert plan_shares(wanted, world.observed()).shares[new] == (0, 1, 2, 3)
+    starved = replace(world.observed(), starved=frozenset({new}), floors={EAST: 2})
+    assert plan_shares(wanted, starved).shares[new] == (0, 1, 2)
+
+
 def test_a_gang_is_stopped_and_started_anew_as_a_whole() -> None:
     slots = homes(us_east=3)
     world = World.settled(OLD, slots)

@@ -29,11 +29,15 @@ class InjectedFault(Value):
     kind: FaultKind
     node: Pattern = "*"
     workload: Pattern = "*"
+    # Only this generation of it, such as a bad version.
+    generation: Annotated[int, Field(ge=1)] | None = None
     # A crash comes this long after the replica began to run, or after the fault was added.
     after_seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
 
     def matches(self, assignment: Assignment) -> bool:
         workload = f"{assignment.tenant}/{assignment.workload}"
+        if self.generation not in (None, assignment.generation):
+            return False
         return fnmatchcase(assignment.node, self.node) and fnmatchcase(workload, self.workload)
 
     def __str__(self) -> str:

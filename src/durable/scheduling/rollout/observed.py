@@ -38,6 +38,8 @@ class Observed:
     replicas: Mapping[int, Replica] = field(default_factory=dict[int, Replica])
     # How many replicas voluntary stops must leave serving in each region, as it knows.
     floors: Mapping[str, int] = field(default_factory=dict[str, int])
+    # Shares that have slots without a node, because there is no room or grant for them now.
+    starved: frozenset[ShareName] = frozenset()
     # Regions that did not answer: nothing is known of them, and nothing can be published there.
     silent: frozenset[str] = frozenset()
 

@@ -168,7 +168,8 @@ class _Planner:
         useful = {self._wants[slot] for slot in self._unsettled}
         kept = {s: self._assigned[s] for s in self._extras if self._assigned[s] in useful}
         if not demand:
-            return kept
+            # Where a base slot finds no room, it may be the scaffolding that takes it.
+            return {} if self._is_starved else kept
         most = min(self._goal.surge, demand.total())
         scaffolding = dict(list(kept.items())[:most])
         used = {*self._assigned, *self._replicas}
@@ -177,6 +178,11 @@ class _Planner:
         there = used.difference(self._goal.homes)
         more = self._spread(demand, scaffolding.values(), most - len(there))
         return scaffolding | dict(zip(numbers, more, strict=False))
+
+    @property
+    def _is_starved(self) -> bool:
+        waiting = (self._wants[slot] for slot in self._unsettled if slot not in self._replicas)
+        return not self._observed.starved.isdisjoint(waiting)
 
     def _spread(
         self, demand: Counter[ShareName], given: Iterable[ShareName], more: int
