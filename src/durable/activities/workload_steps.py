@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from durable.activities.steps import PlacementKey
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
@@ -37,6 +37,9 @@ class Admitted(Value):
     generation: Generation
     spec: WorkloadSpec
     share: Shares
+    # When this generation was admitted, and when it was recorded that it missed its deadline.
+    admitted_at: AwareDatetime | None = None
+    deadline_missed_at: AwareDatetime | None = None
 
 
 class Admission(Value):
@@ -66,6 +69,8 @@ class Recalled(Value):
     reports: tuple[ShareReport, ...] = ()
     # Regions that did not answer: what they hold has to be read again.
     unreachable: tuple[RegionId, ...] = ()
+    admitted_at: AwareDatetime | None = None
+    deadline_missed_at: AwareDatetime | None = None
 
 
 class ObserveStep(Value):
@@ -81,6 +86,18 @@ class ObservedShares(Value):
 
     reports: tuple[ShareReport, ...] = ()
     unreachable: tuple[RegionId, ...] = ()
+
+
+class DeadlineStep(ObserveStep):
+    """A job that may have missed its deadline, and the shares that have to be done by then."""
+
+    generation: Generation
+
+
+class CheckedDeadline(ObservedShares):
+    """The shares as they are, and since when it is recorded that they came too late."""
+
+    missed_at: AwareDatetime | None = None
 
 
 class Opening(Value):

@@ -24,7 +24,8 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.workloads": {
             "INSERT": {"*"},
             "UPDATE": {"generation", "spec", "finalizers", "delete_requested_at", "status",
-                       "observed_generation", "share", "revision", "deleted_at"},
+                       "observed_generation", "share", "revision", "deleted_at",
+                       "admitted_at", "deadline_missed_at", "listed_until"},
         },
         "global.workload_requests": {"INSERT": {"*"}, "DELETE": {"*"}},
         "global.slots": {
@@ -33,8 +34,9 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number"}},
         "regional.shares": {
             "INSERT": {"region", "tenant", "workload", "generation", "revision", "slots", "spec",
-                       "release_reason"},
-            "UPDATE": {"revision", "slots", "spec", "release_reason"},
+                       "release_reason", "at_once", "admitted_at", "due_at"},
+            "UPDATE": {"revision", "slots", "spec", "release_reason", "at_once", "admitted_at",
+                       "due_at"},
         },
         "regional.regions": {"UPDATE": {"version"}},
     },
@@ -45,7 +47,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "UPDATE": {"slots", "priority", "state", "pending_code", "pending_parameters",
                        "hold_actor", "hold_reason", "held_since", "attempts",
                        "enqueued_at", "deadline", "next_retry_at", "waiting", "completed",
-                       "decided_version"},
+                       "given_up", "held_back", "failures", "at_once", "decided_version"},
             "DELETE": {"*"},
         },
     },
@@ -89,7 +91,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "INSERT": {"*"},
             "UPDATE": {
                 "session", "sequence", "state", "evidence", "log_directory", "observer",
-                "received_at",
+                "received_at", "exit_code",
             },
         },
     },

@@ -48,7 +48,8 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "generation", "spec", "finalizers", "delete_requested_at", "status",
-                    "observed_generation", "share", "revision", "deleted_at",
+                    "observed_generation", "share", "revision", "deleted_at", "admitted_at",
+                    "deadline_missed_at", "listed_until",
                 ),
             },
             "global.workload_requests": {"INSERT": ALL, "DELETE": ALL},
@@ -59,15 +60,19 @@ ROLES: tuple[Role, ...] = (
             "regional.shares": {
                 "INSERT": (
                     "region", "tenant", "workload", "generation", "revision", "slots", "spec",
-                    "release_reason",
+                    "release_reason", "at_once", "admitted_at", "due_at",
                 ),
-                "UPDATE": ("revision", "slots", "spec", "release_reason"),
+                "UPDATE": (
+                    "revision", "slots", "spec", "release_reason", "at_once", "admitted_at",
+                    "due_at",
+                ),
             },
             "regional.regions": _ADVANCE,
         },
         audits={
             "global": (
                 "apply workload", "delete workload", "finish deleting workload", "finish job",
+                "miss deadline",
                 "transfer slots", *_MESSAGES,
             ),
         },
@@ -81,7 +86,8 @@ ROLES: tuple[Role, ...] = (
                 "UPDATE": (
                     "slots", "priority", "state", "pending_code", "pending_parameters",
                     "hold_actor", "hold_reason", "held_since", "attempts", "enqueued_at",
-                    "deadline", "next_retry_at", "waiting", "completed", "decided_version",
+                    "deadline", "next_retry_at", "waiting", "completed", "given_up",
+                    "held_back", "failures", "at_once", "decided_version",
                 ),
                 "DELETE": ALL,
             },
@@ -142,7 +148,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "session", "sequence", "state", "evidence", "log_directory", "observer",
-                    "received_at",
+                    "received_at", "exit_code",
                 ),
             },
         },

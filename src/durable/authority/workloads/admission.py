@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -83,7 +84,10 @@ class AdmissionRequest:
 class AdmissionBatch:
     """The locked workloads of one batch, and what its requests make of them in their order."""
 
-    def __init__(self, workloads: Mapping[RowKey, AdmittedWorkload], ledger: RequestLedger) -> None:
+    def __init__(
+        self, workloads: Mapping[RowKey, AdmittedWorkload], ledger: RequestLedger, now: datetime
+    ) -> None:
+        self._now = now
         self.workloads = dict(workloads)
         self.changed: dict[RowKey, AdmittedWorkload] = {}
         self.events: list[Event] = []
@@ -111,7 +115,7 @@ class AdmissionBatch:
                 RefusalCode.WRONG_STATE,
                 f"Workload {'/'.join(request.key)} was changed meanwhile; send the request again.",
             )
-        after = _admitted(request, before)
+        after = _admitted(request, before, self._now)
         if before != after:
             self.workloads[request.key] = self.changed[request.key] = after
             self.events.append(_event(before, after, request))
@@ -123,7 +127,9 @@ def _is_live(workload: AdmittedWorkload | None, spec: WorkloadSpec) -> bool:
     return workload is not None and not workload.deleted and workload.spec == spec
 
 
-def _admitted(request: AdmissionRequest, before: AdmittedWorkload | None) -> AdmittedWorkload:
+def _admitted(
+    request: AdmissionRequest, before: AdmittedWorkload | None, now: datetime
+) -> AdmittedWorkload:
     manifest = request.manifest
     current = None if before is None or before.deleted else before
     shares = request.shares(current)
@@ -135,12 +141,16 @@ def _admitted(request: AdmissionRequest, before: AdmittedWorkload | None) -> Adm
         generation = before.generation + 1
     else:
         generation = before.generation
+    same = before if before is not None and before.generation == generation else None
     return AdmittedWorkload(
         tenant=manifest.tenant,
         workload=manifest.name,
         generation=generation,
         spec=manifest.spec,
         share=shares,
+        # A deadline counts from here, so nothing but another generation moves it.
+        admitted_at=now if same is None else same.admitted_at,
+        deadline_missed_at=None if same is None else same.deadline_missed_at,
     )
 
 

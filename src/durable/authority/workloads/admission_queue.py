@@ -28,6 +28,7 @@ MAX_REQUESTS_PER_CALL = 200
 MAX_REPLICAS_PER_CALL = 20_000
 _MAX_TENANTS_SHOWN = 5
 
+_NOW = text("SELECT clock_timestamp()")
 _TENANTS = text("SELECT tenant FROM global.tenants ORDER BY tenant LIMIT :most")
 
 
@@ -60,7 +61,9 @@ async def _admit(
     created = await create_workloads(connection, wanted)
     workloads = await lock_workloads(connection, (existing | wanted) - created)
     ledger = await RequestLedger.read(connection, [request.identity for request in requests])
-    batch = AdmissionBatch(workloads, ledger)
+    # After the locks: whoever waited for one is admitted when it got it.
+    now = (await connection.execute(_NOW)).scalar_one()
+    batch = AdmissionBatch(workloads, ledger, now)
     known = existing | missing
     answers = [batch.admit(request) if request.key in known else None for request in requests]
     assert created <= batch.changed.keys(), "no row is left empty"

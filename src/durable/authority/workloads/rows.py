@@ -6,6 +6,7 @@ other and never deadlock.
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
@@ -24,10 +25,18 @@ RowKey = tuple[str, str]
 
 _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload")
 
-_LIST = text("""
+_LIST_LIVE = text("""
     SELECT * FROM global.workloads
-     WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
-       AND (:deleted OR deleted_at IS NULL)
+     WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant) AND deleted_at IS NULL
+     ORDER BY tenant, workload LIMIT :most
+""")
+
+# A job that ended is listed for as long as it asked to be.
+_LIST_ENDED = text("""
+    SELECT * FROM global.workloads
+     WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant) AND deleted_at IS NOT NULL
+       AND (listed_until IS NULL
+            OR listed_until > coalesce(CAST(:now AS timestamptz), statement_timestamp()))
      ORDER BY tenant, workload LIMIT :most
 """)
 
@@ -66,14 +75,18 @@ _LOCK_MANY = text(f"""
 """)
 
 _WRITTEN = sent_rows(
-    "rows", "row", "tenant text, workload text, generation bigint, spec jsonb, share jsonb"
+    "rows",
+    "row",
+    "tenant text, workload text, generation bigint, spec jsonb, share jsonb, "
+    "admitted_at timestamptz, deadline_missed_at timestamptz",
 )
 
 _WRITE_MANY = text(f"""
     UPDATE global.workloads AS w
        SET generation = row.generation, spec = row.spec, share = row.share,
            status = CASE WHEN w.deleted_at IS NULL THEN w.status ELSE '{{}}' END,
-           delete_requested_at = NULL, deleted_at = NULL
+           delete_requested_at = NULL, deleted_at = NULL, listed_until = NULL,
+           admitted_at = row.admitted_at, deadline_missed_at = row.deadline_missed_at
       FROM {_WRITTEN}
      WHERE w.tenant = row.tenant AND w.workload = row.workload
 """)
@@ -97,11 +110,19 @@ async def find_workload(
 
 @global_transaction("durable_reader", "read the workloads")
 async def list_workloads(
-    connection: AsyncConnection, tenant: TenantId | None = None, *, deleted: bool = False
+    connection: AsyncConnection,
+    tenant: TenantId | None = None,
+    *,
+    deleted: bool = False,
+    now: datetime | None = None,
 ) -> list[AdmittedWorkload]:
-    """Every workload, or those of one tenant; with `deleted`, tombstones too."""
-    of = {"tenant": tenant, "deleted": deleted, "most": MAX_LISTED}
-    return [workload_of(row) for row in (await connection.execute(_LIST, of)).mappings()]
+    """Every live workload, or those of one tenant; with `deleted`, tombstones instead."""
+    of = {"tenant": tenant, "most": MAX_LISTED}
+    if not deleted:
+        rows = await connection.execute(_LIST_LIVE, of)
+    else:
+        rows = await connection.execute(_LIST_ENDED, {**of, "now": now})
+    return [workload_of(row) for row in rows.mappings()]
 
 
 @global_transaction("durable_reader", "read which workloads are live")
@@ -153,7 +174,9 @@ async def lock_workloads(
 async def write_workloads(
     connection: AsyncConnection, workloads: Iterable[AdmittedWorkload]
 ) -> None:
-    columns = {"tenant", "workload", "generation", "spec", "share"}
+    columns = {
+        "tenant", "workload", "generation", "spec", "share", "admitted_at", "deadline_missed_at",
+    }  # fmt: skip
     rows = [workload.model_dump(mode="json", include=columns) for workload in workloads]
     await connection.execute(_WRITE_MANY, {"rows": json.dumps(rows)})
 
@@ -177,7 +200,8 @@ def workload_of(row: Any) -> AdmittedWorkload:
     plain = {name: row[name] for name in ("tenant", "workload", "generation", "spec", "share")}
     deleting = row["delete_requested_at"] is not None and row["deleted_at"] is None
     ends = {"deleting": deleting, "deleted_at": row["deleted_at"]}
-    return AdmittedWorkload.read({**plain, **ends, **row["status"]})
+    times = {name: row[name] for name in ("admitted_at", "deadline_missed_at")}
+    return AdmittedWorkload.read({**plain, **ends, **times, **row["status"]})
 
 
 def _json(keys: Iterable[RowKey]) -> str:

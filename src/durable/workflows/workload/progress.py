@@ -7,6 +7,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+    from durable.model.job_end import why_given_up
     from durable.model.phases import Counts, Owner, workload_phase
     from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
@@ -22,12 +23,14 @@ class _Conditions:
         self._generation = generation
         self._now = now
 
-    def of(self, type: str, status: bool, sentence: str) -> Condition:
+    def of(
+        self, type: str, status: bool | None, sentence: str, *, reason: str | None = None
+    ) -> Condition:
         known = self._known.get(type)
         return Condition(
             type=type,
             status=status,
-            reason=type if status else f"Not{type}",
+            reason=reason or (type if status else f"Not{type}"),
             sentence=sentence,
             since=known.since if known is not None and known.status == status else self._now,
             observed_generation=self._generation,
@@ -42,6 +45,9 @@ def region_progress(region: RegionId, wanted: int, report: ShareReport | None) -
         region=region,
         wanted=wanted,
         completed=report.completed,
+        given_up=report.given_up,
+        held_back=report.held_back,
+        failures=report.failures,
         waiting=report.waiting,
         by_state={state.value: count for state, count in report.by_state.items()},
         pending=report.pending,
@@ -63,6 +69,8 @@ def workload_status(
     conditions: Sequence[Condition],
     messages: MessageLog,
     now: datetime,
+    due_at: datetime | None = None,
+    deadline_missed_at: datetime | None = None,
 ) -> WorkloadStatus:
     """The status as the query answers it; nothing here changes what the workflow remembers."""
     current = {
@@ -80,7 +88,8 @@ def workload_status(
     completed = sum(one.completed for one in regions)
     is_job = spec.kind is WorkloadKind.JOB
     over = sum(report.slots for report in current.values() if is_job and report.has_ended)
-    given_up = max(0, over - sum(r.completed for r in current.values() if r.has_ended))
+    given_up = sum(report.given_up for report in current.values())
+    known = _Conditions(conditions, generation, now)
     return WorkloadStatus(
         **counts.model_dump(),
         tenant=tenant,
@@ -99,11 +108,19 @@ def workload_status(
         ),
         wanted=spec.replicas,
         completed=completed,
+        given_up=given_up,
+        failures=sum(report.failures for report in current.values()),
+        due_at=due_at,
         deleting=is_deleting,
         conditions=(
-            _opened(share, current, _Conditions(conditions, generation, now)),
-            *_conditions(
-                spec, counts, completed, given_up, _Conditions(conditions, generation, now)
+            _opened(share, current, known),
+            *_conditions(spec, counts, completed, given_up, current, known),
+            *_deadline(
+                due_at,
+                deadline_missed_at,
+                known,
+                is_done=is_job and completed >= spec.replicas,
+                has_failed=is_done and completed < spec.replicas,
             ),
         ),
         regions=regions,
@@ -129,7 +146,12 @@ def _opened(
 
 
 def _conditions(
-    spec: WorkloadSpec, counts: Counts, completed: int, given_up: int, now: _Conditions
+    spec: WorkloadSpec,
+    counts: Counts,
+    completed: int,
+    given_up: int,
+    reports: Mapping[RegionId, ShareReport],
+    now: _Conditions,
 ) -> tuple[Condition, ...]:
     wanted = spec.replicas
     bound = now.of("Bound", counts.bound >= wanted, f"{counts.bound} of {wanted} are bound")
@@ -138,4 +160,30 @@ def _conditions(
         return bound, now.of("Serving", counts.serving >= wanted, sentence)
     lost = f", {given_up} {'was' if given_up == 1 else 'were'} given up" if given_up else ""
     sentence = f"{completed} of {wanted} are done{lost}"
+    if why := why_given_up(spec, reports.values()):
+        ended = now.of("Complete", False, f"{sentence}; {why}", reason="TooManyFailures")
+        return bound, ended
     return bound, now.of("Complete", completed >= wanted, sentence)
+
+
+def _deadline(
+    due_at: datetime | None,
+    missed_at: datetime | None,
+    now: _Conditions,
+    *,
+    is_done: bool,
+    has_failed: bool,
+) -> tuple[Condition, ...]:
+    """Whether a job was done in time; unknown while it still can be."""
+    if due_at is None:
+        return ()
+    moment = f"{due_at:%Y-%m-%d %H:%M:%S}Z"
+    if missed_at is not None:
+        sentence = f"it was not done by {moment}"
+        return (now.of("DeadlineMet", False, sentence, reason="DeadlineMissed"),)
+    if has_failed:
+        sentence = f"it failed before {moment}"
+        return (now.of("DeadlineMet", False, sentence, reason="JobFailed"),)
+    if is_done:
+        return (now.of("DeadlineMet", True, f"it was done by {moment}"),)
+    return (now.of("DeadlineMet", None, f"due at {moment}", reason="DeadlineAhead"),)

@@ -45,6 +45,11 @@ class WorkloadState:
     placements: list[OpenPlacement] = field(default_factory=list[OpenPlacement])
     # How far the shares of this generation have come, as the authority last said.
     reports: dict[RegionId, ShareReport] = field(default_factory=dict[RegionId, ShareReport])
+    # Of a job: how many slots each region was told that it may run at once.
+    parts: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
+    # When this generation was admitted, and when it was recorded that it missed its deadline.
+    admitted_at: datetime | None = None
+    deadline_missed_at: datetime | None = None
     # Shares of which something may have changed since they were read.
     unread: list[ShareName] = field(default_factory=list[ShareName])
     # Regions that did not answer when all was recalled: they may hold what is not known here.
@@ -53,6 +58,8 @@ class WorkloadState:
     unreachable: list[RegionId] = field(default_factory=list[RegionId])
     deleting: str | None = None
     done: bool = False
+    # Why a job was ended before its slots were.
+    given_up: str | None = None
     # Whether the authority has recorded the end.
     is_finished: bool = False
     waits: list[str] = field(default_factory=list[str])
@@ -69,6 +76,20 @@ class WorkloadState:
     def current_placements(self) -> list[OpenPlacement]:
         """The placements of this generation."""
         return [one for one in self.placements if one.generation == self.generation]
+
+    @property
+    def current_reports(self) -> dict[RegionId, ShareReport]:
+        """How far the shares of this generation have come."""
+        reports = self.reports.items()
+        return {region: one for region, one in reports if one.generation == self.generation}
+
+    @property
+    def due_at(self) -> datetime | None:
+        """Until when a job is to be done."""
+        job = None if self.spec is None else self.spec.job
+        if job is None or job.deadline is None or self.admitted_at is None:
+            return None
+        return self.admitted_at + job.deadline
 
     @property
     def is_ending(self) -> bool:
@@ -142,6 +163,8 @@ class WorkloadState:
             conditions=self.conditions,
             messages=self.messages,
             now=now,
+            due_at=self.due_at,
+            deadline_missed_at=self.deadline_missed_at,
         )
 
 

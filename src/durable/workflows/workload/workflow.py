@@ -16,12 +16,14 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
     from durable.activities.workload import WorkloadActivities
     from durable.activities.workload_steps import (
+        DeadlineStep,
         Divided,
         DivideStep,
         FinishStep,
         ObserveStep,
         Opening,
     )
+    from durable.model.job_end import why_given_up
     from durable.model.share import DesiredShare
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
@@ -33,6 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.pages import workload_page
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
+    from durable.workflows.workload.batch import must_check_deadline, next_parts
     from durable.workflows.workload.state import (
         OpenPlacement,
         ShareName,
@@ -71,6 +74,8 @@ class Workload(WorkloadAdmission):
             await self._go_on()
             await audit_messages(self._state.messages, WorkloadActivities.audit)
             await self._observe()
+            self._mind_job()
+            await self._mind_deadline()
             await self._divide()
             self._report()
             await self._let_handlers_finish()
@@ -185,6 +190,39 @@ class Workload(WorkloadAdmission):
             if not placement.has_ended or placement.generation == state.generation
         ]
 
+    def _mind_job(self) -> None:
+        """Ends a job that failed too often, and has its regions share what may run at once."""
+        state = self._state
+        if state.spec is None or state.is_ending:
+            return
+        state.given_up = why_given_up(state.spec, state.current_reports.values())
+        if state.given_up is not None:
+            state.done, state.share = True, {}
+            self._revise()
+            return
+        parts = next_parts(state)
+        if parts != state.parts:
+            state.parts = parts
+            self._revise()
+
+    async def _mind_deadline(self) -> None:
+        """Has the authority record that a job missed its deadline, once its regions agree."""
+        state = self._state
+        if not must_check_deadline(state, workflow.now()):
+            return
+        current = [one.share for one in state.current_placements]
+        step = DeadlineStep(
+            tenant=self._tenant,
+            workload=self._workload,
+            generation=state.generation,
+            placements=tuple(self._key(share) for share in current),
+        )
+        checked = await self._step(WorkloadActivities.check_deadline, step, "check the deadline")
+        if checked is not UNREACHABLE:
+            state.deadline_missed_at = checked.missed_at
+            for report in checked.reports:
+                state.learn(report)
+
     async def _divide(self) -> None:
         """Gives every region the slots it must have, as far as old claims allow, and its share."""
         state, revision = self._state, self._state.revision
@@ -259,12 +297,15 @@ class Workload(WorkloadAdmission):
         is_past = placement.generation != state.generation
         reason = f"replaced by generation {state.generation}" if is_past else None
         if state.is_ending:
-            reason = state.deleting or "the job is done"
+            reason = state.deleting or state.given_up or "the job is done"
         return DesiredShare(
             slots=() if reason else state.share.get(placement.region, ()),
             spec=state.spec,
             revision=state.revision,
             release_reason=reason,
+            at_once=state.parts.get(placement.region, 0) if state.parts else None,
+            admitted_at=None if state.due_at is None else state.admitted_at,
+            due_at=state.due_at,
         )
 
     def _key(self, share: ShareName) -> PlacementKey:
@@ -322,6 +363,15 @@ class Workload(WorkloadAdmission):
 
     def _next_wake(self) -> tuple[timedelta | None, str]:
         """After how long to look again by itself, and what for."""
+        wait, why = self._next_look()
+        state, now = self._state, workflow.now()
+        if state.due_at is None or state.deadline_missed_at is not None or state.is_ending:
+            return wait, why
+        # The authority's clock has the last word, and may be behind.
+        left = max(state.due_at - now, timeouts.DEADLINE_RETRY)
+        return (left, "its deadline") if wait is None or left < wait else (wait, why)
+
+    def _next_look(self) -> tuple[timedelta | None, str]:
         state = self._state
         is_unsure = self._must_recall or state.unread or state.unrecalled
         if is_unsure or state.waits or state.to_release or not state.is_open:

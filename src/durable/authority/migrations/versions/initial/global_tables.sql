@@ -92,12 +92,16 @@ CREATE TABLE global.workloads (
     share JSONB DEFAULT '{}' NOT NULL,
     revision BIGINT DEFAULT 0 NOT NULL,
     deleted_at TIMESTAMP WITH TIME ZONE,
+    admitted_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    deadline_missed_at TIMESTAMP WITH TIME ZONE,
+    listed_until TIMESTAMP WITH TIME ZONE,
     CONSTRAINT workloads_key PRIMARY KEY (tenant, workload),
     CONSTRAINT workloads_generation CHECK (generation >= 1 AND observed_generation <= generation),
     CONSTRAINT workloads_deleted_has_no_finalizers CHECK (deleted_at IS NULL OR finalizers = '{}'),
     CONSTRAINT workloads_tenant_reference FOREIGN KEY (tenant) REFERENCES global.tenants (tenant)
 );
 CREATE INDEX workloads_live ON global.workloads (tenant, workload) WHERE deleted_at IS NULL;
+CREATE INDEX workloads_ended ON global.workloads (listed_until) WHERE deleted_at IS NOT NULL;
 
 CREATE TABLE global.workload_requests (
     tenant TEXT NOT NULL,
