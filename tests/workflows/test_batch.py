@@ -1,4 +1,4 @@
-"""Jobs: how much runs at once, what ends them, until when they are to be done, what is remembered."""
+"""Jobs: how much runs at once, what ends them, when they are late, and what is remembered."""
 
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -26,7 +26,7 @@ from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, unti
 from tests.workflows.test_trouble import set_faults
 
 RISK, SCORE = TenantId("risk"), WorkloadName("score")
-GATE = {"kind": "never_ready", "node": "*", "workload": "risk/score"}
+GATE: dict[str, object] = {"kind": "never_ready", "node": "*", "workload": "risk/score"}
 QUICKLY = Delays(start_seconds=0, ready_seconds=0, stop_seconds=0, job_seconds=0.05, jitter=0)
 
 
@@ -214,8 +214,7 @@ async def test_what_completed_before_a_job_was_given_up_stays_counted(plane: Pla
 
 async def test_an_exit_code_that_is_fatal_is_not_retried(plane: Plane) -> None:
     await plane.load(small_fleet(nodes=2))
-    crash = {"kind": "crash", "node": "east-general-0000", "exit_code": 3}
-    set_faults(plane, crash)
+    set_faults(plane, {"kind": "crash", "node": "east-general-0000", "exit_code": 3})
     await (await plane.host(delays=QUICKLY)).work()
     fatal = {"fatal_exit_codes": [3]}
     status = await plane.durable.place(

@@ -416,7 +416,7 @@ class Workload(WorkloadAdmission):
             generation=state.generation,
             deleted=state.deleting is not None,
             conditions=status.conditions,
-            replicas_by_state={"completed": status.completed},
+            replicas_by_state={"completed": status.completed, "failures": status.failures},
         )
         if not state.is_finished:
             finished = await self._step(WorkloadActivities.finish, step, "finish")
