@@ -24,6 +24,12 @@ from durable.model.parallelism import RegionUse, divide_parallelism
         pytest.param(
             2, {"a": RegionUse(6, 0, 2), "b": RegionUse(6)}, {"a": 0, "b": 0}, id="unconfirmed"
         ),
+        pytest.param(
+            1, {"a": RegionUse(6, turn=1), "b": RegionUse(2)}, {"a": 0, "b": 1}, id="stuck before"
+        ),
+        pytest.param(
+            1, {"a": RegionUse(6, turn=2), "b": RegionUse(2, turn=1)}, {"a": 0, "b": 1}, id="turns"
+        ),
         pytest.param(2, {}, {}, id="nowhere"),
     ],
 )

@@ -1,6 +1,6 @@
 """Jobs: how much runs at once, what ends them, when they are late, and what is remembered."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -9,11 +9,12 @@ import pytest
 
 from durable.agent.simulated.driver import Delays
 from durable.authority.audit.events import read_events
+from durable.authority.fleet.nodes import cordon_node
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.queue.requests import read_queue, read_request
 from durable.authority.workloads.rows import list_workloads, read_workload
-from durable.controllers.reconciler import Reconciler
-from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.controllers import reconciler
+from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusedError
 from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
@@ -21,13 +22,19 @@ from durable.model.workload import AdmittedWorkload, Condition
 from durable.scheduling.request import PlacementRequest
 from durable.signals.names import workload_id
 from durable.signals.status import WorkloadStatus
-from durable.workflows import inbox
+from durable.workflows import inbox, timeouts
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
 from tests.workflows.test_trouble import set_faults
 
 RISK, SCORE = TenantId("risk"), WorkloadName("score")
 GATE: dict[str, object] = {"kind": "never_ready", "node": "*", "workload": "risk/score"}
 QUICKLY = Delays(start_seconds=0, ready_seconds=0, stop_seconds=0, job_seconds=0.05, jitter=0)
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reconciler's own pace is for production."""
+    monkeypatch.setattr(reconciler, "POLL_SECONDS", 0.2)
 
 
 def job(completions: int = 4, **spec: Any) -> dict[str, Any]:
@@ -161,6 +168,32 @@ async def test_what_a_finished_region_no_longer_runs_another_may(plane: Plane) -
     assert await most_at_once(plane) == 4
 
 
+async def test_a_region_that_cannot_use_its_part_does_not_starve_another(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeouts, "UNUSED_PART", timedelta(seconds=1))
+    await furnished(plane, EAST, WEST, gate=True)
+    await plane.durable.apply(job(5, weights={"east": 2}, job={"parallelism": 1}))
+    await until(lambda: runs_in(plane, EAST), "the larger share has the first turn")
+    for node in range(3):
+        await cordon_node(
+            plane.databases,
+            EAST,
+            NodeId(f"east-general-000{node}"),
+            reason="upkeep",
+            actor=ActorId("test"),
+        )
+    # What ran in east fails, and finds no other node there.
+    set_faults(plane, {**GATE, "node": "west-*"}, {"kind": "crash", "node": "east-*"})
+    await until(lambda: runs_in(plane, WEST), "west has its turn")
+    assert await runs_in(plane, EAST) is False
+    assert await most_at_once(plane) == 1
+
+
+async def runs_in(plane: Plane, region: RegionId) -> bool:
+    return bool(await plane.bindings(region))
+
+
 async def test_a_new_generation_begins_when_the_old_one_runs_nothing(plane: Plane) -> None:
     await furnished(plane, gate=True)
     await plane.durable.apply(job(4, job={"parallelism": 2}))
@@ -256,11 +289,6 @@ async def buried(plane: Plane) -> AdmittedWorkload:
     return ended
 
 
-async def reconcile(plane: Plane) -> None:
-    """Has what was terminated started again, as the reconciler does in its own time."""
-    await Reconciler(plane.durable.client, plane.databases).once()
-
-
 async def terminate_all(plane: Plane) -> None:
     client = plane.durable.client
     await client.get_workflow_handle(workload_id(RISK, SCORE)).terminate("by mistake")
@@ -282,7 +310,6 @@ async def test_a_terminated_job_runs_nothing_again_that_is_done_or_fatal(plane: 
     await terminate_all(plane)
 
     set_faults(plane)
-    await reconcile(plane)
     status = await done(plane)
     assert (status.phase, status.completed, status.given_up) == ("failed", 3, 1)
     assert status.failures == 1
@@ -299,7 +326,6 @@ async def test_a_terminated_placement_waits_out_the_backoff_of_what_failed(plane
     await until(lambda: has_failed(plane, 3), "it failed three times")
     set_faults(plane)
     await plane.handle("score").terminate("by mistake")
-    await reconcile(plane)
     assert (await done(plane)).completed == 1
 
     gaps = await gaps_after_failures(plane)
@@ -332,7 +358,6 @@ async def test_a_terminated_workload_does_not_let_more_run_at_once(plane: Plane)
         await until(lambda r=region: request_of(plane, r), "it is known")
     client = plane.durable.client
     await client.get_workflow_handle(workload_id(RISK, SCORE)).terminate("by mistake")
-    await reconcile(plane)
     set_faults(plane)
     assert (await done(plane)).completed == 8
     assert await most_at_once(plane) <= 3
@@ -358,7 +383,6 @@ async def test_a_missed_deadline_is_a_condition_and_one_event_and_the_job_goes_o
     assert await missed_events(plane) == 1
 
     await terminate_all(plane)
-    await reconcile(plane)
     set_faults(plane)
     status = await done(plane)
     assert (status.phase, status.completed) == ("complete", 2)

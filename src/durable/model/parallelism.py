@@ -20,6 +20,8 @@ class RegionUse(NamedTuple):
     told: int = 0
     # The most that it may be using, if it has not confirmed yet what it was told.
     held: int = 0
+    # Who could not use its part stands behind the others: the longer ago, the nearer to its turn.
+    turn: int = 0
 
     @property
     def reach(self) -> int:
@@ -30,23 +32,23 @@ class RegionUse(NamedTuple):
 def divide_parallelism(parallelism: int, uses: Mapping[Region, RegionUse]) -> dict[Region, int]:
     """The parts to tell the regions now.
 
-    No region is told less than it could be using, and what nobody could be using goes to those that
-    have the smallest part of what they have left. So every region gets its turn: as soon as one has
-    less left than its part, the rest of that part is free.
+    No region is told less than it was, and what nobody could be using goes to those that have the
+    smallest part of what they have left. So every region gets its turn: as soon as one has less
+    left than its part, the rest of that part is free.
     """
     parts = {region: min(use.told, use.remaining) for region, use in uses.items()}
     free = parallelism - sum(use.reach for use in uses.values())
     wanting = [
-        (parts[region] / use.remaining, -use.remaining, region)
+        (use.turn, parts[region] / use.remaining, -use.remaining, region)
         for region, use in uses.items()
         if parts[region] < use.remaining
     ]
     heapify(wanting)
     while free > 0 and wanting:
-        _, _, region = heappop(wanting)
+        turn, _, _, region = heappop(wanting)
         remaining = uses[region].remaining
         parts[region] += 1
         free -= 1
         if parts[region] < remaining:
-            heappush(wanting, (parts[region] / remaining, -remaining, region))
+            heappush(wanting, (turn, parts[region] / remaining, -remaining, region))
     return parts

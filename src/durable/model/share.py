@@ -64,6 +64,11 @@ class ShareReport(Value):
         return 0 if self.has_ended else self.slots - self.completed - self.given_up
 
     @property
+    def in_use(self) -> int:
+        """How many of its slots have a claim."""
+        return max(0, self.remaining - self.waiting - self.held_back)
+
+    @property
     def has_ended(self) -> bool:
         """Whether its placement has nothing left: all was released, or its job is done."""
         return self.request is RequestState.WITHDRAWN and not any(self.by_state.values())

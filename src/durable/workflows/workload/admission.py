@@ -211,7 +211,7 @@ class WorkloadAdmission:
         state = self._state
         wanted = (admitted.generation, admitted.spec, dict(admitted.share))
         if admitted.generation != state.generation:
-            state.parts = {}
+            state.parts, state.stuck_since, state.gave_up_parts = {}, {}, []
         state.admitted_at = admitted.admitted_at
         state.deadline_missed_at = admitted.deadline_missed_at
         if wanted != (state.generation, state.spec, state.share):

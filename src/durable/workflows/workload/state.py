@@ -47,6 +47,9 @@ class WorkloadState:
     reports: dict[RegionId, ShareReport] = field(default_factory=dict[RegionId, ShareReport])
     # Of a job: how many slots each region was told that it may run at once.
     parts: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
+    # Since when regions cannot use all of that, and those that gave it up, the longest ago first.
+    stuck_since: dict[RegionId, datetime] = field(default_factory=dict[RegionId, datetime])
+    gave_up_parts: list[RegionId] = field(default_factory=list[RegionId])
     # When this generation was admitted, and when it was recorded that it missed its deadline.
     admitted_at: datetime | None = None
     deadline_missed_at: datetime | None = None

@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.pages import workload_page
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
-    from durable.workflows.workload.batch import must_check_deadline, next_parts
+    from durable.workflows.workload.batch import must_check_deadline, next_parts, next_turn_at
     from durable.workflows.workload.state import (
         OpenPlacement,
         ShareName,
@@ -200,8 +200,9 @@ class Workload(WorkloadAdmission):
             state.done, state.share = True, {}
             self._revise()
             return
-        parts = next_parts(state)
-        if parts != state.parts:
+        before = dict(state.parts)
+        parts = next_parts(state, workflow.now())
+        if parts != before:
             state.parts = parts
             self._revise()
 
@@ -365,6 +366,9 @@ class Workload(WorkloadAdmission):
         """After how long to look again by itself, and what for."""
         wait, why = self._next_look()
         state, now = self._state, workflow.now()
+        turn_at = None if state.is_ending else next_turn_at(state)
+        if turn_at is not None and (wait is None or turn_at - now < wait):
+            wait, why = max(turn_at - now, timeouts.SHORTEST_REST), "a region to use its part"
         if state.due_at is None or state.deadline_missed_at is not None or state.is_ending:
             return wait, why
         # The authority's clock has the last word, and may be behind.
