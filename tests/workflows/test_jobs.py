@@ -123,7 +123,7 @@ async def test_an_explanation_of_a_deleted_job_says_that_it_was_deleted(plane: P
     assert (explanation.end, explanation.end_sentence) == ("deleted", None)
     assert {region.region: region.condition for region in explanation.regions} == {
         EAST: "2 completed of 2",
-        WEST: "nothing is left",
+        WEST: "1 completed of 1",
     }
     ends = {one.end: one.evidence for region in explanation.regions for one in region.ended}
     assert ends == {SlotEnd.COMPLETED: "simulated: exit code 0", SlotEnd.STOPPED: "test: INC-7"}

@@ -52,7 +52,9 @@ async def serving(plane: Plane, *regions: RegionId, nodes: int = 3, **spec: Any)
 
 async def request(plane: Plane, name: str, payload: OperatorRequest) -> str:
     handle = plane.durable.client.get_workflow_handle("workload/risk/api")
-    return await handle.execute_update(name, payload, result_type=str)
+    return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
+        name, payload, result_type=str
+    )
 
 
 async def rolled_out(plane: Plane, generation: int) -> None:

@@ -91,10 +91,11 @@ class Divider:
                 spec=first.spec,
                 share=first.share,
                 revision=step.revision,
+                admitted_at=first.admitted_at,
             )
-            return WorkloadDivision(workload, _NO_TIME, is_first=True)
+            return WorkloadDivision(workload, _NO_TIME, is_first=True, parts=step.parts)
         begun = await begin_division(self._databases, step.tenant, step.workload)
-        division = WorkloadDivision(begun.workload, begun.now, begun.stable_spec)
+        division = WorkloadDivision(begun.workload, begun.now, begun.stable_spec, parts=step.parts)
         workload = begun.workload
         is_rolling = workload.rollout is not None and workload.rollout.undoing is None
         failures_of = workload.generation if is_rolling else None
@@ -103,9 +104,13 @@ class Divider:
         async def read(region: RegionId) -> tuple[RegionReplicas, list[ShareReport]]:
             replicas = await read_replicas(self._databases, region, *name, failures_of=failures_of)
             present = (str(step.tenant), str(step.workload), workload.generation)
-            also = [present] if region in workload.share else []
+            # A task that is run again may find its own end recorded: what became of it counts.
+            also = [present] if region in workload.share or workload.deleted else []
             shares = await read_shares(self._databases, region, *name, also=also)
-            return replicas, [share.report() for share in shares]
+            reports = [share.report() for share in shares]
+            if workload.deleted:
+                reports = [report for report in reports if report.is_known]
+            return replicas, reports
 
         answers = await ask_regions(await list_regions(self._databases), read)
         division.missing = concerned(answers.missing, workload)
@@ -300,7 +305,11 @@ class Divider:
         )
         return Divided(
             current=Admitted(
-                generation=workload.generation, spec=workload.spec, share=workload.share
+                generation=workload.generation,
+                spec=workload.spec,
+                share=workload.share,
+                admitted_at=workload.admitted_at,
+                deadline_missed_at=workload.deadline_missed_at,
             ),
             stable=workload.generation if plan.is_complete else workload.stable_generation,
             waits=tuple(division.waits),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from durable.authority.db.everywhere import Missing
-from durable.authority.reads.replicas import RegionReplicas
+from durable.authority.reads.replicas import OpenShare, RegionReplicas
 from durable.authority.slots.shares import Publication, PublishedShare
 from durable.model.ids import RegionId
 from durable.model.pending_reasons import PendingCode
@@ -14,7 +14,6 @@ from durable.model.share import DesiredShare, ShareReport
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
 from durable.scheduling.rollout.observed import Goal, Observed, Replica, ShareName, fenceposts
 from durable.scheduling.rollout.verdict import baked_regions, pause_point
-
 
 _NO_ROOM = frozenset(
     {PendingCode.CAPACITY, PendingCode.GRANT, PendingCode.NO_GRANT, PendingCode.HEADROOM}
@@ -33,6 +32,8 @@ class WorkloadDivision:
     reports: list[ShareReport] = field(default_factory=list[ShareReport])
     floors: dict[str, int] = field(default_factory=dict[str, int])
     is_first: bool = False
+    # Of a job: how many slots each region may run at once; None leaves that as it is.
+    parts: Mapping[RegionId, int] | None = None
     waits: list[str] = field(default_factory=list[str])
     unopened: list[RegionId] = field(default_factory=list[RegionId])
     # A newer division was found: nothing more is written by this one.
@@ -126,20 +127,27 @@ class WorkloadDivision:
             return None
         if known is not None and known.release_reason is not None:
             return None  # it ends, whatever else happens
+        workload = self.workload
+        due_at = workload.deadline if name.generation == workload.generation else None
         share = DesiredShare(
             slots=wanted,
             spec=self.spec_of(name.generation),
-            revision=self.workload.revision,
+            revision=workload.revision,
             release_reason=reason,
+            at_once=self._at_once(name, known),
+            admitted_at=None if due_at is None else workload.admitted_at,
+            due_at=due_at,
         )
-        if known is not None and (known.slots, known.release_reason, known.spec) == (
-            frozenset(wanted),
-            reason,
-            share.spec.model_dump(mode="json"),
-        ):
+        if known is not None and known.says_the_same_as(share):
             return None
-        workload = self.workload
         return PublishedShare(workload.tenant, workload.workload, name.generation, share)
+
+    def _at_once(self, name: ShareName, known: OpenShare | None) -> int | None:
+        if self.workload.spec.parallelism is None or name.generation != self.workload.generation:
+            return None
+        if self.parts is None:
+            return 0 if known is None else known.at_once
+        return self.parts.get(RegionId(name.region), 0)
 
     def publication(
         self, floor: int | None, shares: tuple[PublishedShare, ...] = ()

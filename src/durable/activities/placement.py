@@ -6,6 +6,7 @@ the decision and sends the same intents, whatever the cache says by then.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import activity
@@ -16,6 +17,7 @@ from durable.activities.reserve import Reserver
 from durable.activities.steps import (
     Claim,
     ClaimsStep,
+    CurrentUrgency,
     RecallStep,
     Reserved,
     ReserveStep,
@@ -23,6 +25,7 @@ from durable.activities.steps import (
     StartStep,
     StepRefusal,
     StepResult,
+    UrgencyStep,
 )
 from durable.authority.reads.placements import read_placement
 from durable.authority.sides import Regional
@@ -31,6 +34,7 @@ from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Relea
 from durable.model.refusal import RefusalCode
 from durable.model.request import SchedulingRequest
 from durable.model.share import PlacementFacts, SlotsObserved
+from durable.scheduling.urgency import urgency_at
 
 UNREACHABLE = "unreachable"
 # Messages to the placement wait as long; a process that takes longer is reported by a signal.
@@ -53,6 +57,15 @@ class PlacementActivities:
     async def reserve(self, step: ReserveStep) -> Reserved:
         """Decides on the cache and reserves; when refused, decides again, a few times."""
         return await self._reserver.run(step)
+
+    @activity.defn
+    async def urgency(self, step: UrgencyStep) -> CurrentUrgency:
+        """By how much the region's policy raises the priority of a job with a deadline now."""
+        _, policy = self._regional.cache.policy()
+        now = datetime.fromtimestamp(self._regional.cache.snapshot().now, UTC)
+        found = urgency_at(policy.urgency, step.priority, step.admitted_at, step.due_at, now)
+        seconds = None if found.until is None else (found.until - now).total_seconds()
+        return CurrentUrgency(raised_by=found.raised_by, seconds=seconds)
 
     @activity.defn
     async def bind(self, step: ClaimsStep) -> StepResult:
@@ -156,5 +169,5 @@ class PlacementActivities:
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
             self.recall, self.enqueue, self.reserve, self.bind, self.start, self.stop,
-            self.release, self.expire, self.audit,
+            self.release, self.expire, self.audit, self.urgency,
         )  # fmt: skip

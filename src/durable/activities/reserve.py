@@ -173,6 +173,7 @@ class Reserver:
             spec=step.spec,
             live=tuple(SlotOnNode(slot=one.slot, node=one.node) for one in live),
             crashes=still_avoided(step.crashes, policy, snapshot.now),
+            urgency=step.urgency,
         )
         so_far.decided_version = snapshot.version
         proposal = decide(snapshot, request, policy, revision)
@@ -200,7 +201,7 @@ class Reserver:
             **step.key.intent(slot, decision.attempt, self._regional.cache.epoch),
             node=node,
             resources=step.spec.resources,
-            priority=step.spec.priority,
+            priority=step.spec.priority + step.urgency,
             policy_revision=decision.policy_revision,
             lease_ttl_seconds=lease_seconds,
             requirements=step.spec.requirements,

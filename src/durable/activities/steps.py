@@ -100,6 +100,24 @@ class ReserveStep(Value):
     tries: Annotated[int, Field(ge=0)] = 0
     live: tuple[SlotOnNode, ...] = ()
     crashes: tuple[Crash, ...] = ()
+    # By how much its deadline has raised its priority.
+    urgency: Annotated[int, Field(ge=0)] = 0
+
+
+class UrgencyStep(Value):
+    """A job whose priority rises as its deadline nears."""
+
+    key: PlacementKey
+    priority: Annotated[int, Field(ge=0)]
+    admitted_at: AwareDatetime
+    due_at: AwareDatetime
+
+
+class CurrentUrgency(Value):
+    """By how much its priority is raised now, and for how long that stays so; None: for good."""
+
+    raised_by: Annotated[int, Field(ge=0)]
+    seconds: float | None = None
 
 
 class Reserved(Value):

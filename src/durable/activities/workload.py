@@ -16,6 +16,8 @@ from durable.activities.workload_steps import (
     Admission,
     AdmitStep,
     Admitted,
+    CheckedDeadline,
+    DeadlineStep,
     DeleteStep,
     Deletion,
     Divided,
@@ -33,6 +35,7 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.shares import read_those_shares
 from durable.authority.sides import GlobalSide
 from durable.authority.workloads.admission import AdmissionRequest
+from durable.authority.workloads.deadline import miss_deadline
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
 from durable.authority.workloads.ledger import RequestIdentity, RequestKind, find_answer
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
@@ -40,6 +43,7 @@ from durable.authority.workloads.rollouts import complete_generation
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
+from durable.model.job_end import has_missed
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.share import ShareReport
 from durable.model.states import BindingState
@@ -149,7 +153,31 @@ class WorkloadActivities:
             share=found.share,
             deleting=found.deleting,
             deleted=found.deleted,
+            admitted_at=found.admitted_at,
+            deadline_missed_at=found.deadline_missed_at,
         )
+
+    @activity.defn
+    async def check_deadline(self, step: DeadlineStep) -> CheckedDeadline:
+        """Records that a job missed its deadline, if its regions say so and the time has come."""
+        found = await read_workload(self._databases, step.tenant, step.workload)
+        seen = await self.observe(step)
+        checked = CheckedDeadline(reports=seen.reports, unreachable=seen.unreachable)
+        if found is None or found.deadline is None or seen.unreachable:
+            return checked
+        ends = [report.ended_at for report in seen.reports]
+        # A part that has not ended is late from the deadline on, by the authority's own clock.
+        if not has_missed(found.deadline, found.deadline, ends):
+            return checked
+        missed_at = await miss_deadline(
+            self._databases,
+            step.tenant,
+            step.workload,
+            generation=step.generation,
+            completed=sum(report.completed for report in seen.reports),
+            actor=ACTOR,
+        )
+        return checked.model_copy(update={"missed_at": missed_at})
 
     @activity.defn
     async def observe(self, step: ObserveStep) -> ObservedShares:
@@ -259,7 +287,7 @@ class WorkloadActivities:
     def all(self) -> Sequence[Callable[..., Any]]:
         return (
             self.admit, self.recall_admission, self.recall, self.observe, self.divide, self.delete,
-            self.finish, self.audit, self.change_rollout, self.replace,
+            self.finish, self.audit, self.change_rollout, self.replace, self.check_deadline,
         )  # fmt: skip
 
 
@@ -285,7 +313,13 @@ def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: 
 
 
 def _admitted(workload: AdmittedWorkload) -> Admitted:
-    return Admitted(generation=workload.generation, spec=workload.spec, share=workload.share)
+    return Admitted(
+        generation=workload.generation,
+        spec=workload.spec,
+        share=workload.share,
+        admitted_at=workload.admitted_at,
+        deadline_missed_at=workload.deadline_missed_at,
+    )
 
 
 def _scaled(step: AdmitStep, spec: WorkloadSpec | None) -> WorkloadManifest:

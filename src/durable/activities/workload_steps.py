@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from durable.activities.steps import PlacementKey
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
@@ -38,6 +38,9 @@ class Admitted(Value):
     generation: Generation
     spec: WorkloadSpec
     share: Shares
+    # When this generation was admitted, and when it was recorded that it missed its deadline.
+    admitted_at: AwareDatetime | None = None
+    deadline_missed_at: AwareDatetime | None = None
 
 
 class Admission(Value):
@@ -68,6 +71,8 @@ class Recalled(Value):
     share: Shares
     deleting: bool
     deleted: bool
+    admitted_at: AwareDatetime | None = None
+    deadline_missed_at: AwareDatetime | None = None
 
 
 class ObserveStep(Value):
@@ -91,6 +96,18 @@ class ObservedShares(Value):
     is_complete: bool = False
 
 
+class DeadlineStep(ObserveStep):
+    """A job that may have missed its deadline, and the shares that have to be done by then."""
+
+    generation: Generation
+
+
+class CheckedDeadline(ObservedShares):
+    """The shares as they are, and since when it is recorded that they came too late."""
+
+    missed_at: AwareDatetime | None = None
+
+
 class DivideStep(WorkloadKey):
     """A step of a workload towards what the authority says is wanted of it, or towards its end."""
 
@@ -100,6 +117,9 @@ class DivideStep(WorkloadKey):
     # Why everything is to be stopped for good, and the generation that ends.
     ending: str | None = None
     generation: Generation = 1
+    # Of a job: how many slots each region may run at once; None leaves that as it is, and empty
+    # does not limit it.
+    parts: Mapping[RegionId, int] | None = None
 
 
 class OpenedShare(Value):

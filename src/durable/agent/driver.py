@@ -40,6 +40,7 @@ class Report(Protocol):
         evidence: str,
         *,
         log_directory: Path | None = None,
+        exit_code: int | None = None,
     ) -> None: ...
 
 

@@ -23,6 +23,8 @@ class Replica:
     evidence: str = ""
     # Where its output is kept on its node; None if there is none.
     log_directory: str | None = None
+    # That its process has ended with; None if a signal ended it.
+    exit_code: int | None = None
     # It runs although its region no longer has it here; its node registers only after its end.
     is_stray: bool = False
     # Its token means another assignment by now, so what becomes of it is not reported.
@@ -103,6 +105,7 @@ class Replicas:
         evidence: str,
         *,
         log_directory: Path | None = None,
+        exit_code: int | None = None,
     ) -> None:
         """What a driver reports of a replica."""
         replica = self._by_token.get(token)
@@ -110,6 +113,7 @@ class Replicas:
         if replica is None or replica.has_ended:
             return
         replica.state, replica.evidence = state, as_evidence(evidence)
+        replica.exit_code = exit_code
         replica.log_directory = _as_shown(log_directory) or replica.log_directory
         self.pending_reports.put(token)
         self.changed.set()

@@ -76,6 +76,7 @@ class Reporter:
                     state=replica.state,
                     evidence=replica.evidence,
                     log_directory=replica.log_directory,
+                    exit_code=replica.exit_code,
                 )
             )
             if len(batch) == MAX_BATCH:

@@ -40,6 +40,8 @@ class AttemptExplanation(Value):
     # How often it was decided again with the same findings, and when last.
     repeats: int = 0
     repeated_at: AwareDatetime | None = None
+    # By how much its deadline had raised its priority.
+    urgency: int = 0
     policy_revision: PolicyRevision
     cache_version: int
     cache_age_seconds: float
@@ -72,6 +74,7 @@ def explain_attempt(
         decided_at=decision.decided_at,
         repeats=decision.repeats,
         repeated_at=decision.repeated_at,
+        urgency=_urgency(decision),
         policy_revision=decision.policy_revision,
         cache_version=decision.cache_version,
         cache_age_seconds=round(evidence.cache_age_seconds, 3),
@@ -89,6 +92,12 @@ def explain_attempt(
         pending=proposal.pending,
         steps=tuple(step for step in steps if slot in (None, step.slot)),
     )
+
+
+def _urgency(decision: Decision) -> int:
+    request = decision.evidence.get("request")
+    found = request.get("urgency") if isinstance(request, dict) else None
+    return found if isinstance(found, int) else 0
 
 
 def _proposal(decision: Decision) -> Proposal:

@@ -52,6 +52,8 @@ async def explain(
         spec=row.spec if is_current else _requested_spec(found) or row.spec,
         deleting=row.deleting,
         ended=row.deleted,
+        deadline=row.deadline if is_current else None,
+        deadline_missed_at=row.deadline_missed_at if is_current else None,
         end=None if ended is None else ended.end,
         end_sentence=None if completion is None else completion.sentence,
         regions=found,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from durable.explain.attempts import AttemptExplanation
 from durable.explain.queue import QueueExplanation
@@ -40,6 +40,9 @@ class Explanation(Value):
     spec: WorkloadSpec
     deleting: bool
     ended: bool
+    # Of a job: until when it is to be done, and when it was recorded that it was not.
+    deadline: AwareDatetime | None = None
+    deadline_missed_at: AwareDatetime | None = None
     # Complete, failed or deleted, and how far it came; known of the current generation.
     end: str | None
     end_sentence: str | None

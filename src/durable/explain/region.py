@@ -109,7 +109,7 @@ def _is_waiting(
     ended: Sequence[EndedSlot],
 ) -> bool:
     """Whether one slot is among those that wait; the request knows only how many they are."""
-    if observed or not request.waiting:
+    if observed or not (request.waiting or request.held_back):
         return False
     if not ended:
         return True

@@ -70,11 +70,13 @@ def describe_condition(
     states = Counter(one.state for one in observed)
     counts = {state.value: states[state] for state in BindingState}
     waiting = 0 if queue is None else queue.request.waiting
+    held_back = 0 if queue is None else queue.request.held_back
     completed = sum(one.end is SlotEnd.COMPLETED for one in ended if one.slot in slots)
     # Slots that are tried again are among those that wait.
-    remaining = len(slots) - len(observed) - waiting - completed
+    remaining = len(slots) - len(observed) - waiting - held_back - completed
     given_up = min(remaining, len(ended) - completed)
-    counts |= {"waiting": waiting, "completed": completed, "given up": given_up}
+    counts |= {"waiting": waiting, "held back": held_back}
+    counts |= {"completed": completed, "given up": given_up}
     parts = [f"{count} {what}" for what, count in counts.items() if count > 0]
     if not parts and not slots:
         return "nothing is left"

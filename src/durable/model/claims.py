@@ -50,6 +50,8 @@ class ObservedSlot(Value):
     stop_requested: bool = False
     # Somebody asked for it to be replaced.
     is_marked: bool = False
+    # That its process has ended with; None while it runs, and if a signal ended it.
+    exit_code: int | None = None
     # Read only where a deadline counts from it.
     stop_requested_at: AwareDatetime | None = None
     # When the reservation lapses, unless it is bound before.
@@ -116,3 +118,4 @@ class Binding(Value):
     evidence: str
     log_directory: str | None = None
     since: AwareDatetime
+    exit_code: int | None = None

@@ -13,6 +13,7 @@ from durable.model.pending_reasons import (
     Details,
     Gang,
     Held,
+    HeldBack,
     NoGrant,
     NoNode,
     PendingCode,
@@ -217,6 +218,15 @@ def _gang(parameters: Parameters) -> str:
     return f"{begins}: {Pending.read(details.because).sentence}"
 
 
+def _held_back(parameters: Parameters) -> str:
+    details = HeldBack.read(parameters)
+    waits = "1 slot waits" if details.slots == 1 else f"{details.slots:,} slots wait"
+    if not details.at_once:
+        return f"{waits}: the job runs as many slots at once in other regions as it may."
+    few = "1 slot of it" if details.at_once == 1 else f"{details.at_once:,} slots of it"
+    return f"{waits} until another has ended: {few} may run at once here."
+
+
 def _held(parameters: Parameters) -> str:
     details = Held.read(parameters)
     return f"Held by {details.actor}: {details.reason}"
@@ -238,6 +248,7 @@ _WORDS: Mapping[PendingCode, Callable[[Parameters], str]] = {
     PendingCode.GANG: _gang,
     PendingCode.CONFLICTS: _conflicts,
     PendingCode.CRASHED: _crashed,
+    PendingCode.PARALLELISM: _held_back,
     PendingCode.HELD: _held,
     PendingCode.REGION_FENCED: _no_node("place it elsewhere, or wait for the failback"),
     PendingCode.AUTHORITY_UNREACHABLE: _unreachable,

@@ -23,6 +23,7 @@ class PendingCode(StrEnum):
     GANG = "gang"
     CONFLICTS = "conflicts"
     CRASHED = "crashed"
+    PARALLELISM = "parallelism"
     HELD = "held"
     REGION_FENCED = "region_fenced"
     AUTHORITY_UNREACHABLE = "authority_unreachable"
@@ -116,6 +117,13 @@ class Crashed(Details):
     slots: int
     failure: str
     until: AwareDatetime | None = None
+
+
+class HeldBack(Details):
+    """A job runs as many slots at once as it may; the others wait until one has ended."""
+
+    slots: int
+    at_once: int
 
 
 class Held(Details):

@@ -21,6 +21,17 @@ class Sampling(Value):
     candidates: Annotated[int, Field(ge=2, le=100_000)]
 
 
+class Urgency(Value):
+    """How far the priority of a job rises as its deadline nears, in equal steps."""
+
+    # The last step, and the priority that no deadline raises anything above.
+    most: Annotated[int, Field(ge=0, le=1_000)] = 200
+    ceiling: Annotated[int, Field(ge=0, le=1_000)] = 800
+    steps: Annotated[int, Field(ge=1, le=100)] = 4
+    # The first step comes when this part of the time from admission to deadline has passed.
+    begins: Annotated[float, Field(ge=0, lt=1)] = 0.5
+
+
 class Policy(Value):
     """One revision's content."""
 
@@ -38,3 +49,4 @@ class Policy(Value):
     crash_pair_seconds: Annotated[int, Field(ge=0, le=86_400)]
     retry_first_seconds: Annotated[float, Field(gt=0, le=3_600)]
     retry_longest_seconds: Annotated[float, Field(gt=0, le=3_600)]
+    urgency: Urgency = Urgency()

@@ -45,6 +45,13 @@ class SchedulingRequest(Value):
     waiting: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
     # How many slots of a job are done.
     completed: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
+    # How many of them were given up, how many wait until others have ended, and how often its slots
+    # failed in all.
+    given_up: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
+    held_back: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
+    failures: Annotated[int, Field(ge=0)] = 0
+    # The limit on its claims that it obeys.
+    at_once: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = None
     # The region's version on which it was last decided: what got better later may help it.
     decided_version: Annotated[int, Field(ge=0)] = 0
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from durable.model.claims import ObservedSlot
-from durable.model.ids import Generation, RegionId, Slot
+from durable.model.ids import Generation, NodeId, RegionId, Slot
 from durable.model.pending import Pending
 from durable.model.request import PlacementHold
 from durable.model.states import BindingState, RequestState
@@ -23,6 +23,11 @@ class DesiredShare(Value):
     revision: Annotated[int, Field(ge=1)]
     # Why everything is to be stopped for good; the placement ends when nothing of it is left.
     release_reason: str | None = None
+    # Of a job: how many of these slots may have a claim at once; None if nothing limits that.
+    at_once: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = None
+    # Of a job with a deadline: when it was admitted, and until when it is to be done.
+    admitted_at: AwareDatetime | None = None
+    due_at: AwareDatetime | None = None
 
 
 class ShareReport(Value):
@@ -38,6 +43,15 @@ class ShareReport(Value):
     waiting: Annotated[int, Field(ge=0)] = 0
     # How many of its claims somebody asked to have replaced.
     to_replace: Annotated[int, Field(ge=0)] = 0
+    # Of a job: slots that were given up, slots that wait until others have ended, and how often
+    # slots have failed in all.
+    given_up: Annotated[int, Field(ge=0)] = 0
+    held_back: Annotated[int, Field(ge=0)] = 0
+    failures: Annotated[int, Field(ge=0)] = 0
+    # How many claims it was last told that it may have at once.
+    at_once: Annotated[int, Field(ge=0)] | None = None
+    # When its placement came to its end.
+    ended_at: AwareDatetime | None = None
     request: RequestState | None = None
     pending: Pending | None = None
 
@@ -45,6 +59,16 @@ class ShareReport(Value):
     def is_known(self) -> bool:
         """Whether its region has heard of it: its placement requested or holds something."""
         return self.request is not None or any(self.by_state.values())
+
+    @property
+    def remaining(self) -> int:
+        """How many slots of a job have not come to their end; it never grows."""
+        return 0 if self.has_ended else self.slots - self.completed - self.given_up
+
+    @property
+    def in_use(self) -> int:
+        """How many of its slots have a claim."""
+        return max(0, self.remaining - self.waiting - self.held_back)
 
     @property
     def has_ended(self) -> bool:
@@ -60,6 +84,15 @@ class SlotsObserved(Value):
     slots: Annotated[tuple[ObservedSlot, ...], Field(max_length=MAX_REPLICAS)]
 
 
+class SlotFailures(Value):
+    """How often a slot of a job has failed, when and where last, and whether it is not retried."""
+
+    count: Annotated[int, Field(ge=1)]
+    last_at: AwareDatetime
+    node: NodeId
+    is_fatal: bool = False
+
+
 class PlacementPast(Value):
     """What earlier runs of a placement left, for one that has no memory of its own."""
 
@@ -68,7 +101,8 @@ class PlacementPast(Value):
     enqueued_at: AwareDatetime | None = None
     # Of a job: the slots that are done, and how often the others failed.
     completed: tuple[Slot, ...] = ()
-    failures: Mapping[Slot, int] = Field(default={})
+    failures: Mapping[Slot, SlotFailures] = Field(default={})
+    failures_in_all: Annotated[int, Field(ge=0)] = 0
 
 
 class PlacementFacts(Value):

@@ -1,24 +1,24 @@
 """The desired state of a workload, and how far it has come."""
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 from pydantic import AwareDatetime, Field, model_validator
 
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.intents import Requirements
+from durable.model.job import MAX_REPLICAS, Job
 from durable.model.labels import LabelKey, Labels, LabelValue, TaintEffect
 from durable.model.resources import Resources
 from durable.model.rollout import Disruption, Rollout, RolloutState
 from durable.model.running import Run
+from durable.validation.problems import Finding, refuse
 from durable.validation.quantities import Duration
 from durable.validation.value import Value
 
-# A placement's memory has to fit into one message of Temporal's, which is 2 MB at most.
-MAX_REPLICAS = 4_000
-# So must its spec, beside all that is remembered of its slots.
+# A placement's memory, its spec and its slots, has to fit into one message of Temporal's.
 MAX_SPEC_BYTES = 32_768
 Weight = Annotated[int, Field(ge=0, le=1_000)]
 
@@ -73,6 +73,7 @@ class WorkloadSpec(Value):
     minimum: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
     # A job's replica that fails is tried again this often; a service's, for ever.
     max_attempts: Annotated[int, Field(ge=1, le=1_000)] = 6
+    job: Job | None = None
     deadlines: Deadlines = Deadlines()
     rollout: Rollout = Rollout()
     disruption: Disruption = Disruption()
@@ -89,8 +90,36 @@ class WorkloadSpec(Value):
             return min(self.minimum, self.replicas)
         return self.replicas if self.all_or_nothing else 0
 
+    @property
+    def parallelism(self) -> int | None:
+        """How many slots may have a node at once; None if nothing limits that."""
+        return None if self.job is None else self.job.parallelism
+
+    @property
+    def most_at_once(self) -> int:
+        """How many replicas can ever run at the same time."""
+        return min(self.replicas, self.parallelism or self.replicas)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_completions(cls, data: Any) -> Any:
+        """A job that says how many slots must complete need not say it twice."""
+        if not isinstance(data, Mapping) or "replicas" in data:
+            return cast(Any, data)
+        fields = cast(Mapping[str, Any], data)
+        job = fields.get("job")
+        completions: Any = (
+            cast(Mapping[str, Any], job).get("completions")
+            if isinstance(job, Mapping)
+            else getattr(job, "completions", None)
+        )
+        # One that is wrong is refused where it was written.
+        is_right = isinstance(completions, int) and 1 <= completions <= MAX_REPLICAS
+        return {**fields, "replicas": completions if is_right else 1} if completions else fields
+
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
+        refuse("WorkloadSpec", self._wrong_for_a_job())
         if self.resources.is_zero:
             raise ValueError("resources: got nothing; allowed: some cpu, memory or gpu")
         if self.minimum is not None and self.minimum > self.replicas:
@@ -103,6 +132,30 @@ class WorkloadSpec(Value):
         if size > MAX_SPEC_BYTES:
             raise ValueError(f"got {size:,} bytes as JSON; allowed: up to {MAX_SPEC_BYTES:,} bytes")
         return self
+
+    def _wrong_for_a_job(self) -> Iterator[Finding]:
+        job = self.job
+        if job is None:
+            return
+        if self.kind is not WorkloadKind.JOB:
+            yield Finding(
+                ("job",), job, f"got it for a {self.kind}; allowed: with kind: job, or omit it"
+            )
+            return
+        if job.completions is not None and job.completions != self.replicas:
+            yield Finding(
+                ("job", "completions"),
+                job.completions,
+                f"got {job.completions} beside {self.replicas} replicas; allowed: the same number, "
+                "or omit replicas",
+            )
+        if job.parallelism is not None and job.parallelism < self.gang_size:
+            yield Finding(
+                ("job", "parallelism"),
+                job.parallelism,
+                f"got {job.parallelism} for a gang of {self.gang_size}; allowed: at least "
+                f"{self.gang_size}, so that the gang can start together",
+            )
 
 
 # What needs no restart: how many replicas there are and where, how they are placed and replaced,
@@ -166,6 +219,9 @@ class AdmittedWorkload(Value):
     share: Mapping[RegionId, tuple[Slot, ...]] = Field(default={})
     deleting: bool = False
     deleted_at: AwareDatetime | None = None
+    # When this generation was admitted, and when it was recorded that it missed its deadline.
+    admitted_at: AwareDatetime | None = None
+    deadline_missed_at: AwareDatetime | None = None
     # Of a job that ended by itself; applied again, it begins without them.
     conditions: tuple[Condition, ...] = ()
     replicas_by_state: Mapping[str, int] = Field(default={})
@@ -174,6 +230,14 @@ class AdmittedWorkload(Value):
     def deleted(self) -> bool:
         """Whether it is over: a tombstone that keeps its name and generation."""
         return self.deleted_at is not None
+
+    @property
+    def deadline(self) -> datetime | None:
+        """Until when a job is to be done."""
+        job = self.spec.job
+        if job is None or job.deadline is None or self.admitted_at is None:
+            return None
+        return self.admitted_at + job.deadline
 
     @property
     def completion(self) -> Condition | None:

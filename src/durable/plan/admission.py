@@ -116,8 +116,8 @@ class AdmissionCheck:
     def promise(self, manifest: WorkloadManifest, added: Mapping[RegionId, int]) -> None:
         """Lets the next workload find what this one will leave, until regions are read again."""
         for region, replicas in added.items():
-            room = self._rooms[region]
-            self._rooms[region] = room.promise(manifest.tenant, manifest.spec.resources, replicas)
+            room, most = self._rooms[region], min(replicas, manifest.spec.most_at_once)
+            self._rooms[region] = room.promise(manifest.tenant, manifest.spec.resources, most)
 
     async def _read_rooms(self, _: None) -> None:
         regions = await list_regions(self._databases)
@@ -210,12 +210,13 @@ def _check_surge(manifest: WorkloadManifest, quota: Quota) -> None:
 
 
 def _check_quota(manifest: WorkloadManifest, quota: Quota) -> None:
-    needed = times(manifest.spec.resources.amounts, manifest.spec.replicas)
+    at_once = manifest.spec.most_at_once
+    needed = times(manifest.spec.resources.amounts, at_once)
     if not at_most(needed, quota.target.amounts):
         excess = Resources.clipped(minus(needed, quota.target.amounts))
         raise RefusedError(
             RefusalCode.OVER_HARD_QUOTA,
-            f"{manifest.spec.replicas} replicas need {show_amounts(needed)}, which is "
+            f"{at_once} replicas need {show_amounts(needed)}, which is "
             f"{excess.show_excess(ZERO)} more than the hard quota of {manifest.tenant} "
             f"({quota.target}); request fewer or smaller replicas, or raise the quota.",
         )

@@ -9,6 +9,7 @@ from durable.authority.reads.claims import read_live_claims
 from durable.authority.workloads.rows import read_workload
 from durable.model.claims import ObservedSlot, SlotOnNode
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.parallelism import RegionUse, divide_parallelism
 from durable.model.pending import Pending, show_rejections
 from durable.model.pending_reasons import PendingCode, Unreachable
 from durable.model.refusal import RefusalCode, RefusedError
@@ -39,6 +40,8 @@ class RegionPlan(Value):
     keeps: tuple[SlotOnNode, ...] = ()
     places: tuple[SlotOnNode, ...] = ()
     waits: tuple[Slot, ...] = ()
+    # Of a job: slots that begin when others have ended, because it runs only so many at once.
+    held_back: tuple[Slot, ...] = ()
     pending: Pending | None = None
     stops: tuple[SlotOnNode, ...] = ()
     # Only where something had to be decided: why these nodes and not others.
@@ -90,11 +93,18 @@ class Planner:
             # The old generation releases its nodes before the new one takes any.
             for region, live in claims.items():
                 self._regions[region].free(live, manifest.tenant, current.spec.resources)
+        most = _at_once(manifest, shares)
         plans = [
             _unknown(region, shares.get(region, ()), found.missing[region])
             if region in found.missing
             else self._region_plan(
-                manifest, generation, region, shares.get(region, ()), claims[region], stays
+                manifest,
+                generation,
+                region,
+                shares.get(region, ()),
+                claims[region],
+                stays,
+                most.get(region),
             )
             for region in regions
         ]
@@ -125,11 +135,16 @@ class Planner:
         share: Sequence[int],
         claims: Sequence[ObservedSlot],
         stays: bool,
+        at_once: int | None,
     ) -> RegionPlan:
         kept = [claim for claim in claims if stays and claim.slot in share]
         stops = [claim for claim in claims if claim not in kept]
         missing = tuple(slot for slot in share if slot not in {claim.slot for claim in kept})
-        plan = RegionPlan(region=region, keeps=_placed(kept), stops=_placed(stops))
+        room = len(missing) if at_once is None else max(0, at_once - len(kept))
+        missing, held_back = missing[:room], missing[room:]
+        plan = RegionPlan(
+            region=region, keeps=_placed(kept), stops=_placed(stops), held_back=held_back
+        )
         if not missing:
             return plan
         request = PlacementRequest(
@@ -159,6 +174,17 @@ class Planner:
         proposal = region.decide(request)
         region.take(proposal.assignments, request.tenant, resources)
         return proposal
+
+
+def _at_once(
+    manifest: WorkloadManifest, shares: Mapping[RegionId, tuple[int, ...]]
+) -> dict[RegionId, int]:
+    """How many slots of a job each region may run at once; empty if nothing limits that."""
+    parallelism = manifest.spec.parallelism
+    if parallelism is None:
+        return {}
+    uses = {region: RegionUse(len(slots)) for region, slots in shares.items()}
+    return divide_parallelism(parallelism, uses)
 
 
 def _unknown(region: RegionId, share: Sequence[int], why: str) -> RegionPlan:

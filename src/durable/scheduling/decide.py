@@ -61,7 +61,7 @@ def decide(
 
 def _sample_size(request: PlacementRequest, candidates: int, policy: Policy) -> int | None:
     sampling = policy.sampling
-    is_best_effort = request.spec.priority < sampling.below_priority
+    is_best_effort = request.priority < sampling.below_priority
     return sampling.candidates if is_best_effort and candidates > sampling.candidates else None
 
 

@@ -141,10 +141,15 @@ class Relief:
         )  # fmt: skip
 
 
+_WAITS_FOR_NOTHING_HERE = frozenset(
+    {PendingCode.HELD, PendingCode.PARALLELISM, PendingCode.AUTHORITY_UNREACHABLE}
+)
+
+
 def could_help(relief: Relief, waiting: Waiting) -> bool:
     """Whether something that it waits for got better since it was last decided."""
     since, requested, code = waiting.decided_version, waiting.requested, _waits_for(waiting)
-    if waiting.backs_off or code in (PendingCode.HELD, PendingCode.AUTHORITY_UNREACHABLE):
+    if waiting.backs_off or code in _WAITS_FOR_NOTHING_HERE:
         return False
     if relief.rules_changed_at > since:
         return True

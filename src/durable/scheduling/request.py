@@ -38,8 +38,14 @@ class PlacementRequest(Value):
     live: tuple[SlotOnNode, ...] = ()
     # Only those that still keep their slot away from their node.
     crashes: tuple[Crash, ...] = ()
+    # By how much its deadline has raised its priority.
+    urgency: Annotated[int, Field(ge=0, le=1_000)] = 0
     avoid_zones: tuple[ZoneId, ...] = ()
     draw: Draw | None = None
+
+    @property
+    def priority(self) -> int:
+        return self.spec.priority + self.urgency
 
 
 class Candidate(Value):

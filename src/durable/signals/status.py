@@ -66,6 +66,10 @@ class RegionProgress(Counts):
     # How many serve the wanted generation.
     updated: int = 0
     completed: int = 0
+    given_up: int = 0
+    # Of a job: slots that wait until others have ended, and how often slots failed in all.
+    held_back: int = 0
+    failures: int = 0
     waiting: int = 0
     by_state: Mapping[str, int] = Field(default={})
     pending: Pending | None = None
@@ -87,6 +91,10 @@ class WorkloadStatus(Counts):
     # How many serve the wanted generation.
     updated: int = 0
     completed: int
+    given_up: int = 0
+    failures: int = 0
+    # Until when a job is to be done.
+    due_at: AwareDatetime | None = None
     deleting: bool
     conditions: tuple[Condition, ...]
     regions: tuple[RegionProgress, ...]

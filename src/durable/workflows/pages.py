@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from durable.model.phases import Owner
-from durable.model.workload import Condition
+from durable.model.workload import Condition, WorkloadKind
 from durable.signals.names import PLACEMENT, WORKLOAD, placement_id, workload_id
 from durable.signals.registry import Sender, messages_to
-from durable.signals.status import PlacementStatus, SlotView, WorkloadStatus
+from durable.signals.status import PlacementStatus, RegionProgress, SlotView, WorkloadStatus
 
 SLOTS_SHOWN = 20
 REJECTED_SHOWN = 5
@@ -66,24 +66,31 @@ def workload_page(status: WorkloadStatus, request_id: str) -> str:
     """`request_id` is one that no message had yet, so that the examples work when pasted."""
     lines = [
         f"## {status.tenant}/{status.workload} generation {status.generation}",
-        f"**{status.phase}**: {status.serving} serving, {status.ready} ready, {status.bound} bound "
-        f"of {status.wanted}",
+        f"**{status.phase}**: {_counts(status)} of {status.wanted}",
         *(_condition(condition) for condition in status.conditions),
         "### Regions",
     ]
     for one in status.regions:
         waits = f"; waits: {_reason(str(one.pending))}" if one.pending else ""
         placement = placement_id(status.tenant, status.workload, status.generation, one.region)
-        lines.append(
-            f"- {one.region}: {one.serving} serving, {one.ready} ready, {one.bound} bound of "
-            f"{one.wanted}; next: {_link(placement)}{waits}"
-        )
+        counts = _counts(one, is_job=status.spec.kind is WorkloadKind.JOB)
+        lines.append(f"- {one.region}: {counts} of {one.wanted}; next: {_link(placement)}{waits}")
     if status.own_waits:
         lines += ["### Waits", *(f"- {_reason(reason)}" for reason in status.own_waits)]
     spec = status.spec.model_dump(mode="json", exclude_defaults=True)
     manifest = {"tenant": status.tenant, "name": status.workload, "spec": spec}
     own = {"apply": {"manifest": manifest}, "scale": {"replicas": status.wanted}}
     return _paragraphs([*lines, *_rejected(status), *_examples(WORKLOAD, request_id, own)])
+
+
+def _counts(status: WorkloadStatus | RegionProgress, *, is_job: bool | None = None) -> str:
+    if isinstance(status, WorkloadStatus):
+        is_job = status.spec.kind is WorkloadKind.JOB
+    if not is_job:
+        return f"{status.serving} serving, {status.ready} ready, {status.bound} bound"
+    failed = f", {status.failures} failures" if status.failures else ""
+    lost = f", {status.given_up} given up" if status.given_up else ""
+    return f"{status.completed} completed, {status.bound} running{lost}{failed}"
 
 
 def _link(workflow: str) -> str:

@@ -46,6 +46,12 @@ CRASH_LONGEST = timedelta(minutes=5)
 # A replica that has served for this long starts with no crashes counted.
 CRASHES_FORGOTTEN = timedelta(minutes=10)
 
+# A region that cannot use its part of a job's parallelism for so long gives it to another.
+UNUSED_PART = timedelta(seconds=30)
+
+# How often to ask again whether a deadline has passed, when the authority says that it has not.
+DEADLINE_RETRY = timedelta(seconds=5)
+
 # Lower bound on a rest, so that an overdue deadline does not spin the loop.
 SHORTEST_REST = timedelta(milliseconds=100)
 

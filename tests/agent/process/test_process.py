@@ -49,11 +49,12 @@ async def test_limits_hold_every_process_of_it(process_region: LiveRegion, tmp_p
     assert printed == ["64", str(512 * 1024), "30", "64"]
 
 
+# The last is the code as programs read it: there is none where a signal has ended it.
 ENDS = (
-    ("exit 0", "stopped", "exit code 0"),
-    ("exit 3", "failed", "exit code 3"),
-    ("kill -KILL $$", "failed", "SIGKILL"),
-    ("exec /no/such/command", "failed", "exit code 127"),
+    ("exit 0", "stopped", "exit code 0", 0),
+    ("exit 3", "failed", "exit code 3", 3),
+    ("kill -KILL $$", "failed", "SIGKILL", None),
+    ("exec /no/such/command", "failed", "exit code 127", 127),
 )
 
 
@@ -62,11 +63,12 @@ async def test_its_end_is_reported_by_how_it_ended_and_where_its_logs_are(
 ) -> None:
     tokens = [
         await process_region.run(slot, shell(script), generation=slot + 1)
-        for slot, (script, _, _) in enumerate(ENDS)
+        for slot, (script, *_) in enumerate(ENDS)
     ]
-    for token, (_, state, evidence) in zip(tokens, ENDS, strict=True):
+    for token, (_, state, evidence, code) in zip(tokens, ENDS, strict=True):
         assert evidence in await process_region.until(token, state)
         binding = await process_region.binding(token)
+        assert binding.exit_code == code
         assert binding.log_directory == str(directory_of(tmp_path, token))
 
 

@@ -12,7 +12,11 @@ from durable.agent.driver import Report, StopOrder
 from durable.agent.process.killing import kill, terminate
 from durable.agent.process.launcher import environment_of
 from durable.agent.process.readiness import Prober, keep_probing, report_serving
-from durable.agent.process.replica_directory import ReplicaDirectory, end_of
+from durable.agent.process.replica_directory import (
+    ReplicaDirectory,
+    end_of,
+    known_exit_code,
+)
 from durable.authority.fleet.assignments import Assignment
 from durable.model.running import Run
 from durable.model.states import ObservedState
@@ -71,7 +75,9 @@ class ReplicaMonitor:
         await self._sweep()
         # Its watchdog may have stopped it, and said why.
         order = self._order or self.directory.stop_order()[0]
-        self._report(self.assignment.token, *end_of(self.directory, order))
+        state, evidence = end_of(self.directory, order)
+        code = known_exit_code(self.directory)
+        self._report(self.assignment.token, state, evidence, exit_code=code)
         if isinstance(defect, Exception):
             raise defect
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from durable.agent.driver import StopOrder
 from durable.agent.process.watchdog import is_locked
 from durable.authority.fleet.assignments import Assignment
+from durable.model.job import SIGNAL_CODES
 from durable.model.states import ObservedState
 
 # A shell adds this to the number of the signal that ended a command.
@@ -146,6 +147,12 @@ def end_of(directory: ReplicaDirectory, order: StopOrder | None) -> tuple[Observ
         evidence = "it ended without an exit code: it was killed, or was never started"
         return ObservedState.FAILED, evidence
     return ObservedState.FAILED, _describe(code)
+
+
+def known_exit_code(directory: ReplicaDirectory) -> int | None:
+    """The code that its command chose to end with; None if a signal ended it."""
+    code = directory.exit_code
+    return None if code is None or code in SIGNAL_CODES else code
 
 
 def _describe(code: int | None) -> str:

@@ -127,7 +127,7 @@ class SimulatedDriver:
         if timer.crash is not None:
             # The fault may have been removed while the timer ran.
             if self._faults.find(replica.assignment, FaultKind.CRASH) == timer.crash:
-                self._enter(replica, ObservedState.FAILED, f"simulated: {timer.crash}")
+                self._fail(replica, timer.crash)
         elif timer.number == replica.timer:
             replica.is_timed = False
             self._advance(replica)
@@ -143,7 +143,7 @@ class SimulatedDriver:
             case ObservedState.STARTING:
                 fault = self._faults.find(replica.assignment, FaultKind.FAIL_TO_START)
                 if fault is not None:
-                    self._enter(replica, ObservedState.FAILED, f"simulated: {fault}")
+                    self._fail(replica, fault)
                     return
                 self._enter(replica, ObservedState.RUNNING, "simulated")
             case ObservedState.RUNNING | ObservedState.READY:
@@ -152,7 +152,7 @@ class SimulatedDriver:
                 self._enter(replica, ObservedState.READY, "simulated")
                 self._enter(replica, ObservedState.SERVING, "simulated")
             case _:
-                self._enter(replica, ObservedState.STOPPED, "simulated: exit code 0")
+                self._enter(replica, ObservedState.STOPPED, "simulated: exit code 0", exit_code=0)
                 return
         self._schedule_step(replica)
 
@@ -178,9 +178,20 @@ class SimulatedDriver:
         if self._faults.find(replica.assignment, FaultKind.HANG_ON_STOP) is None:
             self._enter(replica, order.ends_as, f"simulated: {order.reason}")
 
-    def _enter(self, replica: _SimulatedReplica, state: ObservedState, evidence: str) -> None:
+    def _fail(self, replica: _SimulatedReplica, fault: InjectedFault) -> None:
+        evidence = f"simulated: {fault}"
+        self._enter(replica, ObservedState.FAILED, evidence, exit_code=fault.exit_code)
+
+    def _enter(
+        self,
+        replica: _SimulatedReplica,
+        state: ObservedState,
+        evidence: str,
+        *,
+        exit_code: int | None = None,
+    ) -> None:
         replica.state = state
-        self._report(replica.assignment.token, state, evidence)
+        self._report(replica.assignment.token, state, evidence, exit_code=exit_code)
 
     def _reconsider(self) -> None:
         """After the faults have changed: what hung may go on, and what runs may crash."""
@@ -195,6 +206,11 @@ class SimulatedDriver:
 
 
 def _report_nothing(
-    token: int, state: ObservedState, evidence: str, *, log_directory: Path | None = None
+    token: int,
+    state: ObservedState,
+    evidence: str,
+    *,
+    log_directory: Path | None = None,
+    exit_code: int | None = None,
 ) -> None:
     """Until the agent says where to report."""

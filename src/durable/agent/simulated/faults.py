@@ -33,6 +33,8 @@ class InjectedFault(Value):
     generation: Annotated[int, Field(ge=1)] | None = None
     # A crash comes this long after the replica began to run, or after the fault was added.
     after_seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+    # Of a crash or a failed start; without one it looks as if a signal had ended it.
+    exit_code: Annotated[int, Field(ge=1, le=255)] | None = None
 
     def matches(self, assignment: Assignment) -> bool:
         workload = f"{assignment.tenant}/{assignment.workload}"
@@ -41,7 +43,8 @@ class InjectedFault(Value):
         return fnmatchcase(assignment.node, self.node) and fnmatchcase(workload, self.workload)
 
     def __str__(self) -> str:
-        return self.kind.replace("_", " ")
+        code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
+        return self.kind.replace("_", " ") + code
 
 
 _FAULTS = TypeAdapter(Annotated[tuple[InjectedFault, ...], Field(max_length=1_000)])

@@ -49,7 +49,8 @@ ROLES: tuple[Role, ...] = (
                 "UPDATE": (
                     "generation", "spec", "finalizers", "delete_requested_at", "status",
                     "observed_generation", "share", "revision", "generations",
-                    "stable_generation", "rollout", "deleted_at",
+                    "stable_generation", "rollout", "deleted_at", "admitted_at",
+                    "deadline_missed_at", "listed_until",
                 ),
             },
             "global.generations": {
@@ -64,9 +65,12 @@ ROLES: tuple[Role, ...] = (
             "regional.shares": {
                 "INSERT": (
                     "region", "tenant", "workload", "generation", "revision", "slots", "spec",
-                    "release_reason",
+                    "release_reason", "at_once", "admitted_at", "due_at",
                 ),
-                "UPDATE": ("revision", "slots", "spec", "release_reason"),
+                "UPDATE": (
+                    "revision", "slots", "spec", "release_reason", "at_once", "admitted_at",
+                    "due_at",
+                ),
             },
             "regional.disruption_floors": {
                 "INSERT": ALL, "UPDATE": ("revision", "must_serve"),
@@ -77,6 +81,7 @@ ROLES: tuple[Role, ...] = (
         audits={
             "global": (
                 "apply workload", "delete workload", "finish deleting workload", "finish job",
+                "miss deadline",
                 "transfer slots", "pause rollout", "resume rollout", "promote rollout",
                 "roll back", "undo rollout", "complete rollout", "replace slots", *_MESSAGES,
             ),
@@ -91,7 +96,8 @@ ROLES: tuple[Role, ...] = (
                 "UPDATE": (
                     "slots", "priority", "state", "pending_code", "pending_parameters",
                     "hold_actor", "hold_reason", "held_since", "attempts", "enqueued_at",
-                    "deadline", "next_retry_at", "waiting", "completed", "decided_version",
+                    "deadline", "next_retry_at", "waiting", "completed", "given_up",
+                    "held_back", "failures", "at_once", "decided_version",
                 ),
                 "DELETE": ALL,
             },
@@ -152,7 +158,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "session", "sequence", "state", "evidence", "log_directory", "observer",
-                    "received_at",
+                    "received_at", "exit_code",
                 ),
             },
         },

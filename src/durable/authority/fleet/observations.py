@@ -22,6 +22,7 @@ from durable.validation.value import Value
 
 MAX_REPORTS_PER_CALL = 5_000
 
+ExitCode = Annotated[int, Field(strict=True, ge=0, le=255)]
 Counter = Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)]
 
 
@@ -36,6 +37,8 @@ class Observation(Value):
     evidence: PlainText
     # Where the replica's output is kept on its node; None if it has none.
     log_directory: PlainText | None = None
+    # That its process has ended with; None while it runs, and if a signal ended it.
+    exit_code: ExitCode | None = None
 
 
 # A report counts only from the session that holds the binding's node, at the region's epoch: an
@@ -54,19 +57,21 @@ _KNOWN = text("""
 _MERGE = text("""
     INSERT INTO regional.observations AS o
            (region, token, session, sequence, state, evidence, log_directory, observer,
-            received_at)
+            received_at, exit_code)
     SELECT DISTINCT ON (row.token)
            :region, row.token, row.session, row.sequence, row.state, row.evidence,
-           row.log_directory, :observer, coalesce(CAST(:now AS timestamptz), clock_timestamp())
+           row.log_directory, :observer, coalesce(CAST(:now AS timestamptz), clock_timestamp()),
+           row.exit_code
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            token bigint, session bigint, sequence bigint, state text, evidence text,
-           log_directory text)
+           log_directory text, exit_code integer)
      ORDER BY row.token, row.state IN ('failed', 'stopped') DESC,
               row.session DESC, row.sequence DESC
         ON CONFLICT (region, token) DO UPDATE
        SET session = excluded.session, sequence = excluded.sequence, state = excluded.state,
            evidence = excluded.evidence, log_directory = excluded.log_directory,
-           observer = excluded.observer, received_at = excluded.received_at
+           observer = excluded.observer, received_at = excluded.received_at,
+           exit_code = excluded.exit_code
      WHERE (excluded.state IN ('failed', 'stopped'), excluded.session, excluded.sequence)
          > (o.state IN ('failed', 'stopped'), o.session, o.sequence)
 """)

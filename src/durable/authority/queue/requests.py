@@ -31,16 +31,19 @@ _WRITE = text("""
     INSERT INTO regional.requests AS r
            (region, tenant, workload, generation, slots, priority, state, pending_code,
             pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-            deadline, next_retry_at, spec, waiting, completed, decided_version)
+            deadline, next_retry_at, spec, waiting, completed, given_up, held_back, failures,
+            at_once, decided_version)
     SELECT :region, tenant, workload, generation, slots, priority, state, pending_code,
            pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-           deadline, next_retry_at, spec, waiting, completed, decided_version
+           deadline, next_retry_at, spec, waiting, completed, given_up, held_back, failures,
+           at_once, decided_version
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, slots integer[], priority integer,
            state text, pending_code text, pending_parameters jsonb, hold_actor text,
            hold_reason text, held_since timestamptz, attempts integer, enqueued_at timestamptz,
            deadline timestamptz, next_retry_at timestamptz, spec jsonb, waiting integer,
-           completed integer, decided_version bigint)
+           completed integer, given_up integer, held_back integer, failures integer,
+           at_once integer, decided_version bigint)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET slots = excluded.slots, priority = excluded.priority, state = excluded.state,
@@ -53,16 +56,19 @@ _WRITE = text("""
                               ELSE r.enqueued_at END,
            deadline = excluded.deadline, next_retry_at = excluded.next_retry_at,
            waiting = excluded.waiting, completed = excluded.completed,
+           given_up = excluded.given_up, held_back = excluded.held_back,
+           failures = greatest(r.failures, excluded.failures), at_once = excluded.at_once,
            decided_version = excluded.decided_version
      WHERE r.state <> 'withdrawn'
        AND (r.slots, r.priority, r.state, r.pending_code, r.pending_parameters, r.hold_actor,
             r.hold_reason, r.held_since, r.attempts, r.deadline, r.next_retry_at, r.waiting,
-            r.completed, r.decided_version)
+            r.completed, r.given_up, r.held_back, r.failures, r.at_once, r.decided_version)
            IS DISTINCT FROM
            (excluded.slots, excluded.priority, excluded.state, excluded.pending_code,
             excluded.pending_parameters, excluded.hold_actor, excluded.hold_reason,
             excluded.held_since, excluded.attempts, excluded.deadline, excluded.next_retry_at,
-            excluded.waiting, excluded.completed, excluded.decided_version)
+            excluded.waiting, excluded.completed, excluded.given_up, excluded.held_back,
+            excluded.failures, excluded.at_once, excluded.decided_version)
 """)
 
 _FIND_WITHDRAWN = text(f"""
@@ -117,7 +123,7 @@ _WAITING = text("""
 _PLAIN = (
     "region", "tenant", "workload", "generation", "slots", "priority", "state", "attempts",
     "enqueued_at", "deadline", "next_retry_at", "spec", "waiting", "completed",
-    "decided_version",
+    "given_up", "held_back", "failures", "at_once", "decided_version",
 )  # fmt: skip
 _RowKey = tuple[str, str, int]
 

@@ -27,12 +27,12 @@ from durable.validation.value import Value
 # would compute the status of everything that ever was.
 _LIVE_CLAIMS = text("""
     SELECT r.slot, r.token, r.attempt, r.node, s.state, coalesce(s.evidence, '') AS evidence,
-           s.log_directory, s.since, b.stop_requested_at IS NOT NULL AS stop_requested,
+           s.log_directory, s.since, s.exit_code, b.stop_requested_at IS NOT NULL AS stop_requested,
            b.stop_requested_at, CASE WHEN r.state = 'held' THEN r.expires_at END AS expires_at
       FROM regional.reservations AS r
       LEFT JOIN regional.bindings AS b USING (region, token)
       LEFT JOIN LATERAL (
-           SELECT state, evidence, log_directory, since
+           SELECT state, evidence, log_directory, since, exit_code
              FROM regional.binding_status(statement_timestamp()) AS x
             WHERE x.region = r.region AND x.token = r.token) AS s ON true
      WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload

@@ -11,8 +11,8 @@ from durable.authority.queue.requests import hold_of
 from durable.authority.reads.claims import live_claims
 from durable.authority.reads.shares import EVIDENCE_KEPT
 from durable.model.claims import ObservedSlot
-from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.share import DesiredShare, PlacementFacts, PlacementPast
+from durable.model.ids import Generation, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, SlotFailures
 from durable.model.states import TROUBLED
 from durable.model.workload import WorkloadKind
 
@@ -21,13 +21,14 @@ EVIDENCE_IN_ALL = 400_000
 _NOW = text("SELECT clock_timestamp()")
 
 _SHARE = text("""
-    SELECT revision, slots, spec, release_reason FROM regional.shares
+    SELECT revision, slots, spec, release_reason, at_once, admitted_at, due_at
+      FROM regional.shares
      WHERE region = :region AND tenant = :tenant AND workload = :workload
        AND generation = :generation AND revision > :revision
 """)
 
 _PAST = text("""
-    SELECT q.hold_actor, q.hold_reason, q.held_since,
+    SELECT q.hold_actor, q.hold_reason, q.held_since, coalesce(q.failures, 0) AS failures,
            CASE WHEN q.state <> 'placed' THEN q.enqueued_at END AS enqueued_at,
            (SELECT max(attempt) FROM regional.decisions
              WHERE region = :region AND tenant = :tenant AND workload = :workload
@@ -41,7 +42,12 @@ _PAST = text("""
 # How the replicas of a job have ended so far: by themselves, not because they were asked to stop.
 _ENDS = text("""
     SELECT i.slot, bool_or(o.state = 'stopped') AS is_completed,
-           count(*) FILTER (WHERE o.state = 'failed') AS failures
+           count(*) FILTER (WHERE o.state = 'failed') AS failures,
+           max(o.received_at) FILTER (WHERE o.state = 'failed') AS last_failed_at,
+           (array_agg(i.outcome ->> 'node' ORDER BY o.received_at DESC)
+              FILTER (WHERE o.state = 'failed'))[1] AS last_node,
+           bool_or(o.state = 'failed' AND o.exit_code = ANY(CAST(:fatal AS integer[])))
+               AS is_fatal
       FROM regional.intents AS i
       JOIN regional.bindings AS b
         ON b.region = i.region AND b.token = CAST(i.outcome ->> 'token' AS bigint)
@@ -93,12 +99,24 @@ async def _read_past(
     connection: AsyncConnection, of: Mapping[str, Any], share: DesiredShare | None
 ) -> PlacementPast:
     row = (await connection.execute(_PAST, of)).mappings().one()
+    job = None if share is None else share.spec.job
     is_job = share is not None and share.spec.kind is WorkloadKind.JOB
-    ends = (await connection.execute(_ENDS, of)).all() if is_job else ()
+    fatal = {"fatal": [] if job is None else list(job.fatal_exit_codes)}
+    ends = (await connection.execute(_ENDS, {**of, **fatal})).all() if is_job else ()
     return PlacementPast(
         next_attempt=(row["attempts"] or 0) + 1,
         hold=hold_of(row),
         enqueued_at=row["enqueued_at"],
         completed=tuple(sorted(end.slot for end in ends if end.is_completed)),
-        failures={end.slot: end.failures for end in ends if not end.is_completed},
+        failures={end.slot: _failures(end) for end in ends if end.failures},
+        failures_in_all=row["failures"],
+    )
+
+
+def _failures(end: Any) -> SlotFailures:
+    return SlotFailures(
+        count=end.failures,
+        last_at=end.last_failed_at,
+        node=NodeId(end.last_node),
+        is_fatal=bool(end.is_fatal),
     )

@@ -10,9 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.share import DesiredShare
 
 _SHARES = text("""
-    SELECT generation, slots, spec, release_reason FROM regional.shares
+    SELECT generation, slots, spec, release_reason, at_once, due_at FROM regional.shares
      WHERE region = :region AND tenant = :tenant AND workload = :workload AND closed_at IS NULL
 """)
 
@@ -56,6 +57,17 @@ class OpenShare:
     slots: frozenset[int]
     spec: Mapping[str, Any]
     release_reason: str | None
+    at_once: int | None = None
+    due_at: datetime | None = None
+
+    def says_the_same_as(self, wanted: DesiredShare) -> bool:
+        """Whether nothing of it has to be published again."""
+        limits = (self.release_reason, self.at_once, self.due_at)
+        return (
+            self.slots == frozenset(wanted.slots)
+            and limits == (wanted.release_reason, wanted.at_once, wanted.due_at)
+            and self.spec == wanted.spec.model_dump(mode="json")
+        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,9 @@ async def read_replicas(
     """Shares first, claims after them: a claim that is committed meanwhile is read, too."""
     of = {"region": region, "tenant": tenant, "workload": workload}
     shares = {
-        row.generation: OpenShare(frozenset(row.slots), row.spec, row.release_reason)
+        row.generation: OpenShare(
+            frozenset(row.slots), row.spec, row.release_reason, row.at_once, row.due_at
+        )
         for row in await connection.execute(_SHARES, of)
     }
     claims = tuple(_claim(row) for row in await connection.execute(_CLAIMS, of))

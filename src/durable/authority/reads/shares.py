@@ -38,6 +38,9 @@ class RequestStatus(Value):
     waiting: int
     # How many replicas of a job are done; their bindings are released.
     completed: int
+    given_up: int = 0
+    held_back: int = 0
+    failures: int = 0
 
 
 class ShareStatus(Value):
@@ -49,6 +52,11 @@ class ShareStatus(Value):
     generation: Generation
     slots: tuple[ObservedSlot, ...]
     request: RequestStatus | None
+    # How many claims its placement may have at once, by what it was told last or obeys still; None
+    # if nothing limits that, or nothing was published.
+    at_once: int | None = None
+    # When the request was withdrawn.
+    ended_at: AwareDatetime | None = None
     # Of no earlier version of the region than this.
     as_of: int
     read_at: AwareDatetime
@@ -84,6 +92,11 @@ class ShareStatus(Value):
             completed=0 if request is None else request.completed,
             waiting=0 if request is None else request.waiting,
             to_replace=sum(one.is_marked and not one.stop_requested for one in self.slots),
+            given_up=0 if request is None else request.given_up,
+            held_back=0 if request is None else request.held_back,
+            failures=0 if request is None else request.failures,
+            at_once=self.at_once,
+            ended_at=self.ended_at,
             request=None if request is None else request.state,
             pending=None if request is None else request.pending,
         )
@@ -103,7 +116,8 @@ class ShareStatus(Value):
     def says_the_same_as(self, other: "ShareStatus | None") -> bool:
         """Whether nothing differs but when it was read."""
         return other is not None and (
-            (self.key, self.slots, self.request) == (other.key, other.slots, other.request)
+            (self.key, self.slots, self.request, self.at_once)
+            == (other.key, other.slots, other.request, other.at_once)
         )
 
 
@@ -135,8 +149,8 @@ _WANTED = """
 
 _SLOTS = text(f"""
     SELECT r.tenant, r.workload, r.generation, r.slot, r.token, r.attempt, r.node, s.state,
-           s.evidence, s.log_directory, s.since, b.stop_requested_at IS NOT NULL AS stop_requested,
-           p.token IS NOT NULL AS is_marked
+           s.evidence, s.log_directory, s.since, s.exit_code,
+           b.stop_requested_at IS NOT NULL AS stop_requested, p.token IS NOT NULL AS is_marked
       FROM {_WANTED}
       JOIN regional.reservations AS r USING (tenant, workload, generation)
       JOIN regional.bindings AS b USING (region, token)
@@ -147,11 +161,17 @@ _SLOTS = text(f"""
 """)
 
 _REQUESTS = text(f"""
-    SELECT r.tenant, r.workload, r.generation, r.state, r.pending_code,
+    SELECT wanted.tenant, wanted.workload, wanted.generation, r.state, r.pending_code,
            r.pending_parameters, r.hold_actor, r.hold_reason, r.held_since, r.waiting, r.completed,
-           cardinality(r.slots) AS slots
-      FROM {_WANTED} JOIN regional.requests AS r USING (tenant, workload, generation)
-     WHERE r.region = :region
+           r.given_up, r.held_back, r.failures, greatest(r.at_once, s.at_once) AS at_once,
+           s.closed_at, cardinality(r.slots) AS slots
+      FROM {_WANTED}
+      LEFT JOIN regional.requests AS r
+        ON (r.region, r.tenant, r.workload, r.generation)
+         = (:region, wanted.tenant, wanted.workload, wanted.generation)
+      LEFT JOIN regional.shares AS s
+        ON (s.region, s.tenant, s.workload, s.generation)
+         = (:region, wanted.tenant, wanted.workload, wanted.generation)
 """)
 
 
@@ -214,17 +234,7 @@ async def _read(
     slots: dict[ShareKey, list[ObservedSlot]] = {}
     for row in (await connection.execute(_SLOTS, of)).mappings():
         slots.setdefault(_key(row), []).append(_slot(row))
-    requests = {
-        _key(row): RequestStatus(
-            state=RequestState(row["state"]),
-            pending=pending_of(row),
-            hold=hold_of(row),
-            slots=row["slots"],
-            waiting=row["waiting"],
-            completed=row["completed"],
-        )
-        for row in (await connection.execute(_REQUESTS, of)).mappings()
-    }
+    rows = {_key(row): row for row in (await connection.execute(_REQUESTS, of)).mappings()}
     return [
         ShareStatus(
             region=region,
@@ -232,12 +242,30 @@ async def _read(
             workload=WorkloadName(key[1]),
             generation=key[2],
             slots=tuple(slots.get(key, ())),
-            request=requests.get(key),
+            request=_request(rows[key]),
+            at_once=rows[key]["at_once"],
+            ended_at=rows[key]["closed_at"],
             as_of=at.version,
             read_at=at.read_at,
         )
         for key in keys
     ]
+
+
+def _request(row: Any) -> RequestStatus | None:
+    if row["state"] is None:
+        return None
+    return RequestStatus(
+        state=RequestState(row["state"]),
+        pending=pending_of(row),
+        hold=hold_of(row),
+        slots=row["slots"],
+        waiting=row["waiting"],
+        completed=row["completed"],
+        given_up=row["given_up"],
+        held_back=row["held_back"],
+        failures=row["failures"],
+    )
 
 
 def _key(row: Any) -> ShareKey:

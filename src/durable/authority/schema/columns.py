@@ -48,8 +48,9 @@ def integer_column(name: str, *, nullable: bool = False, default: str | None = N
     return Column(name, BigInteger, nullable=nullable, server_default=default and text(default))
 
 
-def time_column(name: str, *, nullable: bool = False) -> Column[object]:
-    return Column(name, TIMESTAMP(timezone=True), nullable=nullable)
+def time_column(name: str, *, nullable: bool = False, default: str | None = None) -> Column[object]:
+    default_text = default and text(default)
+    return Column(name, TIMESTAMP(timezone=True), nullable=nullable, server_default=default_text)
 
 
 def json_column(name: str, *, nullable: bool = False, default: str | None = None) -> Column[object]:

@@ -107,6 +107,11 @@ workloads = Table(
     json_column("rollout", nullable=True),
     # The row stays as a tombstone, so that generations never start again.
     time_column("deleted_at", nullable=True),
+    # When this generation was admitted: a deadline counts from here.
+    time_column("admitted_at", default="clock_timestamp()"),
+    time_column("deadline_missed_at", nullable=True),
+    # Until when a job that has ended is listed; none: for ever.
+    time_column("listed_until", nullable=True),
     CheckConstraint(
         "generation BETWEEN 1 AND generations AND observed_generation <= generations"
         " AND stable_generation <= generations",
@@ -115,6 +120,7 @@ workloads = Table(
     CheckConstraint("deleted_at IS NULL OR finalizers = '{}'", name="deleted_has_no_finalizers"),
     PrimaryKeyConstraint("tenant", "workload"),
     Index("workloads_live", "tenant", "workload", postgresql_where=text("deleted_at IS NULL")),
+    Index("workloads_ended", "listed_until", postgresql_where=text("deleted_at IS NOT NULL")),
     schema="global",
 )
 

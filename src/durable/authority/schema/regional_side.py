@@ -262,8 +262,13 @@ shares = Table(
     Column("slots", ARRAY(Integer), nullable=False),
     json_column("spec"),
     text_column("release_reason", nullable=True),
+    # Of a job: how many of its slots may have a claim at once, and from when to when it is to run.
+    Column("at_once", Integer, nullable=True),
+    time_column("admitted_at", nullable=True),
+    time_column("due_at", nullable=True),
     time_column("closed_at", nullable=True),
     CheckConstraint("revision >= 1", name="revision_positive"),
+    CheckConstraint("at_once >= 0", name="at_once_not_negative"),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
     Index(
         "shares_open", "region", "tenant", "workload", postgresql_where=text("closed_at IS NULL")
@@ -311,6 +316,12 @@ requests = Table(
     json_column("spec", default="'{}'"),
     Column("waiting", Integer, nullable=False, server_default=text("0")),
     Column("completed", Integer, nullable=False, server_default=text("0")),
+    # Of a job: how many slots were given up, how many wait until others have ended, how often its
+    # slots failed in all, and the limit on its claims that it obeys.
+    Column("given_up", Integer, nullable=False, server_default=text("0")),
+    Column("held_back", Integer, nullable=False, server_default=text("0")),
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    Column("at_once", Integer, nullable=True),
     integer_column("decided_version", default="0"),
     written_in_column(),
     one_of("state", "pending", "reserved", "bound", "placed", "withdrawn", "timed_out"),
@@ -323,7 +334,11 @@ requests = Table(
     ),
     CheckConstraint("enqueued_at < deadline", name="waits_with_deadline"),
     CheckConstraint("waiting >= 0", name="waiting_not_negative"),
-    CheckConstraint("completed BETWEEN 0 AND cardinality(slots)", name="completed_within_slots"),
+    CheckConstraint(
+        "completed >= 0 AND given_up >= 0 AND completed + given_up <= cardinality(slots)",
+        name="ended_within_slots",
+    ),
+    CheckConstraint("held_back >= 0 AND failures >= 0", name="job_not_negative"),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation"),
     Index(None, "region", "written_in"),
     Index(
@@ -472,8 +487,14 @@ observations = Table(
     text_column("log_directory", nullable=True),
     text_column("observer"),
     time_column("received_at"),
+    # That its process has ended with; none while it runs, and if a signal ended it.
+    Column("exit_code", Integer, nullable=True),
     written_in_column(),
     one_of("state", "starting", "running", "ready", "serving", "failed", "stopped"),
+    CheckConstraint(
+        "exit_code IS NULL OR (exit_code BETWEEN 0 AND 255 AND state IN ('failed', 'stopped'))",
+        name="exit_code_of_an_end",
+    ),
     ForeignKeyConstraint(
         ["region", "token"], ["regional.bindings.region", "regional.bindings.token"]
     ),

@@ -26,15 +26,19 @@ MAX_SHARES_PER_CALL = 200
 # In one order, so that two batches with the same rows wait for each other and never deadlock.
 _PUBLISH = text("""
     INSERT INTO regional.shares AS s
-           (region, tenant, workload, generation, revision, slots, spec, release_reason)
-    SELECT :region, tenant, workload, generation, revision, slots, spec, release_reason
+           (region, tenant, workload, generation, revision, slots, spec, release_reason, at_once,
+            admitted_at, due_at)
+    SELECT :region, tenant, workload, generation, revision, slots, spec, release_reason, at_once,
+           admitted_at, due_at
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, revision bigint, slots integer[],
-           spec jsonb, release_reason text)
+           spec jsonb, release_reason text, at_once integer, admitted_at timestamptz,
+           due_at timestamptz)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET revision = excluded.revision, slots = excluded.slots, spec = excluded.spec,
-           release_reason = excluded.release_reason
+           release_reason = excluded.release_reason, at_once = excluded.at_once,
+           admitted_at = excluded.admitted_at, due_at = excluded.due_at
      WHERE s.revision < excluded.revision AND s.closed_at IS NULL
 """)
 

@@ -149,35 +149,44 @@ class AdmissionBatch:
             generation=1,
             spec=manifest.spec,
             share=shares,
+            admitted_at=self._now,
         )
         if before is None:
             return wanted
         issued = {"generations": before.generations, "revision": before.revision}
         if current is None:
-            return _next_generation(wanted.model_copy(update=issued), None)
-        kept = {"generation", "generations", "stable_generation", "rollout", "revision"}
+            return _next_generation(wanted.model_copy(update=issued), None, self._now)
+        # A deadline counts from the admission, so nothing but another generation moves it.
+        kept = {
+            "generation", "generations", "stable_generation", "rollout", "revision", "admitted_at",
+            "deadline_missed_at",
+        }  # fmt: skip
         wanted = wanted.model_copy(
             update=current.model_dump(include=kept) | {"rollout": current.rollout}
         )
         if template_of(current.spec) == template_of(manifest.spec):
             return wanted
         if manifest.spec.kind is WorkloadKind.JOB:
-            return _next_generation(wanted, None)
+            return _next_generation(wanted, None, self._now)
         if self._is_stable(request.key, manifest.spec):
             why = f"an apply of what was before ({request.request})"
             self.undone.append((current, why))
             return _back_to_stable(wanted, self._now, why)
-        return _next_generation(wanted, RolloutState(started_at=self._now, progressed_at=self._now))
+        rollout = RolloutState(started_at=self._now, progressed_at=self._now)
+        return _next_generation(wanted, rollout, self._now)
 
     def _is_stable(self, key: RowKey, spec: WorkloadSpec) -> bool:
         stable = self._stable.get(key)
         return stable is not None and template_of(stable) == template_of(spec)
 
 
-def _next_generation(wanted: AdmittedWorkload, rollout: RolloutState | None) -> AdmittedWorkload:
+def _next_generation(
+    wanted: AdmittedWorkload, rollout: RolloutState | None, now: datetime
+) -> AdmittedWorkload:
     number = wanted.generations + 1
+    begins = {"admitted_at": now, "deadline_missed_at": None}
     return wanted.model_copy(
-        update={"generation": number, "generations": number, "rollout": rollout}
+        update={"generation": number, "generations": number, "rollout": rollout, **begins}
     )
 
 

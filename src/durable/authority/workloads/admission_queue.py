@@ -69,6 +69,7 @@ async def _admit(
     workloads = await lock_workloads(connection, (existing | wanted) - created)
     ledger = await RequestLedger.read(connection, [request.identity for request in requests])
     stable = await _stable_specs(connection, workloads)
+    # After the locks: whoever waited for one is admitted when it got it.
     now = (await connection.execute(_NOW)).scalar_one()
     batch = AdmissionBatch(workloads, ledger, stable, now)
     known = existing | missing

@@ -39,6 +39,7 @@ _FINISH = text("""
        SET finalizers = array_remove(finalizers, :finalizer), share = '{}',
            rollout = NULL, stable_generation = NULL,
            deleted_at = clock_timestamp(),
+           listed_until = clock_timestamp() + CAST(:ttl AS interval),
            status = coalesce(CAST(:status AS jsonb), status), observed_generation = generation
      WHERE tenant = :tenant AND workload = :workload
     RETURNING *
@@ -159,7 +160,10 @@ async def _bury(
             f"{owned.region} still owns {owned.slots} slots of {before.tenant}/{before.workload}; "
             "release what runs there and give them up first.",
         )
-    ended = {**of, "finalizer": FINALIZER, "status": status}
+    # Only a job that ended by itself asks to be forgotten.
+    job = before.spec.job if status is not None else None
+    ttl = None if job is None else job.ttl_after_finished
+    ended = {**of, "finalizer": FINALIZER, "status": status, "ttl": ttl}
     after = workload_of((await connection.execute(_FINISH, ended)).mappings().one())
     await _audit(connection, after, action, actor, {"generation": after.generation})
     return after

@@ -6,6 +6,7 @@ other and never deadlock.
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
@@ -23,15 +24,23 @@ MAX_LISTED = 10_000
 RowKey = tuple[str, str]
 _COLUMNS = (
     "tenant", "workload", "generation", "generations", "stable_generation", "rollout", "revision",
-    "spec", "share",
+    "spec", "share", "admitted_at", "deadline_missed_at",
 )  # fmt: skip
 
 _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload")
 
-_LIST = text("""
+_LIST_LIVE = text("""
     SELECT * FROM global.workloads
-     WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
-       AND (:deleted OR deleted_at IS NULL)
+     WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant) AND deleted_at IS NULL
+     ORDER BY tenant, workload LIMIT :most
+""")
+
+# A job that ended is listed for as long as it asked to be.
+_LIST_ENDED = text("""
+    SELECT * FROM global.workloads
+     WHERE (CAST(:tenant AS text) IS NULL OR tenant = :tenant) AND deleted_at IS NOT NULL
+       AND (listed_until IS NULL
+            OR listed_until > coalesce(CAST(:now AS timestamptz), statement_timestamp()))
      ORDER BY tenant, workload LIMIT :most
 """)
 
@@ -73,7 +82,8 @@ _WRITTEN = sent_rows(
     "rows",
     "row",
     "tenant text, workload text, generation bigint, generations bigint, stable_generation bigint,"
-    " rollout jsonb, revision bigint, spec jsonb, share jsonb",
+    " rollout jsonb, revision bigint, spec jsonb, share jsonb, admitted_at timestamptz,"
+    " deadline_missed_at timestamptz",
 )
 
 _WRITE_MANY = text(f"""
@@ -82,7 +92,8 @@ _WRITE_MANY = text(f"""
            stable_generation = row.stable_generation, rollout = nullif(row.rollout, 'null'),
            revision = row.revision, spec = row.spec, share = row.share,
            status = CASE WHEN w.deleted_at IS NULL THEN w.status ELSE '{{}}' END,
-           delete_requested_at = NULL, deleted_at = NULL
+           delete_requested_at = NULL, deleted_at = NULL, listed_until = NULL,
+           admitted_at = row.admitted_at, deadline_missed_at = row.deadline_missed_at
       FROM {_WRITTEN}
      WHERE w.tenant = row.tenant AND w.workload = row.workload
 """)
@@ -106,11 +117,19 @@ async def find_workload(
 
 @global_transaction("durable_reader", "read the workloads")
 async def list_workloads(
-    connection: AsyncConnection, tenant: TenantId | None = None, *, deleted: bool = False
+    connection: AsyncConnection,
+    tenant: TenantId | None = None,
+    *,
+    deleted: bool = False,
+    now: datetime | None = None,
 ) -> list[AdmittedWorkload]:
-    """Every workload, or those of one tenant; with `deleted`, tombstones too."""
-    of = {"tenant": tenant, "deleted": deleted, "most": MAX_LISTED}
-    return [workload_of(row) for row in (await connection.execute(_LIST, of)).mappings()]
+    """Every live workload, or those of one tenant; with `deleted`, tombstones instead."""
+    of = {"tenant": tenant, "most": MAX_LISTED}
+    if not deleted:
+        rows = await connection.execute(_LIST_LIVE, of)
+    else:
+        rows = await connection.execute(_LIST_ENDED, {**of, "now": now})
+    return [workload_of(row) for row in rows.mappings()]
 
 
 @global_transaction("durable_reader", "read which workloads are live")

@@ -74,8 +74,7 @@ def workloads(
         live = await list_workloads(databases, tenant_id)
         # Read separately, so that no number of ended workloads can push out a live one.
         skip_ended = as_json and not include_ended
-        read = [] if skip_ended else await list_workloads(databases, tenant_id, deleted=True)
-        ended = [one for one in read if one.deleted]
+        ended = [] if skip_ended else await list_workloads(databases, tenant_id, deleted=True)
         if not live and not ended:
             await _refuse_unknown(databases, tenant_id)
         # A job's completed replicas count even in a region whose share has ended.

@@ -86,9 +86,10 @@ def _decided(some: Sequence[AttemptExplanation]) -> str:
 def _inputs(some: Sequence[AttemptExplanation]) -> list[str]:
     last = some[-1]
     of = f" of attempt {last.attempt}" if len(some) > 1 else ""
+    raised = f", priority raised by {last.urgency} for its deadline" if last.urgency else ""
     return [
         f"Inputs{of}: policy revision {last.policy_revision}, cache version {last.cache_version} "
-        f"({last.cache_age_seconds:.1f} s old)",
+        f"({last.cache_age_seconds:.1f} s old){raised}",
         f"Grant{of}: {last.grant_before or 'none'} before, {last.grant_after or 'none'} after; "
         f"free outside the recovery reserve: {last.room_before or 'none'}",
     ]

@@ -39,11 +39,18 @@ def print_explanation(explanation: Explanation) -> None:
         f"[bold]{name}[/] generation {explanation.generation} {_state(explanation)}: {spec.kind}, "
         f"{counted(spec.replicas, 'replica')} of {spec.resources}, priority {spec.priority}"
     )
+    if explanation.deadline is not None:
+        results.print(_deadline(explanation.deadline, explanation.deadline_missed_at))
     note_missing(explanation.unreachable)
     if not explanation.regions and not explanation.unreachable:
         results.print("No region has a share of it.")
     for region in explanation.regions:
         _print_region(name, region)
+
+
+def _deadline(deadline: datetime, missed_at: datetime | None) -> str:
+    missed = "" if missed_at is None else ": [bold]missed[/], and the job goes on until it ends"
+    return f"Due at {timestamp(deadline)}{missed}"
 
 
 def _state(explanation: Explanation) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from durable.cli.render.output import listed, print_lines, results
+from durable.cli.render.output import counted, listed, print_lines, results
 from durable.cli.render.tables import print_table
 from durable.model.claims import SlotOnNode
 from durable.plan.planner import Action, Plan, RegionPlan
@@ -33,6 +33,9 @@ def _changes(region: RegionPlan) -> list[str]:
         lines.append(f"Places: {_nodes(region.places)}")
     if region.stops:
         lines.append(f"Stops: {_nodes(region.stops)}")
+    if region.held_back:
+        held_back = counted(len(region.held_back), "slot")
+        lines.append(f"Held back: {held_back} until others have ended")
     if region.pending is not None:
         lines.append(f"Waits: {region.pending}")
     return lines + _evidence(region)

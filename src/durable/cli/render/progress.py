@@ -7,7 +7,7 @@ from typing import Self
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from durable.cli.render.output import progress
+from durable.cli.render.output import progress, timestamp
 from durable.client import Until
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
@@ -84,7 +84,9 @@ def counts_of(status: WorkloadStatus, until: Until) -> str:
     if until == "deleted":
         return f"{status.phase}, {status.bound} still bound"
     if until == "complete":
-        return f"{status.bound} bound, {status.completed} complete of {status.wanted}"
+        failed = f", {status.failures} failed" if status.failures else ""
+        counts = f"{status.bound} bound, {status.completed} complete{failed} of {status.wanted}"
+        return counts if status.due_at is None else f"{counts}; due {timestamp(status.due_at)}"
     stages = ", ".join(f"{getattr(status, stage)} {stage}" for stage in STAGES)
     return f"{stages} of {status.wanted}"
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import ClassVar, Self
 
 from pydantic import AwareDatetime
@@ -33,9 +34,13 @@ class WorkloadSummary(Row):
     waiting: int
     # Of a job.
     completed: int | None
+    failures: int | None
     kind: WorkloadKind
     generation: int
     priority: int
+    # Until when a job is to be done, and how long that is from now; negative once it is late.
+    deadline: AwareDatetime | None
+    seconds_left: int | None
     ended_at: AwareDatetime | None
     # What keeps it from being managed; nobody asks for that of one that is over.
     problem: str | None = None
@@ -96,6 +101,7 @@ def workload_row(
     *,
     misplaced: int = 0,
     problem: str | None = None,
+    now: datetime | None = None,
 ) -> WorkloadSummary:
     """Counts the current generation alone, as the authority knows it.
 
@@ -115,6 +121,9 @@ def workload_row(
         serving=counts.serving,
         waiting=waiting,
         completed=completed,
+        failures=_failures(one, mine),
+        deadline=one.deadline,
+        seconds_left=_seconds_left(one, now or datetime.now(UTC)),
         priority=one.spec.priority,
         phase=_phase(one, mine, counts, completed or 0, misplaced),
         ended_at=one.deleted_at,
@@ -132,6 +141,20 @@ def _completed(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> int | No
     if one.spec.kind is WorkloadKind.SERVICE:
         return None
     return sum(share.request.completed for share in shares if share.request is not None)
+
+
+def _failures(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> int | None:
+    if one.deleted:
+        return one.replicas_by_state.get("failures")
+    if one.spec.kind is WorkloadKind.SERVICE:
+        return None
+    return sum(share.request.failures for share in shares if share.request is not None)
+
+
+def _seconds_left(one: AdmittedWorkload, now: datetime) -> int | None:
+    if one.deadline is None or one.deleted:
+        return None
+    return int((one.deadline - now).total_seconds())
 
 
 def key_of(one: AdmittedWorkload) -> ShareKey:

@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.status import PlacementStatus
     from durable.workflows.failures import refusal
     from durable.workflows.inbox import Inbox
+    from durable.workflows.placement.at_once import why_held_back
     from durable.workflows.placement.slots import Leave, SlotState
     from durable.workflows.placement.state import PlacementState
 
@@ -73,6 +74,9 @@ class PlacementMessages:
             return f"It is held by {self._state.hold}; nothing is placed until somebody resumes."
         if not self._state.slots.in_phase(SlotPhase.WAITING):
             return "Nothing waits for a node."
+        held_back = why_held_back(self._state.share, self._state.slots)
+        if held_back is not None:
+            return held_back.sentence
         self._retry()
         for slot in self._state.slots.in_phase(SlotPhase.WAITING):
             slot.retry_at = None

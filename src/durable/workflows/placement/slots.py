@@ -89,12 +89,24 @@ class SlotState:
     blocked: str = ""
     evidence: str = ""
     crash_count: int = 0
+    # It ended with an exit code after which it is not tried again.
+    is_fatal: bool = False
     crashes: list[Crash] = field(default_factory=list[Crash])
 
     def enter(self, phase: SlotPhase, now: datetime, evidence: str = "") -> None:
         if self.phase is not phase:
             self.phase, self.since = phase, now
         self.evidence = evidence or self.evidence
+
+    def is_given_up(self, spec: WorkloadSpec) -> bool:
+        """Whether a replica of a job is not tried again."""
+        return self.is_fatal or self.crash_count >= spec.max_attempts
+
+    def give_up(self, now: datetime) -> None:
+        often = "once" if self.crash_count == 1 else f"{self.crash_count} times"
+        why = "with an exit code that is not retried" if self.is_fatal else often
+        evidence = f": {self.evidence}" if self.evidence else ""
+        self.enter(SlotPhase.GIVEN_UP, now, f"failed {why}{evidence}"[:500])
 
     def has_step_left(self, *, is_held: bool) -> bool:
         """Whether a step for it was left over, which nothing else will bring about."""
@@ -162,7 +174,7 @@ class PlacementSlots:
                 slot.leave = Leave.AGAIN if is_stopping else None
                 slot.blocked = ""
         for number, slot in self.by_number.items():
-            if number not in wanted:
+            if number not in wanted and slot.phase not in OVER:
                 slot.leave, slot.evidence = Leave.FOR_GOOD, why
 
     def live(self) -> tuple[SlotOnNode, ...]:
@@ -214,9 +226,8 @@ class PlacementSlots:
         is_job = spec.kind is WorkloadKind.JOB
         if is_job and ended is SlotPhase.STOPPED and left is None:
             slot.enter(SlotPhase.COMPLETED, now)
-        elif is_job and slot.crash_count >= spec.max_attempts:
-            evidence = f"failed {slot.crash_count} times: {slot.evidence}"
-            slot.enter(SlotPhase.GIVEN_UP, now, evidence[:500])
+        elif is_job and slot.is_given_up(spec):
+            slot.give_up(now)
         else:
             slot.enter(SlotPhase.WAITING, now)
 
@@ -226,8 +237,7 @@ class PlacementSlots:
         slot.crash_count += 1
         crash = Crash(slot=slot.slot, node=NodeId(slot.node), at=now)
         slot.crashes = [*slot.crashes[1 - CRASHES_KEPT :], crash]
-        wait = min(CRASH_LONGEST, CRASH_FIRST * 2 ** min(slot.crash_count - 1, 10))
-        slot.retry_at = now + wait
+        slot.retry_at = now + _backoff(slot.crash_count)
 
     def crash_memory(self) -> dict[int, CrashMemory]:
         """What to remember of crashes; of several crashes of a slot, the last."""
@@ -294,29 +304,39 @@ class PlacementSlots:
         if phase is SlotPhase.BOUND and slot.phase is not SlotPhase.RESERVED:
             return
         before = slot.phase
-        if before is SlotPhase.SERVING and now - slot.since > CRASHES_FORGOTTEN:
+        is_service = spec.kind is WorkloadKind.SERVICE
+        if is_service and before is SlotPhase.SERVING and now - slot.since > CRASHES_FORGOTTEN:
             slot.crash_count = 0
         slot.lease_expires_at = None
         slot.enter(phase, now, observed.evidence or f"{phase} on {slot.node}")
         slot.deadline = _deadline(phase, before, now, spec)
         if _has_failed(phase, spec) and slot.leave is None and not observed.stop_requested:
+            slot.is_fatal = _is_fatal(observed, spec)
             self.crashed(slot, now)
         if phase is SlotPhase.SERVING:
             slot.retry_at = None
 
     def remember_ends(self, past: PlacementPast, now: datetime, spec: WorkloadSpec) -> None:
         """What became of a job's replicas before this run began: done is done."""
+        # What is done stays counted, also in a share that wants none of its slots any more.
         for number in past.completed:
-            slot = self.by_number.get(number)
-            if slot is not None and slot.token is None:
+            slot = self.by_number.setdefault(number, SlotState(number, now))
+            if slot.token is None:
+                slot.leave = None
                 slot.enter(SlotPhase.COMPLETED, now)
         for number, failures in past.failures.items():
             slot = self.by_number.get(number)
-            if slot is None or slot.phase is not SlotPhase.WAITING:
+            if slot is None:
                 continue
-            slot.crash_count = max(slot.crash_count, failures)
-            if slot.crash_count >= spec.max_attempts:
-                slot.enter(SlotPhase.GIVEN_UP, now, f"failed {slot.crash_count} times")
+            slot.crash_count = max(slot.crash_count, failures.count)
+            slot.is_fatal |= failures.is_fatal
+            if slot.phase is not SlotPhase.WAITING:
+                continue
+            if slot.is_given_up(spec):
+                slot.give_up(now)
+            elif not slot.crashes:
+                slot.crashes = [Crash(slot=number, node=failures.node, at=failures.last_at)]
+                slot.retry_at = failures.last_at + _backoff(slot.crash_count)
 
     def adopt(self, live: Sequence[ObservedSlot], now: datetime, spec: WorkloadSpec) -> None:
         """Makes the slots agree with the claims that are live, whatever was remembered."""
@@ -353,8 +373,18 @@ class PlacementSlots:
             if slot.phase in STARTED:
                 slot.deadline = (claim.stop_requested_at or now) + STOP_TIMEOUT
                 slot.enter(SlotPhase.STOPPING, now)
-        elif _has_failed(slot.phase, spec) and not slot.has_crash_of(claim):
-            self.crashed(slot, now)
+        elif _has_failed(slot.phase, spec):
+            slot.is_fatal = _is_fatal(claim, spec)
+            if not slot.has_crash_of(claim):
+                self.crashed(slot, now)
+
+
+def _backoff(crashes: int) -> timedelta:
+    return min(CRASH_LONGEST, CRASH_FIRST * 2 ** min(crashes - 1, 10))
+
+
+def _is_fatal(ended: ObservedSlot, spec: WorkloadSpec) -> bool:
+    return spec.job is not None and ended.exit_code in spec.job.fatal_exit_codes
 
 
 def _has_failed(phase: SlotPhase, spec: WorkloadSpec) -> bool:

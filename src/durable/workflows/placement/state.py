@@ -13,11 +13,12 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.pending_reasons import Crashed, Held, PendingCode
     from durable.model.phases import Owner, PlacementPhase, SlotPhase, placement_phase
     from durable.model.request import PlacementHold, SchedulingRequest
-    from durable.model.share import DesiredShare, PlacementFacts
+    from durable.model.share import DesiredShare, PlacementFacts, PlacementPast
     from durable.model.states import RequestState
-    from durable.model.workload import Deadlines, WorkloadSpec
+    from durable.model.workload import Deadlines, WorkloadKind, WorkloadSpec
     from durable.signals.status import PlacementStatus
     from durable.workflows.inbox import MessageLog
+    from durable.workflows.placement.at_once import waiting_and_held_back, why_held_back
     from durable.workflows.placement.slots import OVER, CrashMemory, Leave, PlacementSlots
 
 UNREACHABLE = PendingCode.AUTHORITY_UNREACHABLE
@@ -49,6 +50,12 @@ class PlacementState:
     # Whether this run has read what the runs before it left in the region.
     knows_past: bool = False
     knows_hold: bool = False
+    # How often slots of a job have failed in all, also those that are no longer wanted here.
+    failures: int = 0
+    # By how much its deadline has raised its priority, and until when that is known.
+    urgency: int = 0
+    urgency_until: datetime | None = None
+    knows_urgency: bool = False
     # The request as it was last written into the region's queue.
     written: SchedulingRequest | None = None
     messages: MessageLog = field(default_factory=MessageLog)
@@ -81,8 +88,10 @@ class PlacementState:
     def is_over(self) -> bool:
         """Whether nothing is left to do: all was released, or the job is done."""
         slots = self.slots.by_number.values()
-        if self.releasing is not None:
-            return not slots and not self.must_recall
+        if self.releasing is not None and self.must_recall:
+            return False
+        if self.releasing is not None and not slots:
+            return True
         return bool(slots) and all(slot.phase in OVER for slot in slots)
 
     @property
@@ -94,7 +103,10 @@ class PlacementState:
 
     @property
     def phase(self) -> PlacementPhase:
-        phases = (slot.phase for slot in self.slots.by_number.values())
+        phases = [slot.phase for slot in self.slots.by_number.values()]
+        if why_held_back(self.share, self.slots):
+            # Those that run say how far it has come; the others wait for nothing but them.
+            phases = [one for one in phases if one is not SlotPhase.WAITING] or phases
         return placement_phase(phases, is_releasing=self.releasing is not None)
 
     @property
@@ -106,6 +118,9 @@ class PlacementState:
         if self.hold is not None:
             held = Held(actor=self.hold.actor, reason=self.hold.reason)
             return Pending.because(PendingCode.HELD, held)
+        held_back = why_held_back(self.share, self.slots)
+        if held_back is not None and not self.is_cut_off:
+            return held_back
         if self.pending is not None:
             return self._with_last_failure(self.pending)
         retries = [slot.retry_at for slot in waiting if slot.retry_at]
@@ -131,7 +146,7 @@ class PlacementState:
             return Owner.OPERATOR
         if self.is_cut_off or not self.knows_past:
             return Owner.AUTHORITY
-        if reason is not None:
+        if reason is not None and reason.code is not PendingCode.PARALLELISM:
             return Owner.SCHEDULER
         slots = self.slots.by_number.values()
         if not all(slot.phase in (SlotPhase.SERVING, *OVER) for slot in slots):
@@ -146,18 +161,18 @@ class PlacementState:
 
     def begin_wait(self, now: datetime) -> None:
         """What waits again after everything was placed has not waited since the beginning."""
-        is_waiting = bool(self.slots.in_phase(SlotPhase.WAITING))
+        is_waiting = bool(waiting_and_held_back(self.share, self.slots)[0])
         if is_waiting and not self.is_waiting:
             self.enqueued_at = now
         self.is_waiting = is_waiting
 
     def request(self, now: datetime) -> SchedulingRequest:
         """The placement's row in the region's queue."""
-        waiting = len(self.slots.in_phase(SlotPhase.WAITING))
+        waiting, held_back = waiting_and_held_back(self.share, self.slots)
         return SchedulingRequest(
             **self.key.model_dump(),
             slots=tuple(sorted(self.slots.by_number)),
-            priority=self.spec.priority,
+            priority=self.spec.priority + self.urgency,
             state=self._request_state(waiting, now),
             pending=self.reason,
             hold=self.hold,
@@ -168,8 +183,19 @@ class PlacementState:
             spec=self.spec,
             waiting=waiting,
             completed=len(self.slots.in_phase(SlotPhase.COMPLETED)),
+            given_up=len(self.slots.in_phase(SlotPhase.GIVEN_UP)),
+            held_back=held_back,
+            failures=self.count_failures(),
+            at_once=None if self.share is None else self.share.at_once,
             decided_version=self.decided_version,
         )
+
+    def count_failures(self) -> int:
+        """Of a job, in all; it never falls, also when slots are no longer wanted."""
+        if self.spec.kind is WorkloadKind.JOB:
+            counted = sum(slot.crash_count for slot in self.slots.by_number.values())
+            self.failures = max(self.failures, counted)
+        return self.failures
 
     def _request_state(self, waiting: int, now: datetime) -> RequestState:
         if self.is_over:
@@ -210,12 +236,14 @@ class PlacementState:
             self.knows_hold = self.knows_past = True
         if facts.share is not None and facts.share.revision > self.revision:
             self.share = facts.share
+            self.knows_urgency = False
             self.next_retry_at = None
             self._resize(now)
         if self.share is None:
             return
         if past is not None:
-            self.slots.remember_ends(past, now, self.spec)
+            self.failures = max(self.failures, past.failures_in_all)
+            self.slots.remember_ends(_past_by_our_clock(past, facts, now), now, self.spec)
         self.slots.adopt(_by_our_clock(facts, now), now, self.spec)
 
     def _resize(self, now: datetime) -> None:
@@ -286,6 +314,15 @@ def _by_our_clock(facts: PlacementFacts, now: datetime) -> Sequence[ObservedSlot
         )
         for claim in facts.claims
     ]
+
+
+def _past_by_our_clock(past: PlacementPast, facts: PlacementFacts, now: datetime) -> PlacementPast:
+    ahead = now - (facts.read_at or now)
+    failures = {
+        slot: one.model_copy(update={"last_at": one.last_at + ahead})
+        for slot, one in past.failures.items()
+    }
+    return past.model_copy(update={"failures": failures})
 
 
 @dataclass

@@ -14,7 +14,7 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
-    from durable.activities.steps import Claim, RecallStep, ReserveStep, StartStep
+    from durable.activities.steps import Claim, RecallStep, ReserveStep, StartStep, UrgencyStep
     from durable.model.intents import ReleaseCause
     from durable.model.phases import PlacementPhase, SlotPhase
     from durable.model.states import COMING_UP, BindingState, RequestState
@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import placement_page
+    from durable.workflows.placement.at_once import room_for_more
     from durable.workflows.placement.slots import ENDED, STARTED, Leave, SlotState
     from durable.workflows.placement.state import PlacementStart, PlacementState
     from durable.workflows.placement.steps import (
@@ -67,6 +68,7 @@ class Placement(PlacementSteps):
             await self._recall()
             await self._stop()
             await self._release()
+            await self._weigh()
             await self._reserve()
             await self._bind()
             await self._start()
@@ -164,11 +166,34 @@ class Placement(PlacementSteps):
         is_late = slot.lease_expires_at is not None and slot.lease_expires_at <= workflow.now()
         return slot.has_lapsed or (is_late and self._state.hold is not None)
 
+    async def _weigh(self) -> None:
+        """Finds out how urgent a job with a deadline has become."""
+        state, now, share = self._state, workflow.now(), self._state.share
+        if share is None or share.admitted_at is None or share.due_at is None:
+            return
+        is_over = state.urgency_until is not None and state.urgency_until <= now
+        if (state.knows_urgency and not is_over) or not self._slots.in_phase(SlotPhase.WAITING):
+            return
+        step = UrgencyStep(
+            key=state.key,
+            priority=share.spec.priority,
+            admitted_at=share.admitted_at,
+            due_at=share.due_at,
+        )
+        found = await self._step(PlacementActivities.urgency, step, "weigh its deadline")
+        if found is UNREACHABLE:
+            return
+        wait = None if found.seconds is None else timedelta(seconds=found.seconds)
+        state.urgency, state.knows_urgency = found.raised_by, True
+        state.urgency_until = None if wait is None else workflow.now() + wait
+
     async def _reserve(self) -> None:
         """Decides where waiting slots go, and reserves."""
         state, now = self._state, workflow.now()
         due = [s for s in self._slots.in_phase(SlotPhase.WAITING) if _is_due(s, now)]
         is_early = state.next_retry_at is not None and now < state.next_retry_at
+        room = room_for_more(state.share, self._slots)
+        due = due[:room]
         if not due or is_early or not self._places:
             return
         step = ReserveStep(
@@ -179,6 +204,7 @@ class Placement(PlacementSteps):
             tries=state.tries,
             live=self._slots.live(),
             crashes=tuple(crash for slot in due for crash in slot.crashes),
+            urgency=state.urgency,
         )
         reserved = await self._step(PlacementActivities.reserve, step, summary_of("reserve", due))
         if reserved is UNREACHABLE:
@@ -299,13 +325,16 @@ class Placement(PlacementSteps):
             moments.append(state.recall_at or now)
         # What was refused is asked again once the claims were read, not before.
         next_step_at = state.recall_at or now
+        has_room = room_for_more(state.share, self._slots) != 0
         for slot in self._slots.by_number.values():
             if slot.has_step_left(is_held=state.hold is not None):
                 moments.append(next_step_at)
             elif slot.phase is not SlotPhase.WAITING:
                 moments += [slot.deadline, slot.lease_expires_at]
-            elif state.hold is None:
+            elif state.hold is None and has_room:
                 moments.append(max(filter(None, (slot.retry_at, state.next_retry_at)), default=now))
+        if state.is_waiting:
+            moments.append(state.urgency_until)
         if state.is_waiting and now < state.placed_by:
             moments.append(state.placed_by)  # from then on the queue says that it is late
         return min((moment for moment in moments if moment is not None), default=None)

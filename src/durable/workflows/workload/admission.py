@@ -272,6 +272,10 @@ class WorkloadAdmission:
         """Takes over what was admitted, if it differs from what is wanted now."""
         state = self._state
         wanted = (admitted.generation, admitted.spec, dict(admitted.share))
+        if admitted.generation != state.generation:
+            state.parts, state.stuck_since, state.gave_up_parts = {}, {}, []
+        state.admitted_at = admitted.admitted_at
+        state.deadline_missed_at = admitted.deadline_missed_at
         if wanted != (state.generation, state.spec, state.share):
             state.generation, state.spec, state.share = wanted
             state.first_revision = first_revision
@@ -299,8 +303,10 @@ class WorkloadAdmission:
         if state.deleting is not None and not recalled.deleting:
             # This run was reset out of an earlier life: the workload was created anew since.
             state.deleting, state.done, state.is_finished = None, False, False
+            state.given_up = None
         if not (state.is_ending and is_of_this_life):
             state.done = state.is_finished = False
+            state.given_up = None
             self._want(recalled)
             state.stable = recalled.stable
         # What regions hold is read when it is divided again.

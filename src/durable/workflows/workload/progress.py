@@ -8,6 +8,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+    from durable.model.job_end import why_given_up
     from durable.model.phases import Counts, Owner, workload_phase
     from durable.model.rollout import RolloutProgress, RolloutState
     from durable.model.share import ShareReport
@@ -24,12 +25,14 @@ class _Conditions:
         self._generation = generation
         self._now = now
 
-    def of(self, type: str, status: bool, sentence: str) -> Condition:
+    def of(
+        self, type: str, status: bool | None, sentence: str, *, reason: str | None = None
+    ) -> Condition:
         known = self._known.get(type)
         return Condition(
             type=type,
             status=status,
-            reason=type if status else f"Not{type}",
+            reason=reason or (type if status else f"Not{type}"),
             sentence=sentence,
             since=known.since if known is not None and known.status == status else self._now,
             observed_generation=self._generation,
@@ -53,6 +56,9 @@ def region_progress(
         wanted=wanted,
         updated=sum(Counts.of(one.by_state).serving for one in current),
         completed=sum(one.completed for one in current),
+        given_up=sum(one.given_up for one in current),
+        held_back=sum(one.held_back for one in current),
+        failures=sum(one.failures for one in current),
         waiting=sum(one.waiting for one in reports),
         by_state=dict(by_state),
         pending=next((one.pending for one in [*current, *reports] if one.pending), None),
@@ -76,6 +82,8 @@ def workload_status(
     conditions: Sequence[Condition],
     messages: MessageLog,
     now: datetime,
+    due_at: datetime | None = None,
+    deadline_missed_at: datetime | None = None,
 ) -> WorkloadStatus:
     """The status as the query answers it; nothing here changes what the workflow remembers."""
     current = {one.region: one for one in reports if one.generation == generation}
@@ -96,7 +104,7 @@ def workload_status(
     completed = sum(one.completed for one in regions)
     is_job = spec.kind is WorkloadKind.JOB
     over = sum(report.slots for report in current.values() if is_job and report.has_ended)
-    given_up = max(0, over - sum(r.completed for r in current.values() if r.has_ended))
+    given_up = sum(report.given_up for report in current.values())
     known = _Conditions(conditions, generation, now)
     return WorkloadStatus(
         **counts.model_dump(),
@@ -118,11 +126,21 @@ def workload_status(
         wanted=spec.replicas,
         updated=sum(one.updated for one in regions),
         completed=completed,
+        given_up=given_up,
+        failures=sum(report.failures for report in current.values()),
+        due_at=due_at,
         deleting=is_deleting,
         conditions=(
             _opened(share, current, known),
-            *_conditions(spec, counts, completed, given_up, known),
+            *_conditions(spec, counts, completed, given_up, current, known),
             *(() if is_job else (_updated(rollout, progress, known),)),
+            *_deadline(
+                due_at,
+                deadline_missed_at,
+                known,
+                is_done=is_job and completed >= spec.replicas,
+                has_failed=is_done and completed < spec.replicas,
+            ),
         ),
         regions=regions,
         rollout=rollout,
@@ -161,7 +179,12 @@ def _opened(
 
 
 def _conditions(
-    spec: WorkloadSpec, counts: Counts, completed: int, given_up: int, now: _Conditions
+    spec: WorkloadSpec,
+    counts: Counts,
+    completed: int,
+    given_up: int,
+    reports: Mapping[RegionId, ShareReport],
+    now: _Conditions,
 ) -> tuple[Condition, ...]:
     wanted = spec.replicas
     bound = now.of("Bound", counts.bound >= wanted, f"{counts.bound} of {wanted} are bound")
@@ -170,4 +193,30 @@ def _conditions(
         return bound, now.of("Serving", counts.serving >= wanted, sentence)
     lost = f", {given_up} {'was' if given_up == 1 else 'were'} given up" if given_up else ""
     sentence = f"{completed} of {wanted} are done{lost}"
+    if why := why_given_up(spec, reports.values()):
+        ended = now.of("Complete", False, f"{sentence}; {why}", reason="TooManyFailures")
+        return bound, ended
     return bound, now.of("Complete", completed >= wanted, sentence)
+
+
+def _deadline(
+    due_at: datetime | None,
+    missed_at: datetime | None,
+    now: _Conditions,
+    *,
+    is_done: bool,
+    has_failed: bool,
+) -> tuple[Condition, ...]:
+    """Whether a job was done in time; unknown while it still can be."""
+    if due_at is None:
+        return ()
+    moment = f"{due_at:%Y-%m-%d %H:%M:%S}Z"
+    if missed_at is not None:
+        sentence = f"it was not done by {moment}"
+        return (now.of("DeadlineMet", False, sentence, reason="DeadlineMissed"),)
+    if has_failed:
+        sentence = f"it failed before {moment}"
+        return (now.of("DeadlineMet", False, sentence, reason="JobFailed"),)
+    if is_done:
+        return (now.of("DeadlineMet", True, f"it was done by {moment}"),)
+    return (now.of("DeadlineMet", None, f"due at {moment}", reason="DeadlineAhead"),)

@@ -43,12 +43,22 @@ class WorkloadState:
     reports: list[ShareReport] = field(default_factory=list[ShareReport])
     rollout: RolloutState | None = None
     progress: RolloutProgress | None = None
+    # Of a job: how many slots each region was told that it may run at once.
+    parts: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
+    # Since when regions cannot use all of that, and those that gave it up, the longest ago first.
+    stuck_since: dict[RegionId, datetime] = field(default_factory=dict[RegionId, datetime])
+    gave_up_parts: list[RegionId] = field(default_factory=list[RegionId])
+    # When this generation was admitted, and when it was recorded that it missed its deadline.
+    admitted_at: datetime | None = None
+    deadline_missed_at: datetime | None = None
     # Shares of which something may have changed since they were read.
     unread: list[ShareName] = field(default_factory=list[ShareName])
     # Regions that did not answer when they were last read.
     unreachable: list[RegionId] = field(default_factory=list[RegionId])
     deleting: str | None = None
     done: bool = False
+    # Why a job was ended before its slots were.
+    given_up: str | None = None
     # Whether the authority has recorded the end.
     is_finished: bool = False
     waits: list[str] = field(default_factory=list[str])
@@ -57,13 +67,22 @@ class WorkloadState:
     messages: MessageLog = field(default_factory=MessageLog)
 
     @property
+    def due_at(self) -> datetime | None:
+        """Until when a job is to be done."""
+        job = None if self.spec is None else self.spec.job
+        if job is None or job.deadline is None or self.admitted_at is None:
+            return None
+        return self.admitted_at + job.deadline
+
+    @property
     def is_ending(self) -> bool:
         return self.deleting is not None or self.done
 
     @property
     def is_changing(self) -> bool:
         """Whether what happens in a region may call for another division."""
-        return self.is_ending or self.progress is not None
+        others = any(one.generation != self.generation for one in self.open)
+        return self.is_ending or self.progress is not None or others
 
     @property
     def is_released(self) -> bool:
@@ -75,13 +94,18 @@ class WorkloadState:
         """Whether every region that has part of a job has come to the end of it."""
         if self.spec is None or self.spec.kind is not WorkloadKind.JOB:
             return False
-        ended = {one.region for one in self.current_reports if one.has_ended}
+        ended = {region for region, one in self.current_reports.items() if one.has_ended}
         return all(region in ended for region, slots in self.share.items() if slots)
 
     @property
-    def current_reports(self) -> list[ShareReport]:
-        """The reports of this generation."""
-        return [one for one in self.reports if one.generation == self.generation]
+    def current_reports(self) -> dict[RegionId, ShareReport]:
+        """How far the shares of this generation have come."""
+        return {one.region: one for one in self.reports if one.generation == self.generation}
+
+    @property
+    def knows_regions(self) -> bool:
+        """Whether it is known what regions hold of this generation, if anything."""
+        return self.first_revision is not None or self.divided_generation == self.generation
 
     @property
     def completes(self) -> int | None:
@@ -126,6 +150,8 @@ class WorkloadState:
             conditions=self.conditions,
             messages=self.messages,
             now=now,
+            due_at=self.due_at,
+            deadline_missed_at=self.deadline_missed_at,
         )
 
 

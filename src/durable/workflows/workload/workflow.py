@@ -17,11 +17,13 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.workload import WorkloadActivities
     from durable.activities.workload_steps import (
         Admitted,
+        DeadlineStep,
         Divided,
         DivideStep,
         FinishStep,
         ObserveStep,
     )
+    from durable.model.job_end import why_given_up
     from durable.model.states import BindingState
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
@@ -33,6 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.pages import workload_page
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
+    from durable.workflows.workload.batch import must_check_deadline, next_parts, next_turn_at
     from durable.workflows.workload.state import ShareName, WorkloadStart, WorkloadState
 
 T = TypeVar("T")
@@ -66,6 +69,8 @@ class Workload(WorkloadAdmission):
             await self._go_on()
             await audit_messages(self._state.messages, WorkloadActivities.audit)
             await self._observe()
+            self._mind_job()
+            await self._mind_deadline()
             await self._divide()
             self._report()
             await self._let_handlers_finish()
@@ -163,7 +168,7 @@ class Workload(WorkloadAdmission):
             completes=state.completes,
             serving_elsewhere=sum(
                 one.by_state.get(BindingState.SERVING, 0)
-                for one in state.current_reports
+                for one in state.current_reports.values()
                 if (one.generation, one.region) not in unread
             ),
             wanted=0 if state.spec is None else state.spec.replicas,
@@ -182,9 +187,47 @@ class Workload(WorkloadAdmission):
             state.learn(report)
             state.must_divide |= report.to_replace > 0
 
+    def _mind_job(self) -> None:
+        """Ends a job that failed too often, and has its regions share what may run at once."""
+        state = self._state
+        if state.spec is None or state.is_ending:
+            return
+        state.given_up = why_given_up(state.spec, state.current_reports.values())
+        if state.given_up is not None:
+            state.done, state.share = True, {}
+            self._divide_again()
+            return
+        if not state.knows_regions:
+            return  # what they hold of its parallelism is read first
+        before = dict(state.parts)
+        parts = next_parts(state, workflow.now())
+        if parts != before:
+            state.parts = parts
+            self._divide_again()
+
+    async def _mind_deadline(self) -> None:
+        """Has the authority record that a job missed its deadline, once its regions agree."""
+        state = self._state
+        if not must_check_deadline(state, workflow.now()):
+            return
+        regions = sorted({*state.share, *state.current_reports})
+        step = DeadlineStep(
+            tenant=self._tenant,
+            workload=self._workload,
+            generation=state.generation,
+            placements=tuple(self._key((state.generation, region)) for region in regions),
+        )
+        checked = await self._step(WorkloadActivities.check_deadline, step, "check the deadline")
+        if checked is not UNREACHABLE:
+            state.deadline_missed_at = checked.missed_at
+            for report in checked.reports:
+                state.learn(report)
+
     async def _divide(self) -> None:
         """Takes the next step towards what is wanted, as far as what exists allows."""
         state = self._state
+        if state.is_finished:
+            state.must_divide = False  # its row is a tombstone
         if not state.must_divide or state.spec is None:
             return
         is_first = state.first_revision is not None and not state.is_ending
@@ -193,8 +236,9 @@ class Workload(WorkloadAdmission):
             workload=self._workload,
             first=self._admitted() if is_first else None,
             revision=(state.first_revision or 0) if is_first else 0,
-            ending=(state.deleting or "the job is done") if state.is_ending else None,
+            ending=self._why_it_ends(),
             generation=state.generation,
+            parts=state.parts if state.knows_regions else None,
         )
         state.must_divide, state.look_at = False, None
         divided = await self._step(WorkloadActivities.divide, step, self._what_is_divided())
@@ -220,7 +264,8 @@ class Workload(WorkloadAdmission):
         state.open, state.claims = list(divided.open), divided.claims
         state.rollout, state.progress = divided.rollout, divided.progress
         state.unreachable = list(divided.silent)
-        state.reports = []
+        # How far a job came is still to be said when its shares are closed.
+        state.reports = list(state.current_reports.values()) if state.is_ending else []
         for report in divided.reports:
             state.learn(report)
         state.waits = [*divided.waits, *divided.unreachable][:WAITS_KEPT]
@@ -231,10 +276,21 @@ class Workload(WorkloadAdmission):
             after = timedelta(seconds=divided.look_again_seconds)
             state.look_at = workflow.now() + max(after, timeouts.SHORTEST_REST)
 
+    def _why_it_ends(self) -> str | None:
+        state = self._state
+        if not state.is_ending:
+            return None
+        return state.deleting or state.given_up or "the job is done"
+
     def _admitted(self) -> Admitted:
         state = self._state
         assert state.spec is not None
-        return Admitted(generation=state.generation, spec=state.spec, share=state.share)
+        return Admitted(
+            generation=state.generation,
+            spec=state.spec,
+            share=state.share,
+            admitted_at=state.admitted_at,
+        )
 
     def _what_is_divided(self) -> str:
         """The step in the words of the history."""
@@ -300,6 +356,18 @@ class Workload(WorkloadAdmission):
 
     def _next_wake(self) -> tuple[timedelta | None, str]:
         """After how long to look again by itself, and what for."""
+        wait, why = self._next_look()
+        state, now = self._state, workflow.now()
+        turn_at = None if state.is_ending else next_turn_at(state)
+        if turn_at is not None and (wait is None or turn_at - now < wait):
+            wait, why = max(turn_at - now, timeouts.SHORTEST_REST), "a region to use its part"
+        if state.due_at is None or state.deadline_missed_at is not None or state.is_ending:
+            return wait, why
+        # The authority's clock has the last word, and may be behind.
+        left = max(state.due_at - now, timeouts.DEADLINE_RETRY)
+        return (left, "its deadline") if wait is None or left < wait else (wait, why)
+
+    def _next_look(self) -> tuple[timedelta | None, str]:
         state = self._state
         waits: list[tuple[timedelta, str]] = []
         if self._must_recall or state.must_divide or state.unread or state.is_ending:
@@ -348,7 +416,7 @@ class Workload(WorkloadAdmission):
             generation=state.generation,
             deleted=state.deleting is not None,
             conditions=status.conditions,
-            replicas_by_state={"completed": status.completed},
+            replicas_by_state={"completed": status.completed, "failures": status.failures},
         )
         if not state.is_finished:
             finished = await self._step(WorkloadActivities.finish, step, "finish")

@@ -115,7 +115,7 @@ CREATE FUNCTION regional.binding_status(at_time timestamptz)
 RETURNS TABLE (
     region text, token bigint, tenant text, workload text, generation bigint, slot integer,
     attempt integer, node text, state text, observer text, evidence text,
-    log_directory text, since timestamptz
+    log_directory text, since timestamptz, exit_code integer
 ) LANGUAGE sql STABLE AS $$
     SELECT r.region, r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
            CASE WHEN b.state = 'released' THEN 'released'
@@ -128,7 +128,8 @@ RETURNS TABLE (
            CASE WHEN b.state = 'released' THEN b.released_at
                 WHEN o.state IN ('failed', 'stopped') THEN o.received_at
                 WHEN l.expires_at <= at_time THEN l.expires_at
-                ELSE coalesce(o.received_at, b.started_at, b.bound_at) END
+                ELSE coalesce(o.received_at, b.started_at, b.bound_at) END,
+           o.exit_code
       FROM regional.bindings AS b
       JOIN regional.reservations AS r USING (region, token)
       LEFT JOIN regional.observations AS o USING (region, token)

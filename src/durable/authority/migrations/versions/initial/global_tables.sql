@@ -95,6 +95,9 @@ CREATE TABLE global.workloads (
     stable_generation BIGINT,
     rollout JSONB,
     deleted_at TIMESTAMP WITH TIME ZONE,
+    admitted_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    deadline_missed_at TIMESTAMP WITH TIME ZONE,
+    listed_until TIMESTAMP WITH TIME ZONE,
     CONSTRAINT workloads_key PRIMARY KEY (tenant, workload),
     CONSTRAINT workloads_generation
         CHECK (generation BETWEEN 1 AND generations AND observed_generation <= generations
@@ -103,6 +106,7 @@ CREATE TABLE global.workloads (
     CONSTRAINT workloads_tenant_reference FOREIGN KEY (tenant) REFERENCES global.tenants (tenant)
 );
 CREATE INDEX workloads_live ON global.workloads (tenant, workload) WHERE deleted_at IS NULL;
+CREATE INDEX workloads_ended ON global.workloads (listed_until) WHERE deleted_at IS NOT NULL;
 
 CREATE TABLE global.workload_requests (
     tenant TEXT NOT NULL,

@@ -218,9 +218,13 @@ CREATE TABLE regional.shares (
     slots INTEGER[] NOT NULL,
     spec JSONB NOT NULL,
     release_reason TEXT,
+    at_once INTEGER,
+    admitted_at TIMESTAMP WITH TIME ZONE,
+    due_at TIMESTAMP WITH TIME ZONE,
     closed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT shares_key PRIMARY KEY (region, tenant, workload, generation),
     CONSTRAINT shares_revision_positive CHECK (revision >= 1),
+    CONSTRAINT shares_at_once_not_negative CHECK (at_once >= 0),
     CONSTRAINT shares_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 );
 CREATE INDEX shares_open ON regional.shares (region, tenant, workload) WHERE closed_at IS NULL;
@@ -257,6 +261,10 @@ CREATE TABLE regional.requests (
     spec JSONB DEFAULT '{}' NOT NULL,
     waiting INTEGER DEFAULT 0 NOT NULL,
     completed INTEGER DEFAULT 0 NOT NULL,
+    given_up INTEGER DEFAULT 0 NOT NULL,
+    held_back INTEGER DEFAULT 0 NOT NULL,
+    failures INTEGER DEFAULT 0 NOT NULL,
+    at_once INTEGER,
     decided_version BIGINT DEFAULT 0 NOT NULL,
     written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     CONSTRAINT requests_key PRIMARY KEY (region, tenant, workload, generation),
@@ -269,7 +277,9 @@ CREATE TABLE regional.requests (
         CHECK (num_nulls(hold_actor, hold_reason, held_since) IN (0, 3)),
     CONSTRAINT requests_waits_with_deadline CHECK (enqueued_at < deadline),
     CONSTRAINT requests_waiting_not_negative CHECK (waiting >= 0),
-    CONSTRAINT requests_completed_within_slots CHECK (completed BETWEEN 0 AND cardinality(slots)),
+    CONSTRAINT requests_ended_within_slots
+        CHECK (completed >= 0 AND given_up >= 0 AND completed + given_up <= cardinality(slots)),
+    CONSTRAINT requests_job_not_negative CHECK (held_back >= 0 AND failures >= 0),
     CONSTRAINT requests_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 );
 CREATE INDEX requests_live
@@ -379,10 +389,14 @@ CREATE TABLE regional.observations (
     log_directory TEXT,
     observer TEXT NOT NULL,
     received_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    exit_code INTEGER,
     written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     CONSTRAINT observations_key PRIMARY KEY (region, token),
     CONSTRAINT observations_state_known
         CHECK (state IN ('starting', 'running', 'ready', 'serving', 'failed', 'stopped')),
+    CONSTRAINT observations_exit_code_of_an_end
+        CHECK (exit_code IS NULL
+               OR (exit_code BETWEEN 0 AND 255 AND state IN ('failed', 'stopped'))),
     CONSTRAINT observations_region_token_reference
         FOREIGN KEY (region, token) REFERENCES regional.bindings (region, token)
 ) WITH (fillfactor = 70);
