@@ -199,7 +199,7 @@ async def test_a_new_generation_begins_when_the_old_one_runs_nothing(plane: Plan
     await plane.durable.apply(job(4, job={"parallelism": 2}))
     await settled(plane, placed=2)
     set_faults(plane)
-    await plane.durable.apply(job(4, job={"parallelism": 2}, priority=200))
+    await plane.durable.apply(job(4, job={"parallelism": 2}, run={"image": "score:2"}))
     status = await done(plane)
     assert (status.generation, status.completed) == (2, 4)
     assert await most_at_once(plane) == 2

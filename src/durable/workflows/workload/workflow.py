@@ -421,5 +421,8 @@ class Workload(WorkloadAdmission):
         if not state.is_finished:
             finished = await self._step(WorkloadActivities.finish, step, "finish")
             state.is_finished = finished is not UNREACHABLE
+            # A hint that arrives with the last command has the whole task run again: what it did
+            # is in the history by then, and the hint is read.
+            await workflow.sleep(timeouts.SHORTEST_REST, summary="late hints")
         # What came meanwhile is answered and audited before the workflow ends.
         return state.is_finished and self._is_idle() and not state.messages.unaudited
