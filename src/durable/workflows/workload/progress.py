@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.rollout import RolloutProgress, RolloutState
     from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
-    from durable.signals.status import RegionProgress, WorkloadStatus
+    from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
     from durable.workflows.inbox import MessageLog
 
 
@@ -59,6 +59,11 @@ def region_progress(
     )
 
 
+def share_progress(report: ShareReport) -> ShareProgress:
+    counts = Counts.of(report.by_state).model_dump()
+    return ShareProgress(**counts, generation=report.generation, region=report.region)
+
+
 def workload_status(
     *,
     tenant: TenantId,
@@ -68,6 +73,7 @@ def workload_status(
     spec: WorkloadSpec,
     share: Mapping[RegionId, tuple[int, ...]],
     reports: Sequence[ShareReport],
+    stable: int | None = None,
     rollout: RolloutState | None,
     progress: RolloutProgress | None,
     is_deleting: bool,
@@ -125,6 +131,11 @@ def workload_status(
             *(() if is_job else (_updated(rollout, progress, known),)),
         ),
         regions=regions,
+        shares=tuple(
+            share_progress(one)
+            for one in sorted(reports, key=lambda one: (one.generation, one.region))
+        ),
+        stable_generation=stable,
         rollout=rollout,
         progress=progress,
         own_waits=tuple(waits),
