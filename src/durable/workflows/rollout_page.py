@@ -23,7 +23,7 @@ def rollout_lines(status: WorkloadStatus, line: Show) -> list[str]:
     progress = status.progress
     if progress is None:
         return [*shown, "The next step is being planned."]
-    shown.append(f"**{progress.step.replace('_', ' ')}**: {line(progress.sentence)}")
+    shown.append(f"**{line(progress.sentence)}**")
     surge = f"; {progress.surge_available} of {progress.surge} surge replicas are available"
     shown.append(
         f"{progress.replaced} of {progress.wanted} replaced; {progress.available} are available "
@@ -49,9 +49,9 @@ def generation_lines(status: WorkloadStatus, link: Show) -> list[str]:
         return []
     shown = ["### Generations"]
     for generation, shares in groupby(status.shares, key=lambda one: one.generation):
-        wanted = ", which is wanted" if generation == status.generation else ""
+        wanted = ", the wanted one" if generation == status.generation else ""
         some = list(shares)
-        shown.append(f"- generation {generation}{wanted}: {_counts(some)}")
+        shown.append(f"**Generation {generation}**{wanted}: {_counts(some)}")
         for one in some:
             placement = placement_id(status.tenant, status.workload, generation, one.region)
             shown.append(f"- {one.region}: {_counts([one])}; {link(placement)}")

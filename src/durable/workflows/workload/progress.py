@@ -126,7 +126,7 @@ def workload_status(
         completed=completed,
         deleting=is_deleting,
         conditions=(
-            _opened(share, current, known),
+            _opened(share, current, known, is_rolling=rollout is not None),
             *_conditions(spec, counts, completed, given_up, known),
             *(() if is_job else (_updated(rollout, progress, known),)),
         ),
@@ -134,6 +134,7 @@ def workload_status(
         shares=tuple(
             share_progress(one)
             for one in sorted(reports, key=lambda one: (one.generation, one.region))
+            if one.is_known
         ),
         stable_generation=stable,
         rollout=rollout,
@@ -160,6 +161,8 @@ def _opened(
     share: Mapping[RegionId, tuple[int, ...]],
     reports: Mapping[RegionId, ShareReport],
     now: _Conditions,
+    *,
+    is_rolling: bool,
 ) -> Condition:
     """Whether every share has a placement: one has once its region knows its request."""
     wanted = [region for region, slots in sorted(share.items()) if slots]
@@ -167,6 +170,8 @@ def _opened(
     opened = f"{len(wanted) - len(missing)} of {len(wanted)} shares have a placement"
     if not missing:
         return now.of("Opened", True, opened)
+    if is_rolling:
+        return now.of("Opened", False, f"{opened}; still to come: {', '.join(missing)}")
     sentence = f"{opened}; next: {Owner.WORKLOAD}; missing in {', '.join(missing)}"
     return now.of("Opened", False, sentence)
 
