@@ -172,7 +172,7 @@ def test_a_wrong_rollout_is_refused_with_its_line(
 ) -> None:
     path = write(service("web", more=f"  rollout: {rollout}\n"))
     message = terminal.wrong("apply", "-f", path)
-    assert f"{path}:6: field spec.rollout." in message
+    assert f"{path}:6: document 1, field spec.rollout" in message
     assert sentence in message
 
 
