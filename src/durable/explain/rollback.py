@@ -31,7 +31,7 @@ def why_rolled_back(
     record = next((one for one in records if one.generation == applied), None)
     if record is None:
         return None
-    back = f"generation {wanted} is wanted again"
+    back = f"generation {wanted} is wanted {'again' if wanted < applied else 'instead'}"
     if record.outcome is GenerationOutcome.ROLLED_BACK:
         return f"was rolled back: {record.outcome_reason or 'no reason is known'}; {back}."
     is_past = record.outcome is GenerationOutcome.SUPERSEDED and wanted < applied

@@ -96,6 +96,25 @@ def test_a_rollout_is_paused_resumed_and_undone(rolling: Rolling) -> None:
     assert "was rolled back: " in terminal.stdout
 
 
+def test_an_apply_whose_generation_was_rolled_back_ends_with_1(
+    at_plane: Terminal, write: Write
+) -> None:
+    at_plane.json("apply", "-f", write(version("undone", 1)))
+    path, asked = write(version("undone", 2, pauses=[1])), ("--request-id", "deploy-2")
+    at_plane.json("apply", "-f", path, *asked, "--no-wait")
+    at_plane.json("rollout", "undo", "shop/undone", "--reason", "too slow")
+    # Sent again, it is answered as it was first, and must not pass for what serves now.
+    assert at_plane.run("apply", "-f", path, *asked, "--json") == 1
+    report = json.loads(at_plane.stdout)
+    [row] = report["workloads"]
+    assert (row["phase"], row["generation"], row["status"]["generation"]) == ("rolled back", 2, 1)
+    assert ": too slow; generation 1 is wanted again." in row["undone"]
+    assert report["error"]["code"] == "rolled_back"
+    assert at_plane.run("apply", "-f", path, *asked) == 1
+    assert "rolled back" in at_plane.stdout
+    assert "See durable rollout history shop/undone." in at_plane.stderr
+
+
 def test_generations_are_printed_as_manifests_and_compared(rolling: Rolling, write: Write) -> None:
     terminal, name = rolling
     assert terminal.run("rollout", "history", name, "--generation", "1") == 0
