@@ -1,4 +1,4 @@
-"""The SDK for services: apply, place, scale, delete, wait, explain.
+"""The SDK for services: apply, place, scale, roll back, delete, wait, explain.
 
     async with await Durable.connect() as durable:
         await durable.apply(manifest, request_id="deploy-42")
@@ -27,12 +27,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
-from durable.authority.workloads.ledger import Answer, RequestIdentity
+from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestKind
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.authority.workloads.unmanaged import recall_unmanaged
 from durable.explain.explain import explain
 from durable.explain.explanation import Explanation
-from durable.model.ids import ActorId, TenantId, WorkloadName
+from durable.explain.rollback import refuse_rolled_back
+from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.phases import WorkloadPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadKind, WorkloadManifest
@@ -43,6 +44,7 @@ from durable.signals.payloads import ApplyWorkload, DeleteWorkload, OperatorRequ
 from durable.signals.starting import workload_options
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
+from durable.temporal.rollout_updates import REASON, RolloutUpdates, names_of, request_id_of
 from durable.temporal.updates import (
     PATIENT,
     NotYetError,
@@ -59,7 +61,10 @@ Until = Literal["bound", "ready", "serving", "complete", "deleted"]
 
 # Every poll costs the workflow's worker a task: a long wait polls less often.
 POLL_SECONDS, POLL_LONGEST_SECONDS = 0.25, 2.0
-REASON = "requested through the SDK"
+# After these, what was applied before is not what the next wait is for.
+_WANTS_ANOTHER = frozenset({RequestKind.SCALE, RequestKind.ROLLBACK})
+# Of so many workloads a connection remembers which generation it applied.
+APPLIED_KEPT = 10_000
 
 
 class WaitTimeoutError(TimeoutError):
@@ -77,7 +82,7 @@ class PlacementAnswer(Value):
     answer: str
 
 
-class Durable:
+class Durable(RolloutUpdates):
     """A connection to the control plane; `async with` closes it."""
 
     def __init__(
@@ -92,6 +97,8 @@ class Durable:
         self.actor = actor
         self._patience = patience
         self._turns = Turns()
+        # What this connection applied last: whoever waits afterwards waits for that.
+        self._applied: dict[str, Generation] = {}
 
     @classmethod
     async def connect(
@@ -131,16 +138,18 @@ class Durable:
             manifest=wanted,
             actor=self.actor,
             reason=reason,
-            request_id=_request_id(request_id),
+            request_id=request_id_of(request_id),
         )
 
         name = (wanted.tenant, wanted.name)
         async with self._turns.of(workload_id(*name)):
-            return await send_until_answered(
+            admitted = await send_until_answered(
                 f"apply {wanted.tenant}/{wanted.name}",
                 lambda: self._update_with_start(name, "apply", message, Admitted),
                 patience=self._patience,
             )
+        self._note_applied(workload_id(*name), admitted.generation)
+        return admitted
 
     async def scale(
         self,
@@ -156,10 +165,10 @@ class Durable:
             replicas=replicas,
             actor=self.actor,
             reason=reason,
-            request_id=_request_id(request_id),
+            request_id=request_id_of(request_id),
         )
         identity = RequestIdentity.of_scale(
-            *_names(tenant, name), replicas, message.request_id, self.actor
+            *names_of(tenant, name), replicas, message.request_id, self.actor
         )
         return await self._update(identity, message, Admitted, _read_admitted)
 
@@ -170,9 +179,11 @@ class Durable:
         message = DeleteWorkload(
             actor=self.actor,
             reason=reason,
-            request_id=_request_id(request_id),
+            request_id=request_id_of(request_id),
         )
-        identity = RequestIdentity.of_delete(*_names(tenant, name), message.request_id, self.actor)
+        identity = RequestIdentity.of_delete(
+            *names_of(tenant, name), message.request_id, self.actor
+        )
         return await self._update(identity, message, str, lambda answer: str(answer["answer"]))
 
     async def send(self, placement: str, name: str, payload: OperatorRequest) -> PlacementAnswer:
@@ -234,7 +245,7 @@ class Durable:
         """Why a workload is where it is: decisions, what came of them, and who acts next."""
         return await explain(
             self.databases,
-            *_names(tenant, name),
+            *names_of(tenant, name),
             generation=generation,
             slot=slot,
             attempt=attempt,
@@ -244,7 +255,7 @@ class Durable:
 
     async def status(self, tenant: str, name: str) -> WorkloadStatus:
         """The workload as its workflow knows it, also after it has ended."""
-        workload = _names(tenant, name)
+        workload = names_of(tenant, name)
         handle = self._handle(*workload)
 
         async def query() -> WorkloadStatus:
@@ -277,7 +288,10 @@ class Durable:
     async def progress(
         self, tenant: str, name: str, *, until: Until = "serving"
     ) -> AsyncIterator[WorkloadStatus]:
-        """Yields every status that differs from the one before, until all replicas got there."""
+        """Yields every status that differs from the one before, until all replicas got there.
+
+        Refuses with `rolled_back` if what this connection applied is not wanted any more.
+        """
         if until not in get_args(Until):
             raise RefusedError(
                 RefusalCode.INVALID,
@@ -291,6 +305,7 @@ class Durable:
             if status != last:
                 last, pause = status, POLL_SECONDS
                 yield status
+                await self._refuse_rolled_back(status)
             if await self._has_arrived(status, until):
                 return
             await asyncio.sleep(pause)
@@ -327,8 +342,33 @@ class Durable:
                 RefusalCode.BEING_DELETED,
                 f"{status.tenant}/{status.workload} is being deleted and will not be {until}.",
             )
-        current = status.observed_generation >= status.generation
+        # Not `>=`: what is wanted may be an older generation again.
+        current = status.observed_generation == status.generation
         return current and status.has_reached(until)
+
+    def _note_applied(self, workload: str, generation: Generation) -> None:
+        self._applied.pop(workload, None)
+        self._applied[workload] = generation
+        if len(self._applied) > APPLIED_KEPT:
+            del self._applied[next(iter(self._applied))]
+
+    async def _refuse_rolled_back(self, status: WorkloadStatus) -> None:
+        workload = workload_id(status.tenant, status.workload)
+        applied = self._applied.get(workload)
+        if applied is None or applied == status.generation or status.deleting:
+            return
+        try:
+            await refuse_rolled_back(
+                self.databases,
+                status.tenant,
+                status.workload,
+                applied=applied,
+                wanted=status.generation,
+            )
+        except RefusedError:
+            # Said once: a later wait is for whatever is wanted then.
+            del self._applied[workload]
+            raise
 
     async def _update(
         self,
@@ -359,9 +399,12 @@ class Durable:
             return await self._update_with_start(name, update, message, answer)
 
         async with self._turns.of(handle.id):
-            return await send_until_answered(
+            answered = await send_until_answered(
                 f"{update} {name[0]}/{name[1]}", send, patience=self._patience
             )
+        if request.kind in _WANTS_ANOTHER:
+            self._applied.pop(handle.id, None)
+        return answered
 
     async def _update_with_start(
         self,
@@ -392,7 +435,7 @@ class Durable:
             raise
 
     def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
-        return self.client.get_workflow_handle(workload_id(*_names(tenant, name)))
+        return self.client.get_workflow_handle(workload_id(*names_of(tenant, name)))
 
 
 def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadManifest:
@@ -414,13 +457,6 @@ def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadMan
         ) from None
 
 
-def _names(tenant: str, name: str) -> tuple[TenantId, WorkloadName]:
-    try:
-        return TenantId(tenant), WorkloadName(name)
-    except ValueError as error:
-        raise RefusedError(RefusalCode.UNKNOWN_WORKLOAD, f"No such workload: {error}.") from None
-
-
 def _too_late(
     tenant: str, name: str, until: Until, timeout: float | None, last: WorkloadStatus | None
 ) -> str:
@@ -431,10 +467,6 @@ def _too_late(
     stages = ("bound", "completed") if is_job else ("bound", "ready", "serving")
     counts = ", ".join(f"{getattr(last, stage)} {stage}" for stage in stages)
     return f"{tenant}/{name} is not {until} after {timeout:.0f} s: {counts} of {last.wanted}.{why}"
-
-
-def _request_id(given: str | None) -> str:
-    return f"request-{uuid.uuid4()}" if given is None else given
 
 
 def _priority_of(message: OperatorRequest) -> int | None:

@@ -70,7 +70,11 @@ def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
         ("hold", "Place nothing new until resumed; what runs stays."),
         ("resume", "Place again after a hold."),
         ("retry_now", "Try to place what waits now instead of at the end of the backoff."),
-        ("evict", "Stop slots (all if none is named) and place them again."),
+        (
+            "evict",
+            "Stop slots (all if none is named) and place them again, within the disruption "
+            "allowance unless forced.",
+        ),
     ):
         assert f'- `{name}`: {sentence} `{{"actor": "alice@example.com"' in page
 

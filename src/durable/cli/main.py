@@ -59,6 +59,13 @@ SUBCOMMANDS = {
     "delete": Subcommand(
         "workloads", "delete", "Delete a workload: stop its replicas and release what they hold."
     ),
+    "rollout": Subcommand(
+        "rollout", "app", "Follow, pause, resume, promote or undo a workload's rollout."
+    ),
+    "replace": Subcommand(
+        "replace", "replace", "Replace slots of a workload, each up before another is stopped."
+    ),
+    "diff": Subcommand("diff", "diff", "Show what differs between two generations of a workload."),
     "plan": Subcommand(
         "plan",
         "plan",

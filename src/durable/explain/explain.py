@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
+from durable.authority.workloads.generations import list_generations
 from durable.authority.workloads.rows import never_admitted, read_workload
 from durable.explain.decisions import DecisionSearch
 from durable.explain.explanation import Explanation, RegionExplanation
 from durable.explain.region import RegionExplainer
+from durable.explain.rollout import explain_rollout
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import AdmittedWorkload, WorkloadSpec
@@ -31,7 +33,7 @@ async def explain(
     search = DecisionSearch(
         databases, tenant, workload, generation or row.generation, slot, attempt
     )
-    if search.generation > row.generation:
+    if search.generation > row.generations:
         raise _unknown_generation(row, search.generation)
     explainer = RegionExplainer(databases, row, search)
     answers = await ask_regions(await list_regions(databases), explainer.explain)
@@ -56,6 +58,8 @@ async def explain(
         deadline_missed_at=row.deadline_missed_at if is_current else None,
         end=None if ended is None else ended.end,
         end_sentence=None if completion is None else completion.sentence,
+        rollout=await explain_rollout(databases, row),
+        outcome=None if is_current else await _outcome(databases, row, search.generation),
         regions=found,
         unreachable=answers.missing,
     )
@@ -71,8 +75,20 @@ async def require_workload(
     return row
 
 
+async def _outcome(
+    databases: Databases, row: AdmittedWorkload, generation: Generation
+) -> str | None:
+    """`rolled back: it made no progress for 10m`; None if it is forgotten."""
+    records = await list_generations(databases, row.tenant, row.workload)
+    record = next((one for one in records if one.generation == generation), None)
+    if record is None:
+        return None
+    why = f": {record.outcome_reason}" if record.outcome_reason else ""
+    return f"{record.outcome.replace('_', ' ')}{why}"
+
+
 def _unknown_generation(row: AdmittedWorkload, generation: Generation) -> RefusedError:
-    newest = row.generation
+    newest = row.generations
     has = "only generation 1" if newest == 1 else f"generations 1 to {newest}"
     sentence = f"{row.tenant}/{row.workload} has {has}; there is no generation {generation}."
     return RefusedError(RefusalCode.UNKNOWN_GENERATION, sentence)

@@ -6,6 +6,7 @@ from pydantic import AwareDatetime, Field
 
 from durable.explain.attempts import AttemptExplanation
 from durable.explain.queue import QueueExplanation
+from durable.explain.rollout import RolloutExplanation
 from durable.explain.slots import EndedSlot
 from durable.model.claims import ObservedSlot
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
@@ -46,6 +47,10 @@ class Explanation(Value):
     # Complete, failed or deleted, and how far it came; known of the current generation.
     end: str | None
     end_sentence: str | None
+    # Of the workload, if replicas of one generation are replaced by another.
+    rollout: RolloutExplanation | None = None
+    # What became of a generation that is not wanted.
+    outcome: str | None = None
     regions: tuple[RegionExplanation, ...]
     # Regions that did not answer, and why.
     unreachable: Mapping[RegionId, str] = Field(default={})

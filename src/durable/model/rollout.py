@@ -190,7 +190,7 @@ class RolloutProgress(Value):
     def sentence(self) -> str:
         """What it waits for, for people."""
         where = "" if self.region is None else f" in {self.region}"
-        done = f"{self.replaced} of {self.wanted} replicas are replaced and available"
+        done = f"{self.replaced} of {self.wanted} replicas replaced and available"
         match self.step:
             case RolloutStep.PAUSED:
                 return f"Paused: {done}; resume it to go on."
@@ -200,21 +200,21 @@ class RolloutProgress(Value):
                 return f"Baking{where}: {done}; the next region follows when this one has served."
             case RolloutStep.SURGING:
                 return (
-                    f"Surging{where}: {done}; waits for {self.surge - self.surge_available} surge "
-                    "replicas to serve before the next are stopped."
+                    f"Surging{where}: {done}; surge replicas that have to serve before the next "
+                    f"old ones are stopped: {self.surge - self.surge_available}."
                 )
             case RolloutStep.REPLACING:
                 return (
-                    f"Replacing{where}: {done}; {self.leaving} are being stopped, {self.arriving} "
-                    f"are coming up, {self.outdated} are still to be replaced."
+                    f"Replacing{where}: {done}; {self.leaving} being stopped, {self.arriving} "
+                    f"coming up, {self.outdated} still to be replaced."
                 )
             case RolloutStep.SETTLING:
-                return f"Settling{where}: {done}; {self.arriving} are coming up."
+                return f"Settling{where}: {done}; {self.arriving} coming up."
             case RolloutStep.BLOCKED:
                 return (
-                    f"Blocked{where}: {self.available} replicas are available and "
-                    f"{self.must_be_available} have to stay so, so none of {self.outdated} can be "
-                    "replaced now."
+                    f"Blocked{where}: {self.available} replicas available, of which "
+                    f"{self.must_be_available} have to stay so; none of the {self.outdated} still "
+                    "to be replaced can be stopped now."
                 )
             case RolloutStep.DONE:
                 return f"Done: {done}."

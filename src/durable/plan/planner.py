@@ -17,6 +17,7 @@ from durable.model.resources import Resources
 from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadManifest, template_of
 from durable.plan.admission import AdmissionCheck
+from durable.plan.outlook import RolloutOutlook, rollout_outlook
 from durable.plan.region import PlannedRegion
 from durable.scheduling.request import Evidence, PlacementRequest, Proposal
 from durable.validation.value import Value
@@ -56,6 +57,8 @@ class Plan(Value):
     workload: WorkloadName
     generation: Generation
     action: Action
+    # How the new generation takes the place of the old one; the regions are as at the end of it.
+    rollout: RolloutOutlook | None = None
     regions: tuple[RegionPlan, ...]
 
     @property
@@ -89,8 +92,16 @@ class Planner:
         regions = sorted(held.union(shares))
         found = await ask_regions(regions, lambda region: self._read(current, region))
         claims = found.by_region
+        outlook = None
         if current is not None and not stays:
-            # The old generation releases its nodes before the new one takes any.
+            outlook = rollout_outlook(
+                manifest,
+                generation,
+                shares,
+                claims,
+                lambda request: self._regions[request.region].decide(request),
+            )
+            # What follows is the end of it, when the old generation has released its nodes.
             for region, live in claims.items():
                 self._regions[region].free(live, manifest.tenant, current.spec.resources)
         most = _at_once(manifest, shares)
@@ -114,6 +125,7 @@ class Planner:
             workload=manifest.name,
             generation=generation,
             action=action,
+            rollout=outlook,
             regions=tuple(plans),
         )
 
@@ -123,8 +135,17 @@ class Planner:
             self._regions[region] = await PlannedRegion.read(self._databases, region)
         if current is None:
             return []
-        of = (current.tenant, current.workload, current.generation)
-        found = await read_live_claims(self._databases, region, *of)
+        generations = {current.generation}
+        if current.rollout is not None and current.stable_generation is not None:
+            # While it rolls, some slots still run what was good before.
+            generations.add(current.stable_generation)
+        found = [
+            claim
+            for generation in sorted(generations)
+            for claim in await read_live_claims(
+                self._databases, region, current.tenant, current.workload, generation
+            )
+        ]
         return [claim for claim in found if claim.state is None or claim.state not in _GONE]
 
     def _region_plan(

@@ -79,8 +79,8 @@ REGISTRY: tuple[Message, ...] = (
     ),
     Message(
         "rollback", WORKLOAD, payloads.RollBack,
-        "Go back to the last generation that was good, or to another one.",
-        example=_WHO, is_audited=False,
+        "Go back to the last generation that was good, or to another one that was.",
+        example={**_WHO, "to": 1}, is_audited=False,
     ),
     Message(
         "replace", WORKLOAD, payloads.ReplaceSlots,
@@ -108,7 +108,7 @@ REGISTRY: tuple[Message, ...] = (
         "evict", PLACEMENT, payloads.EvictSlots,
         "Stop slots (all if none is named) and place them again, within the disruption allowance "
         "unless forced.",
-        example={**_WHO, "slots": [0]}, is_in_cli=True,
+        example={**_WHO, "slots": [0], "force": False}, is_in_cli=True,
     ),
     Message(
         "look", PLACEMENT, payloads.Look, "Share or claims changed: read them from the authority.",

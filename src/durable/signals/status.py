@@ -80,6 +80,13 @@ class RegionProgress(Counts):
         return self.pending and f"{self.region}: {self.pending}"
 
 
+class ShareProgress(Counts):
+    """One region's share of one generation; its placement is open."""
+
+    generation: Generation
+    region: RegionId
+
+
 class WorkloadStatus(Counts):
     tenant: TenantId
     workload: WorkloadName
@@ -98,6 +105,10 @@ class WorkloadStatus(Counts):
     deleting: bool
     conditions: tuple[Condition, ...]
     regions: tuple[RegionProgress, ...]
+    # The same by generation, the oldest first.
+    shares: tuple[ShareProgress, ...] = ()
+    # The last generation of which every replica served at once.
+    stable_generation: Generation | None = None
     # The rollout that is under way, and how far replicas that have to be replaced have come.
     rollout: RolloutState | None = None
     progress: RolloutProgress | None = None
@@ -121,7 +132,11 @@ class WorkloadStatus(Counts):
         fields = cast(Mapping[str, Any], data)
         return {name: value for name, value in fields.items() if name != "waits_for"}
 
+    @property
+    def is_rolling(self) -> bool:
+        """Whether replicas have to be replaced."""
+        return self.progress is not None or self.rollout is not None
+
     def has_reached(self, stage: str) -> bool:
         """Whether every wanted replica has, of what is wanted, and no surplus one is bound."""
-        is_settled = self.progress is None and self.rollout is None
-        return is_settled and getattr(self, stage) >= self.wanted >= self.bound
+        return not self.is_rolling and getattr(self, stage) >= self.wanted >= self.bound

@@ -12,6 +12,13 @@ from durable.model.workload import Condition, WorkloadKind
 from durable.signals.names import PLACEMENT, WORKLOAD, placement_id, workload_id
 from durable.signals.registry import Sender, messages_to
 from durable.signals.status import PlacementStatus, RegionProgress, SlotView, WorkloadStatus
+from durable.workflows.rollout_page import (
+    generation_lines,
+    messages_for_now,
+    open_generation,
+    rollback_example,
+    rollout_lines,
+)
 
 SLOTS_SHOWN = 20
 REJECTED_SHOWN = 5
@@ -68,19 +75,27 @@ def workload_page(status: WorkloadStatus, request_id: str) -> str:
         f"## {status.tenant}/{status.workload} generation {status.generation}",
         f"**{status.phase}**: {_counts(status)} of {status.wanted}",
         *(_condition(condition) for condition in status.conditions),
+        *rollout_lines(status, _line),
+        *generation_lines(status, _link),
         "### Regions",
     ]
     for one in status.regions:
         waits = f"; waits: {_reason(str(one.pending))}" if one.pending else ""
-        placement = placement_id(status.tenant, status.workload, status.generation, one.region)
+        generation = open_generation(status, one.region)
+        placement = placement_id(status.tenant, status.workload, generation, one.region)
         counts = _counts(one, is_job=status.spec.kind is WorkloadKind.JOB)
         lines.append(f"- {one.region}: {counts} of {one.wanted}; next: {_link(placement)}{waits}")
     if status.own_waits:
         lines += ["### Waits", *(f"- {_reason(reason)}" for reason in status.own_waits)]
     spec = status.spec.model_dump(mode="json", exclude_defaults=True)
     manifest = {"tenant": status.tenant, "name": status.workload, "spec": spec}
-    own = {"apply": {"manifest": manifest}, "scale": {"replicas": status.wanted}}
-    return _paragraphs([*lines, *_rejected(status), *_examples(WORKLOAD, request_id, own)])
+    own = {
+        "apply": {"manifest": manifest},
+        "scale": {"replicas": status.wanted},
+        "rollback": rollback_example(status),
+    }
+    examples = _examples(WORKLOAD, request_id, own, messages_for_now(status))
+    return _paragraphs([*lines, *_rejected(status), *examples])
 
 
 def _counts(status: WorkloadStatus | RegionProgress, *, is_job: bool | None = None) -> str:
@@ -115,17 +130,31 @@ def _rejected(status: PlacementStatus | WorkloadStatus) -> list[str]:
     return [f"### Messages that changed nothing ({status.rejected_count})", *shown]
 
 
-def _examples(workflow: str, request_id: str, own: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Every message with a payload that would be accepted now; `own` has this workflow's fields."""
+def _examples(
+    workflow: str,
+    request_id: str,
+    own: Mapping[str, Mapping[str, Any]],
+    for_now: Sequence[str] = (),
+) -> list[str]:
+    """Every message with a payload that can be pasted; `own` has this workflow's fields.
+
+    Those that make sense now come first, if anybody knows which these are.
+    """
     shown: list[str] = []
-    for message in messages_to(workflow, sender=Sender.PERSON):
+    order = {name: place for place, name in enumerate(for_now)}
+    messages = messages_to(workflow, sender=Sender.PERSON)
+    for message in sorted(messages, key=lambda one: order.get(one.name, len(order))):
         fresh = {"request_id": f"{request_id}-{message.name}"}
         example = {**message.example, **fresh, **own.get(message.name, {})}
         payload = json.dumps(example)
         can_show = len(payload) <= EXAMPLE_CHARACTERS_SHOWN
         pasted = f" `{payload}`" if can_show else ""
         shown.append(f"- `{message.name}`: {message.sentence}{pasted}")
-    return ["### Messages: send as update or signal, each under its own request_id", *shown]
+    head = "### Messages: send as update or signal, each under its own request_id"
+    if not for_now:
+        return [head, *shown]
+    now, later = shown[: len(for_now)], shown[len(for_now) :]
+    return [head, *now, "### Other messages", *later]
 
 
 def _moment(at: object) -> str:

@@ -142,6 +142,23 @@ def test_what_serves_but_does_not_count_yet_is_not_stopped_for_free() -> None:
     assert world.plan(goal(slots)).shares[ShareName(OLD, EAST)] == (0, 1, 2, 3)
 
 
+def test_progress_counts_what_waits_for_its_turn_as_still_to_be_replaced() -> None:
+    slots = homes(us_east=2, us_west=2)
+    world = World.settled(OLD, slots)
+    progress = world.plan(goal(slots, order=(WEST, EAST), surge=1)).progress
+    assert (progress.region, progress.replaced, progress.arriving) == (WEST, 0, 0)
+    assert progress.outdated + progress.leaving == 4
+
+
+def test_the_last_region_in_turn_is_named_too() -> None:
+    slots = homes(us_east=1, us_west=1)
+    world = World.settled(OLD, slots)
+    world.replicas[1] = serving(NEW, WEST)
+    world.shares |= {ShareName(OLD, WEST): frozenset(), ShareName(NEW, WEST): frozenset({1})}
+    wanted = goal(slots, order=(WEST, EAST), baked=frozenset({WEST}))
+    assert world.plan(wanted).progress.region == EAST
+
+
 def test_regions_take_turns_and_the_next_waits_for_the_bake() -> None:
     slots = homes(us_east=1, us_west=1)
     world = World.settled(OLD, slots)

@@ -73,6 +73,12 @@ def test_what_is_wanted_and_does_not_run_is_named(
     assert len(found.findings) == len(expected.keys() - {"opening"})
 
 
+def test_a_rollout_opens_its_placements_one_after_the_other() -> None:
+    rolling = wanted(is_rolling=True)
+    assert placements_of(rolling) == []
+    assert judge([rolling], [], {}, LONG_AGO, {}).missing == ()
+
+
 def test_suspects_that_were_not_looked_at_are_taken_to_be_missing() -> None:
     found = judge([wanted()], [EAST], {}, None, {})
     assert found.missing == (EAST,)

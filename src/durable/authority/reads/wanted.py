@@ -23,6 +23,8 @@ class WantedWorkload(Value):
     generation: Generation
     kind: WorkloadKind
     deleting: bool
+    # Regions get their share of the generation one after the other.
+    is_rolling: bool = False
     # How many slots each region must run; regions with none are left out.
     slots_by_region: Mapping[RegionId, int]
     # How many slots a region still owns that it must not run: they have to move or end first.
@@ -33,7 +35,7 @@ class WantedWorkload(Value):
 # each of its slots.
 _WANTED = text("""
     SELECT w.tenant, w.workload, w.generation, w.spec ->> 'kind' AS kind,
-           w.delete_requested_at IS NOT NULL AS deleting,
+           w.delete_requested_at IS NOT NULL AS deleting, w.rollout IS NOT NULL AS is_rolling,
            coalesce((SELECT jsonb_object_agg(region, jsonb_array_length(slots))
                        FROM jsonb_each(w.share) AS share(region, slots)
                       WHERE jsonb_array_length(slots) > 0), '{}') AS slots_by_region,

@@ -20,7 +20,13 @@ from durable.cli.input.options import (
 from durable.cli.render.output import error_object, fail, print_json, progress
 from durable.cli.render.progress import WaitTarget
 from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
-from durable.cli.render.workloads import AppliedWorkload, applied_row, failure_of, print_applied
+from durable.cli.render.workloads import (
+    AppliedWorkload,
+    applied_row,
+    failure_of,
+    print_applied,
+    undone_of,
+)
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
@@ -46,10 +52,11 @@ def apply(
             reason=reason,
             state_dir=state_dir,
         )
-    failure = failure_of(rows)
+    failure = undone_of(rows) or failure_of(rows)
     if as_json:
         content = [row.model_dump(mode="json") for row in rows]
-        print_json({"workloads": content, **error_object("failed", failure)})
+        code = "rolled_back" if undone_of(rows) else "failed"
+        print_json({"workloads": content, **error_object(code, failure)})
     else:
         print_applied(rows)
     if failure is not None:
@@ -71,12 +78,12 @@ def apply_all(
     async def submit_and_wait(durable: Durable) -> list[AppliedWorkload]:
         submitted = await _submit_all(durable, manifests, request_ids, reason)
         statuses = {}
+        undone: dict[WaitTarget, str] = {}
         if waits:
             # A job that already completed under this request id does not run again.
             pending = [one for one in manifests if not submitted[_name_of(one)].has_ended]
-            last = await wait_for_all(
-                durable, [WaitTarget.of(one) for one in pending], timeout_seconds
-            )
+            targets = [WaitTarget.of(one) for one in pending]
+            last = await wait_for_all(durable, targets, timeout_seconds, undone)
             statuses = {f"{status.tenant}/{status.workload}": status for status in last}
         return [
             applied_row(
@@ -84,6 +91,7 @@ def apply_all(
                 submitted[_name_of(one)].answer,
                 statuses.get(_name_of(one)),
                 has_ended=submitted[_name_of(one)].has_ended,
+                undone=undone.get(WaitTarget.of(one)),
             )
             for one in manifests
         ]

@@ -8,6 +8,7 @@ from durable.cli.render.output import clock_time, counted
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
 from durable.model.pending_reasons import PendingCode
+from durable.model.rollout import RolloutStep
 from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 
@@ -32,11 +33,11 @@ def describe_delay(
     status = latest.get(target)
     blocked_by = _blocked_by(target, status)
     counts = "no answer" if status is None else counts_of(status, target.until)
-    waits = () if status is None else status.waits_for
+    waits = () if status is None else _waits(status)
     wait = blocked_by.waits_for if blocked_by is not None else waits[0] if waits else None
     others = f"; {len(late) - 1} more {'is' if len(late) == 2 else 'are'} late" if late[1:] else ""
     delay = f"{target} is not {target.until} after {within_seconds:.0f} s ({counts}{others})."
-    advice = f"{_advice(target, blocked_by)}; see durable explain {target}."
+    advice = f"{_advice(target, blocked_by, status)}; see durable explain {target}."
     room = SENTENCE_CHARACTERS - len(f"{delay} Reason: . {advice}")
     why = f" {stops}" if stops else f" Reason: {_shortened(wait, room)}." if wait else ""
     return f"{delay}{why} {advice}"[:SENTENCE_CHARACTERS]
@@ -74,7 +75,20 @@ def _blocked_by(target: WaitTarget, status: WorkloadStatus | None) -> RegionProg
     return next(blocked, None)
 
 
-def _advice(target: WaitTarget, blocked_by: RegionProgress | None) -> str:
+def _waits(status: WorkloadStatus) -> tuple[str, ...]:
+    """What a rollout waits for comes before what its regions do."""
+    own = () if status.progress is None else (status.progress.sentence.rstrip("."),)
+    return (*own, *status.waits_for)
+
+
+def _advice(
+    target: WaitTarget, blocked_by: RegionProgress | None, status: WorkloadStatus | None
+) -> str:
+    step = None if status is None or status.progress is None else status.progress.step
+    if step is RolloutStep.PAUSED:
+        return f"Resume it with durable rollout resume {target}"
+    if step is RolloutStep.PAUSE_POINT:
+        return f"Promote it with durable rollout promote {target}"
     if blocked_by is None:
         return "It continues by itself"
     if blocked_by.pending is not None and blocked_by.pending.code is PendingCode.HELD:

@@ -41,11 +41,44 @@ def print_explanation(explanation: Explanation) -> None:
     )
     if explanation.deadline is not None:
         results.print(_deadline(explanation.deadline, explanation.deadline_missed_at))
+    print_lines(_rollout(explanation), indent=2)
     note_missing(explanation.unreachable)
     if not explanation.regions and not explanation.unreachable:
         results.print("No region has a share of it.")
+    to_come = _to_come(explanation)
     for region in explanation.regions:
-        _print_region(name, region)
+        if region.region not in to_come:
+            _print_region(name, region)
+
+
+def _rollout(explanation: Explanation) -> list[str]:
+    """That it rolls, from what to what, and what it waits for."""
+    rollout = explanation.rollout
+    if rollout is None:
+        return []
+    current = explanation.current_generation
+    counts = "; ".join(
+        f"generation {generation}: {one.bound} bound, {one.ready} ready, {one.serving} serving"
+        for generation, one in rollout.by_generation.items()
+    )
+    going = "Rolling out" if rollout.state.undoing is None else "Going back to"
+    lines = [
+        f"{going} generation {current} since {timestamp(rollout.state.started_at)}: {counts}",
+        f"Waits for {rollout.waits_for}",
+    ]
+    if to_come := _to_come(explanation):
+        before = rollout.stable_generation
+        see = "" if before is None else f"; see --generation {before}"
+        lines.append(f"Still to come: {', '.join(sorted(to_come))}{see}")
+    return lines
+
+
+def _to_come(explanation: Explanation) -> set[str]:
+    """Regions of which there is nothing to say yet: their turn has not come."""
+    is_current = explanation.generation == explanation.current_generation
+    if explanation.rollout is None or not is_current:
+        return set()
+    return {str(region) for region in explanation.rollout.regions_to_come}
 
 
 def _deadline(deadline: datetime, missed_at: datetime | None) -> str:
@@ -54,8 +87,13 @@ def _deadline(deadline: datetime, missed_at: datetime | None) -> str:
 
 
 def _state(explanation: Explanation) -> str:
-    if explanation.generation != explanation.current_generation:
-        return f"is superseded by generation {explanation.current_generation}"
+    current = explanation.current_generation
+    if explanation.generation != current:
+        rollout = explanation.rollout
+        if rollout is not None and explanation.generation in rollout.by_generation:
+            return f"is being replaced by generation {current}"
+        became = explanation.outcome or "superseded"
+        return f"was {became}; generation {current} is current"
     if explanation.end is not None:
         counts = f" ({explanation.end_sentence})" if explanation.end_sentence else ""
         return f"{_WORKLOAD_ENDS[explanation.end]}{counts}"

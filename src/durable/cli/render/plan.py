@@ -14,6 +14,8 @@ def print_plan(plan: Plan) -> None:
     title = f"{plan.tenant}/{plan.workload}: {plan.action}, generation {plan.generation}"
     heads = ("Region", "Keeps", "Places", "Stops", "Waits")
     print_table(heads, [_cells(region) for region in plan.regions], title)
+    if plan.rollout is not None:
+        print_lines(plan.rollout.sentences, indent=2)
     for region in plan.regions:
         if lines := _changes(region):
             results.print(f"  [bold]{region.region}[/]")

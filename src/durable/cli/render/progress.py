@@ -65,8 +65,7 @@ class ProgressDisplay:
         if progress.is_terminal:
             self._move_bar(target, status, counts)
             return
-        why = f"; waiting: {status.waits_for[0]}" if status.waits_for else ""
-        line = f"{target}: {counts}{why}"
+        line = f"{target}: {counts}{_why(status)}"
         if self._last_lines.get(target) != line:
             self._last_lines[target] = line
             progress.print(escape(line))
@@ -79,8 +78,14 @@ class ProgressDisplay:
         self._bars.update(self._tasks[target], completed=done, total=total, counts=counts)
 
 
+def _why(status: WorkloadStatus) -> str:
+    """What it waits for; of a rollout, its own sentence comes first."""
+    waits = f"; waiting: {status.waits_for[0]}" if status.waits_for else ""
+    return waits if status.progress is None else f". {status.progress.sentence}{waits}"
+
+
 def counts_of(status: WorkloadStatus, until: Until) -> str:
-    """`3 bound, 2 ready, 1 serving of 3`."""
+    """`3 bound, 2 ready, 1 serving of 3`, and of a rollout how many are replaced."""
     if until == "deleted":
         return f"{status.phase}, {status.bound} still bound"
     if until == "complete":
@@ -88,7 +93,9 @@ def counts_of(status: WorkloadStatus, until: Until) -> str:
         counts = f"{status.bound} bound, {status.completed} complete{failed} of {status.wanted}"
         return counts if status.due_at is None else f"{counts}; due {timestamp(status.due_at)}"
     stages = ", ".join(f"{getattr(status, stage)} {stage}" for stage in STAGES)
-    return f"{stages} of {status.wanted}"
+    rolling = status.progress
+    replaced = "" if rolling is None else f"{rolling.replaced} replaced, "
+    return f"{replaced}{stages} of {status.wanted}"
 
 
 def _steps(status: WorkloadStatus, until: Until) -> tuple[int, int]:
@@ -97,5 +104,7 @@ def _steps(status: WorkloadStatus, until: Until) -> tuple[int, int]:
         return (status.wanted - status.bound, max(1, status.wanted))
     if until == "complete":
         return (status.completed, max(1, status.wanted))
+    if status.progress is not None:
+        return (status.progress.replaced, max(1, status.progress.wanted))
     done = sum(min(getattr(status, stage), status.wanted) for stage in STAGES)
     return (done if status.wanted else 1, max(1, 3 * status.wanted))

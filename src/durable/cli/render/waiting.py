@@ -26,12 +26,20 @@ REASON_SECONDS = 2.0
 
 
 async def wait_for_all(
-    durable: Durable, targets: Sequence[WaitTarget], within_seconds: float
+    durable: Durable,
+    targets: Sequence[WaitTarget],
+    within_seconds: float,
+    undone: dict[WaitTarget, str] | None = None,
 ) -> list[WorkloadStatus]:
-    """Shows every workload until it has come far enough, or refuses with the reason it has not."""
+    """Shows every workload until it has come far enough, or refuses with the reason it has not.
+
+    Given `undone`, one that was rolled back is noted there and keeps nobody from the others.
+    """
     latest: dict[WaitTarget, WorkloadStatus] = {}
     with ProgressDisplay() as display:
-        tasks = [asyncio.create_task(_watch(durable, one, display, latest)) for one in targets]
+        tasks = [
+            asyncio.create_task(_watch(durable, one, display, latest, undone)) for one in targets
+        ]
         try:
             async with asyncio.timeout(within_seconds):
                 await asyncio.gather(*tasks)
@@ -63,12 +71,17 @@ async def _watch(
     target: WaitTarget,
     display: ProgressDisplay,
     latest: dict[WaitTarget, WorkloadStatus],
+    undone: dict[WaitTarget, str] | None,
 ) -> None:
     hint = asyncio.create_task(_hint_at_delay(durable, target))
     try:
         async for status in durable.progress(target.tenant, target.name, until=target.until):
             latest[target] = status
             display.show(target, status)
+    except RefusedError as error:
+        if undone is None or error.refusal.code is not RefusalCode.ROLLED_BACK:
+            raise
+        undone[target] = error.refusal.sentence
     finally:
         hint.cancel()
 

@@ -31,6 +31,8 @@ class WorkloadSummary(Row):
     bound: int
     ready: int
     serving: int
+    # How many serve the wanted generation, while others still have to be replaced.
+    updated: int | None
     waiting: int
     # Of a job.
     completed: int | None
@@ -103,12 +105,15 @@ def workload_row(
     problem: str | None = None,
     now: datetime | None = None,
 ) -> WorkloadSummary:
-    """Counts the current generation alone, as the authority knows it.
+    """Counts what there is of all generations, as the authority knows it.
 
     Slots that still have to move or end are what the workload itself waits for.
     """
     mine = [share for share in shares if share.key == key_of(one)]
-    counts = Counts.of(_states(mine))
+    every = [share for share in shares if share.key[:2] == key_of(one)[:2]]
+    is_service = one.spec.kind is WorkloadKind.SERVICE
+    counts = Counts.of(_states(every if is_service else mine))
+    is_rolling = one.rollout is not None or any(share.report().to_replace for share in mine)
     waiting = sum(share.request.waiting for share in mine if share.request is not None)
     completed = _completed(one, mine)
     return WorkloadSummary(
@@ -119,13 +124,14 @@ def workload_row(
         bound=counts.bound,
         ready=counts.ready,
         serving=counts.serving,
+        updated=Counts.of(_states(mine)).serving if is_rolling else None,
         waiting=waiting,
         completed=completed,
         failures=_failures(one, mine),
         deadline=one.deadline,
         seconds_left=_seconds_left(one, now or datetime.now(UTC)),
         priority=one.spec.priority,
-        phase=_phase(one, mine, counts, completed or 0, misplaced),
+        phase=_phase(one, mine, counts, completed or 0, misplaced, is_rolling=is_rolling),
         ended_at=one.deleted_at,
         problem=problem,
     )
@@ -167,6 +173,8 @@ def _phase(
     counts: Counts,
     completed: int,
     misplaced: int,
+    *,
+    is_rolling: bool,
 ) -> WorkloadPhase:
     """The same word as the workflow's own status."""
     if one.deleted:
@@ -180,6 +188,7 @@ def _phase(
         serving=counts.serving,
         completed=completed,
         is_waiting=misplaced > 0 or any(found.pending for found in requests.values()),
+        is_rolling=is_rolling,
         is_over=is_job and all(region in over for region, slots in one.share.items() if slots),
         is_deleting=one.deleting,
     )
@@ -229,6 +238,8 @@ class AppliedWorkload(Value):
     generation: int
     regions: Mapping[str, int]
     phase: str
+    # Why it was rolled back; None if it was not.
+    undone: str | None = None
     status: WorkloadStatus | None
 
 
@@ -238,20 +249,27 @@ def applied_row(
     status: WorkloadStatus | None,
     *,
     has_ended: bool = False,
+    undone: str | None = None,
 ) -> AppliedWorkload:
+    phase = "ended" if has_ended else status.phase if status else "admitted"
     return AppliedWorkload(
         workload=f"{manifest.tenant}/{manifest.name}",
         kind=manifest.spec.kind,
         generation=admitted.generation,
         regions={str(region): len(slots) for region, slots in admitted.share.items()},
-        phase="ended" if has_ended else status.phase if status else "admitted",
+        phase=phase if undone is None else "rolled back",
+        undone=undone,
         status=status,
     )
 
 
 def print_applied(rows: Sequence[AppliedWorkload]) -> None:
-    heads = ("Workload", "Kind", "Generation", "Regions", "Phase", "Replicas")
-    print_table(heads, [_applied_cells(row) for row in rows])
+    heads = ["Workload", "Kind", "Generation", "Regions", "Phase", "Replicas"]
+    cells = [_applied_cells(row) for row in rows]
+    if any(row.undone for row in rows):
+        heads.append("Reason")
+        cells = [[*some, row.undone or ""] for some, row in zip(cells, rows, strict=True)]
+    print_table(heads, cells)
 
 
 def _applied_cells(row: AppliedWorkload) -> list[str]:
@@ -273,3 +291,13 @@ def failure_of(rows: Sequence[AppliedWorkload]) -> str | None:
         f"{', '.join(failed)} {have} failed: some replicas were given up; "
         f"see durable explain {failed[0]}."
     )
+
+
+def undone_of(rows: Sequence[AppliedWorkload]) -> str | None:
+    """What was rolled back, and why, in a sentence."""
+    undone = [row for row in rows if row.undone is not None]
+    if not undone:
+        return None
+    others = len(undone) - 1
+    more = f" {others} more {'was' if others == 1 else 'were'} rolled back too." if others else ""
+    return f"{undone[0].undone}{more} See durable rollout history {undone[0].workload}."

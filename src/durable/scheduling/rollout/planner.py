@@ -353,14 +353,21 @@ class _Planner:
             and self._is_available(slot)
             and slot not in stops
         ]
-        arriving = len(goal.homes) - len(replaced) - len(outdated) - len(leaving)
+        # Their turn has not come yet: they too still run what has to go.
+        later = [
+            slot
+            for slot, want in self._wants.items()
+            if want.generation != goal.generation and slot in slots and slot not in outdated
+        ]
+        arriving = len(goal.homes) - len(replaced) - len(outdated) - len(later) - len(leaving)
         turn = [region for region in self._order if region in self._reached]
+        is_in_turn = bool(turn) and len(self._order) > 1 and not goal.at_once
         return RolloutProgress(
             step=self._step(stops, outdated, leaving, surge),
-            region=RegionId(turn[-1]) if turn and len(turn) < len(self._order) else None,
+            region=RegionId(turn[-1]) if is_in_turn else None,
             replaced=len(replaced),
             wanted=len(goal.homes),
-            outdated=len(outdated),
+            outdated=len(outdated) + len(later),
             leaving=len(leaving),
             arriving=max(0, arriving),
             surge=len(surge),

@@ -119,8 +119,8 @@ def workload_of(one: WantedWorkload) -> str:
 
 
 def placements_of(one: WantedWorkload) -> list[str]:
-    """The placements that must run; one that is being deleted needs none."""
-    if one.deleting:
+    """The placements that must run; of one that is deleted or rolls, nobody else can say which."""
+    if one.deleting or one.is_rolling:
         return []
     return [
         placement_id(one.tenant, one.workload, one.generation, region)

@@ -187,6 +187,8 @@ class WorkloadAdmission:
             await self._recall()
         self._has_nothing_to_do = self._is_new
         self._state.first_revision = None
+        # Whoever waits for what was requested must not take what was there before for it.
+        self._state.divided_generation = 0
         self._divide_again()
 
     def _admit_step(

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.rollout import RolloutProgress, RolloutState
     from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
-    from durable.signals.status import RegionProgress, WorkloadStatus
+    from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
     from durable.workflows.inbox import MessageLog
 
 
@@ -65,6 +65,11 @@ def region_progress(
     )
 
 
+def share_progress(report: ShareReport) -> ShareProgress:
+    counts = Counts.of(report.by_state).model_dump()
+    return ShareProgress(**counts, generation=report.generation, region=report.region)
+
+
 def workload_status(
     *,
     tenant: TenantId,
@@ -74,6 +79,7 @@ def workload_status(
     spec: WorkloadSpec,
     share: Mapping[RegionId, tuple[int, ...]],
     reports: Sequence[ShareReport],
+    stable: int | None = None,
     rollout: RolloutState | None,
     progress: RolloutProgress | None,
     is_deleting: bool,
@@ -131,7 +137,7 @@ def workload_status(
         due_at=due_at,
         deleting=is_deleting,
         conditions=(
-            _opened(share, current, known),
+            _opened(share, current, known, is_rolling=rollout is not None),
             *_conditions(spec, counts, completed, given_up, current, known),
             *(() if is_job else (_updated(rollout, progress, known),)),
             *_deadline(
@@ -143,6 +149,12 @@ def workload_status(
             ),
         ),
         regions=regions,
+        shares=tuple(
+            share_progress(one)
+            for one in sorted(reports, key=lambda one: (one.generation, one.region))
+            if one.is_known
+        ),
+        stable_generation=stable,
         rollout=rollout,
         progress=progress,
         own_waits=tuple(waits),
@@ -167,6 +179,8 @@ def _opened(
     share: Mapping[RegionId, tuple[int, ...]],
     reports: Mapping[RegionId, ShareReport],
     now: _Conditions,
+    *,
+    is_rolling: bool,
 ) -> Condition:
     """Whether every share has a placement: one has once its region knows its request."""
     wanted = [region for region, slots in sorted(share.items()) if slots]
@@ -174,6 +188,8 @@ def _opened(
     opened = f"{len(wanted) - len(missing)} of {len(wanted)} shares have a placement"
     if not missing:
         return now.of("Opened", True, opened)
+    if is_rolling:
+        return now.of("Opened", False, f"{opened}; still to come: {', '.join(missing)}")
     sentence = f"{opened}; next: {Owner.WORKLOAD}; missing in {', '.join(missing)}"
     return now.of("Opened", False, sentence)
 

@@ -142,6 +142,7 @@ class WorkloadState:
             spec=self.spec,
             share=self.share,
             reports=self.reports,
+            stable=self.stable,
             rollout=self.rollout,
             progress=self.progress,
             is_deleting=self.deleting is not None,

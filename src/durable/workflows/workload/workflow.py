@@ -375,7 +375,8 @@ class Workload(WorkloadAdmission):
             away = [f"{region} does not answer" for region in state.unreachable]
             waits.append((wait, (state.waits or away or ["placements to end"])[0]))
         elif state.is_changing:
-            waits.append((timeouts.DIVIDE_LONGEST, "replicas to be replaced"))
+            step = "replacing" if state.progress is None else state.progress.step
+            waits.append((timeouts.DIVIDE_LONGEST, step.replace("_", " ")))
         if state.look_at is not None:
             step = "the minimum ready time" if state.progress is None else state.progress.step
             waits.append((max(state.look_at - workflow.now(), timeouts.SHORTEST_REST), step))

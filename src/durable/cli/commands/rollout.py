@@ -1,0 +1,222 @@
+"""`durable rollout`: follow a rollout, read its history, and steer it."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+
+from durable.authority.db.connection import Databases
+from durable.authority.workloads.generations import list_generations
+from durable.cli.commands.diff import MAX_GENERATION, find_generation
+from durable.cli.connections import with_authority, with_durable
+from durable.cli.input.options import (
+    AsJson,
+    IdempotencyKey,
+    NoWait,
+    Reason,
+    StateDir,
+    Timeout,
+    WorkloadArgument,
+    parse_workload,
+    request_id_of,
+)
+from durable.cli.render.output import error_object, fail, print_json, results
+from durable.cli.render.rollout import GenerationRow, RolloutReport, print_rollout
+from durable.cli.render.tables import print_rows
+from durable.explain.explain import require_workload
+from durable.model.ids import TenantId, WorkloadName
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rollout import GenerationRecord
+from durable.model.workload import WorkloadKind, WorkloadManifest, WorkloadSpec
+
+if TYPE_CHECKING:
+    from durable.client import Durable
+
+app = typer.Typer(
+    no_args_is_help=True, help="Follow, pause, resume, promote or undo a workload's rollout."
+)
+
+
+@app.command()
+def status(
+    name: WorkloadArgument,
+    watch: Annotated[
+        bool, typer.Option("--watch/--no-watch", help="Follow it until it is done.")
+    ] = True,
+    timeout: Timeout = 3_600.0,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a rollout has come; exit with 1 if it was undone."""
+    tenant, workload = parse_workload(name)
+
+    async def follow(durable: "Durable") -> RolloutReport:
+        found = await durable.status(tenant, workload)
+        if found.spec.kind is WorkloadKind.JOB:
+            raise RefusedError(
+                RefusalCode.WRONG_STATE,
+                f"{name} is a job, and a job does not roll out; see durable get workloads.",
+            )
+        if watch:
+            return await _follow(durable, tenant, workload, timeout)
+        return RolloutReport.of(found, await durable.generations(tenant, workload))
+
+    report = with_durable(state_dir, follow)
+    if as_json:
+        content = report.model_dump(mode="json")
+        print_json({**content, **error_object("rolled_back", report.undone)})
+    else:
+        print_rollout(report)
+    if report.undone is not None:
+        fail(f"{name}: {report.undone}")
+
+
+async def _follow(
+    durable: "Durable", tenant: TenantId, workload: WorkloadName, within_seconds: float
+) -> RolloutReport:
+    # Imported here: this loads Temporal, which `history` does not need.
+    from durable.cli.render.progress import WaitTarget
+    from durable.cli.render.waiting import wait_for_all
+
+    [last] = await wait_for_all(durable, [WaitTarget(tenant, workload, "serving")], within_seconds)
+    return RolloutReport.of(last, await durable.generations(tenant, workload))
+
+
+@app.command()
+def history(
+    name: WorkloadArgument,
+    generation: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_GENERATION, help="Print the manifest of this one."),
+    ] = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the last generations: who wanted each, why, and what became of it."""
+    tenant, workload = parse_workload(name)
+    if generation is not None:
+        _print_generation(name, generation, state_dir, as_json)
+        return
+
+    async def read(databases: Databases) -> list[GenerationRow]:
+        row = await require_workload(databases, tenant, workload)
+        wanted = None if row.deleted else row.generation
+        records = await list_generations(databases, tenant, workload)
+        return [GenerationRow.of(one, wanted) for one in records]
+
+    rows = with_authority(state_dir, read)
+    remedy = "apply it with durable apply -f FILE"
+    print_rows("generations", rows, 10_000, as_json, remedy, scope=f" of {name}")
+
+
+def _print_generation(name: str, generation: int, state_dir: StateDir, as_json: bool) -> None:
+    """The manifest as it could be applied again."""
+    tenant, workload = parse_workload(name)
+
+    async def read(databases: Databases) -> GenerationRecord:
+        return await find_generation(databases, tenant, workload, generation)
+
+    record = with_authority(state_dir, read)
+    if as_json:
+        print_json(record)
+        return
+    manifest = WorkloadManifest(
+        tenant=tenant, name=workload, spec=WorkloadSpec.read(record.spec)
+    ).model_dump(mode="json", exclude_defaults=True)
+    results.print(yaml.safe_dump(manifest, sort_keys=False).rstrip(), markup=False)
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def pause(
+    name: WorkloadArgument,
+    reason: Reason = "durable rollout pause",
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace nothing more of a rollout until somebody resumes it."""
+    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
+    _answered(
+        name,
+        state_dir,
+        as_json,
+        lambda it: it.pause(tenant, workload, request_id=request, reason=reason),
+    )
+
+
+@app.command()
+def resume(
+    name: WorkloadArgument,
+    reason: Reason = "durable rollout resume",
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a rollout that was paused."""
+    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
+    _answered(
+        name,
+        state_dir,
+        as_json,
+        lambda it: it.resume(tenant, workload, request_id=request, reason=reason),
+    )
+
+
+@app.command()
+def promote(
+    name: WorkloadArgument,
+    reason: Reason = "durable rollout promote",
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on past a pause point of the spec."""
+    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
+    _answered(
+        name,
+        state_dir,
+        as_json,
+        lambda it: it.promote(tenant, workload, request_id=request, reason=reason),
+    )
+
+
+@app.command()
+def undo(
+    name: WorkloadArgument,
+    to: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_GENERATION, help="A generation other than the last good one."),
+    ] = None,
+    no_wait: NoWait = False,
+    timeout: Timeout = 3_600.0,
+    reason: Reason = "durable rollout undo",
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go back to the last generation that was good, or to another one that was."""
+    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
+    _answered(
+        name,
+        state_dir,
+        as_json,
+        lambda it: it.rollback(tenant, workload, to=to, request_id=request, reason=reason),
+        None if no_wait else timeout,
+    )
+
+
+def _answered(
+    name: str,
+    state_dir: StateDir,
+    as_json: bool,
+    ask: Callable[["Durable"], Awaitable[str]],
+    timeout: float | None = None,
+) -> None:
+    """Sends one request and prints its answer; with a timeout, also what came of it."""
+    from durable.cli.render.answered import ask_and_follow
+
+    ask_and_follow(name, state_dir, as_json, ask, timeout)

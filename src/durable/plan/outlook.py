@@ -1,0 +1,102 @@
+"""How a change would be rolled out: what may be added, what may be missing, what fits now."""
+
+from collections.abc import Callable, Mapping
+
+from durable.model.claims import ObservedSlot, SlotOnNode
+from durable.model.ids import Generation, NodeId, RegionId
+from durable.model.pending import Pending
+from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.scheduling.request import PlacementRequest, Proposal
+from durable.scheduling.rollout.observed import fenceposts
+from durable.validation.value import Value
+
+
+class RolloutOutlook(Value):
+    """What happens between the old generation and the new one."""
+
+    # A gang or a job: everything old is stopped first, and the new one starts together.
+    recreates: bool
+    # How many replicas may be added, and how many may be missing, at a time.
+    surge: int
+    unavailable: int
+    # How many old and new replicas together keep serving meanwhile.
+    keeps_serving: int
+    # The order of the regions; of those that answered, the surge replicas that fit now.
+    regions: tuple[RegionId, ...]
+    surge_fits: Mapping[RegionId, int]
+    # Why not all of them fit in a region.
+    surge_waits: Mapping[RegionId, Pending]
+
+    @property
+    def sentences(self) -> list[str]:
+        """For people: how it goes, and where it would be slower than it could be."""
+        if self.recreates:
+            return ["All old replicas are stopped first; the new ones then start together."]
+        shown = [
+            f"Rolls out with up to {self.surge} surge and {self.unavailable} unavailable replicas; "
+            f"at least {self.keeps_serving} replicas, old or new, keep serving meanwhile.",
+            f"Regions in turn: {', '.join(self.regions)}.",
+        ]
+        for region, why in self.surge_waits.items():
+            fits = self.surge_fits[region]
+            much = (
+                f"only {fits} of {self.surge} surge replicas fit"
+                if fits
+                else "no surge replica fits"
+            )
+            instead = (
+                "it goes on within what may be unavailable"
+                if self.unavailable
+                else "it waits for room, because none may be unavailable"
+            )
+            shown.append(f"In {region} {much} now, so {instead}: {why}")
+        return shown
+
+
+Decide = Callable[[PlacementRequest], Proposal]
+
+
+def rollout_outlook(
+    manifest: WorkloadManifest,
+    generation: Generation,
+    shares: Mapping[RegionId, tuple[int, ...]],
+    claims: Mapping[RegionId, list[ObservedSlot]],
+    decide: Decide,
+) -> RolloutOutlook:
+    """Asks each region where surge replicas would go now, beside everything that runs."""
+    spec = manifest.spec
+    posts = fenceposts(spec)
+    recreates = spec.is_gang or spec.kind is WorkloadKind.JOB
+    named = [region for region in spec.rollout.regions if region in shares]
+    order = (*named, *sorted(set(shares).difference(named)))
+    fits: dict[RegionId, int] = {}
+    waits: dict[RegionId, Pending] = {}
+    for region in () if recreates or not posts.surge else order:
+        if region not in claims:
+            continue
+        most = min(posts.surge, len(shares[region]))
+        request = PlacementRequest(
+            region=region,
+            tenant=manifest.tenant,
+            workload=manifest.name,
+            generation=generation,
+            attempt=1,
+            slots=tuple(range(spec.replicas, spec.replicas + most)),
+            spec=spec,
+            live=tuple(
+                SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in claims[region]
+            ),
+        )
+        proposal = decide(request)
+        fits[region] = len(proposal.assignments)
+        if proposal.pending is not None:
+            waits[region] = proposal.pending
+    return RolloutOutlook(
+        recreates=recreates,
+        surge=posts.surge,
+        unavailable=posts.unavailable,
+        keeps_serving=0 if recreates else max(0, spec.replicas - posts.unavailable),
+        regions=order,
+        surge_fits=fits,
+        surge_waits=waits,
+    )

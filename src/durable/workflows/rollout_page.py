@@ -1,0 +1,93 @@
+"""What a workload's page shows of its rollout, and which messages make sense now."""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from durable.model.ids import Generation, RegionId
+from durable.model.rollout import RolloutState, RolloutStep
+from durable.model.workload import WorkloadKind
+from durable.signals.names import placement_id
+from durable.signals.status import ShareProgress, WorkloadStatus
+
+Show = Callable[[str], str]
+
+
+def rollout_lines(status: WorkloadStatus, line: Show) -> list[str]:
+    """The step and what it waits for; `line` makes harmless what others wrote."""
+    if not status.is_rolling:
+        return []
+    shown = ["### Rollout"]
+    if status.rollout is not None:
+        shown += _state(status, status.rollout, line)
+    progress = status.progress
+    if progress is None:
+        return [*shown, "The next step is being planned."]
+    shown.append(f"**{line(progress.sentence)}**")
+    surge = f"; {progress.surge_available} of {progress.surge} surge replicas are available"
+    shown.append(
+        f"{progress.replaced} of {progress.wanted} replaced; {progress.available} are available "
+        f"and at least {progress.must_be_available} have to be{surge if progress.surge else ''}"
+    )
+    return shown
+
+
+def _state(status: WorkloadStatus, rollout: RolloutState, line: Show) -> list[str]:
+    if rollout.pause is not None:
+        by = line(str(rollout.pause))
+        return [f"**Paused** by {by}; nothing more is replaced until `resume`."]
+    if rollout.undoing is not None:
+        return [f"**Going back** to generation {status.generation}: {line(rollout.undoing)}"]
+    good = status.stable_generation
+    known = "no generation before it was good" if good is None else f"{good} was the last good one"
+    return [f"Generation {status.generation} is being rolled out; {known}."]
+
+
+def generation_lines(status: WorkloadStatus, link: Show) -> list[str]:
+    """The counts of every generation that is open, each share with a link to its placement."""
+    if len({one.generation for one in status.shares}) < 2:
+        return []
+    shown = ["### Generations"]
+    for generation, shares in groupby(status.shares, key=lambda one: one.generation):
+        wanted = ", the wanted one" if generation == status.generation else ""
+        some = list(shares)
+        shown.append(f"**Generation {generation}**{wanted}: {_counts(some)}")
+        for one in some:
+            placement = placement_id(status.tenant, status.workload, generation, one.region)
+            shown.append(f"- {one.region}: {_counts([one])}; {link(placement)}")
+    return shown
+
+
+def open_generation(status: WorkloadStatus, region: RegionId) -> Generation:
+    """The generation whose placement to look at: the wanted one, once the region has a share."""
+    known = [one.generation for one in status.shares if one.region == region]
+    return status.generation if status.generation in known or not known else max(known)
+
+
+def _counts(shares: Sequence[ShareProgress]) -> str:
+    counts = (sum(getattr(one, stage) for one in shares) for stage in ("serving", "ready", "bound"))
+    serving, ready, bound = counts
+    return f"{serving} serving, {ready} ready, {bound} bound"
+
+
+def messages_for_now(status: WorkloadStatus) -> tuple[str, ...]:
+    """The messages that would be accepted now and change something, the likeliest first."""
+    if status.deleting:
+        return ()
+    if status.spec.kind is WorkloadKind.JOB:
+        return ("apply", "delete")
+    rollout, progress = status.rollout, status.progress
+    if rollout is None:
+        can_go_back = ("rollback",) if status.generation > 1 else ()
+        return ("scale", "apply", "replace", *can_go_back)
+    if rollout.undoing is not None:
+        return ("apply", "scale")
+    at_point = progress is not None and progress.step is RolloutStep.PAUSE_POINT
+    promote = ("promote",) if at_point else ()
+    return (*promote, "pause" if rollout.pause is None else "resume", "rollback", "apply")
+
+
+def rollback_example(status: WorkloadStatus) -> dict[str, Any]:
+    """Names the last good generation if that is another one; without a name it is found."""
+    good = status.stable_generation
+    return {"to": None if good == status.generation else good}
