@@ -42,6 +42,7 @@ from durable.signals.payloads import ApplyWorkload, DeleteWorkload, OperatorRequ
 from durable.signals.starting import workload_options
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
+from durable.temporal.drains import Drains
 from durable.temporal.updates import TRY_TIMEOUT, Turns, send_until_answered
 from durable.validation.problems import in_one_line, problems_in
 from durable.validation.value import Value
@@ -78,6 +79,11 @@ class Durable:
         self.databases = databases
         self.actor = actor
         self._turns = Turns()
+
+    @property
+    def drains(self) -> Drains:
+        """Emptying nodes."""
+        return Drains(self.client, self.databases, self.actor)
 
     @classmethod
     async def connect(
