@@ -185,6 +185,9 @@ class Workload(WorkloadAdmission):
     async def _divide(self) -> None:
         """Takes the next step towards what is wanted, as far as what exists allows."""
         state = self._state
+        if state.is_finished:
+            # Its end is recorded, and the authority would no longer say what became of it.
+            state.must_divide = False
         if not state.must_divide or state.spec is None:
             return
         is_first = state.first_revision is not None and not state.is_ending
