@@ -44,6 +44,7 @@ from durable.signals.payloads import ApplyWorkload, DeleteWorkload, OperatorRequ
 from durable.signals.starting import workload_options
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
+from durable.temporal.drains import Drains
 from durable.temporal.rollout_updates import REASON, RolloutUpdates, names_of, request_id_of
 from durable.temporal.updates import (
     PATIENT,
@@ -99,6 +100,11 @@ class Durable(RolloutUpdates):
         self._turns = Turns()
         # What this connection applied last: whoever waits afterwards waits for that.
         self._applied: dict[str, Generation] = {}
+
+    @property
+    def drains(self) -> Drains:
+        """Emptying nodes."""
+        return Drains(self.client, self.databases, self.actor)
 
     @classmethod
     async def connect(

@@ -30,6 +30,10 @@ class Failpoint(StrEnum):
     AFTER_START = "after_start"
     AFTER_EVICT = "after_evict"
     AFTER_RELEASE = "after_release"
+    # a drain
+    AFTER_CORDON = "after_cordon"
+    AFTER_MARK = "after_mark"
+    AFTER_END_DRAIN = "after_end_drain"
     # the agent
     BEFORE_SPAWN = "before_spawn"
     AFTER_SPAWN = "after_spawn"

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from durable.signals.names import PLACEMENT, WORKLOAD
+from durable.signals.names import DRAIN, PLACEMENT, WORKLOAD
 from durable.signals.payloads import OperatorRequest
 from durable.signals.registry import REGISTRY, Message, Sender, messages_to
+from durable.workflows.drain.workflow import Drain
 from durable.workflows.placement.workflow import Placement
 from durable.workflows.workload.workflow import Workload
 
 PEOPLE = [message for message in REGISTRY if message.sender is Sender.PERSON]
-WORKFLOWS = {PLACEMENT: Placement, WORKLOAD: Workload}
+WORKFLOWS = {PLACEMENT: Placement, WORKLOAD: Workload, DRAIN: Drain}
 
 
 def test_a_message_exists_once_for_each_workflow() -> None:
@@ -54,7 +55,9 @@ def test_the_reference_lists_every_message_as_it_is_and_no_other() -> None:
     page = (Path(__file__).parents[2] / "docs" / "messages.md").read_text()
     listed = [line for line in page.splitlines() if line.startswith("| `")]
     assert listed == [
-        _row(message) for workflow in (WORKLOAD, PLACEMENT) for message in messages_to(workflow)
+        _row(message)
+        for workflow in (WORKLOAD, PLACEMENT, DRAIN)
+        for message in messages_to(workflow)
     ]
 
 

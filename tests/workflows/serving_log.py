@@ -1,63 +1,59 @@
-"""Who served when, written down by the authority's own database: a test then needs no luck."""
+"""How many replicas of each workload served, after every stop and observation that was committed.
 
-from collections.abc import Iterator
+A trigger of the test's own writes it down in the same transaction, so that no moment is missed.
+"""
 
 import psycopg
 
-_INSTALL = """
-    CREATE SCHEMA IF NOT EXISTS watched;
-    CREATE TABLE IF NOT EXISTS watched.events (
-        ordinal bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        region text NOT NULL, token bigint NOT NULL, event text NOT NULL
-    );
-    CREATE OR REPLACE FUNCTION watched.observe() RETURNS trigger LANGUAGE plpgsql
-    SECURITY DEFINER AS $$
-    BEGIN
-        INSERT INTO watched.events (region, token, event)
-        VALUES (NEW.region, NEW.token, NEW.state);
-        RETURN NULL;
-    END $$;
-    CREATE OR REPLACE FUNCTION watched.stop() RETURNS trigger LANGUAGE plpgsql
-    SECURITY DEFINER AS $$
-    BEGIN
-        INSERT INTO watched.events (region, token, event) VALUES (NEW.region, NEW.token, 'stop');
-        RETURN NULL;
-    END $$;
-    CREATE OR REPLACE TRIGGER watched AFTER INSERT OR UPDATE ON regional.observations
-        FOR EACH ROW EXECUTE FUNCTION watched.observe();
-    CREATE OR REPLACE TRIGGER watched AFTER UPDATE ON regional.bindings
-        FOR EACH ROW WHEN (OLD.stop_requested_at IS NULL AND NEW.stop_requested_at IS NOT NULL)
-        EXECUTE FUNCTION watched.stop();
-"""
+from tests.workflows.plane import Plane
 
-_EVENTS = """
-    SELECT e.region, e.token, e.event FROM watched.events AS e
-      JOIN regional.reservations AS r USING (region, token)
-     WHERE r.workload = %s ORDER BY e.ordinal
+_INSTALL = """
+    CREATE TABLE public.serving_log (
+        ordinal bigserial PRIMARY KEY, tenant text, workload text, serving integer);
+
+    CREATE FUNCTION public.log_serving() RETURNS trigger LANGUAGE plpgsql
+    SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    BEGIN
+        INSERT INTO public.serving_log (tenant, workload, serving)
+        SELECT r.tenant, r.workload,
+               count(*) FILTER (WHERE o.state = 'serving' AND b.stop_requested_at IS NULL)
+          FROM regional.reservations AS r
+          JOIN regional.bindings AS b USING (region, token)
+          LEFT JOIN regional.observations AS o USING (region, token)
+         WHERE r.freed_version IS NULL GROUP BY r.tenant, r.workload;
+        RETURN NULL;
+    END $$;
+
+    CREATE TRIGGER z_logged AFTER UPDATE ON regional.bindings FOR EACH STATEMENT
+    EXECUTE FUNCTION public.log_serving();
+    CREATE TRIGGER z_logged AFTER INSERT OR UPDATE ON regional.observations FOR EACH STATEMENT
+    EXECUTE FUNCTION public.log_serving();
 """
 
 
 class ServingLog:
-    """How many replicas of a workload served at every moment, by every event in its order."""
+    """From the moment at which it is made."""
 
-    def __init__(self, url: str, workload: str = "api") -> None:
-        self._url, self._workload = url, workload
-        with psycopg.connect(url, autocommit=True) as connection:
+    def __init__(self, plane: Plane) -> None:
+        self._url = plane.settings.require_database_url()
+        with psycopg.connect(self._url) as connection:
             connection.execute(_INSTALL.encode())
 
-    def counts(self) -> Iterator[int]:
-        """After each event, how many served that nobody had asked to stop."""
-        serving: set[tuple[str, int]] = set()
+    def lowest(self) -> dict[str, int]:
+        """By workload, the fewest that ever served since."""
         with psycopg.connect(self._url) as connection:
-            for region, token, event in connection.execute(_EVENTS.encode(), (self._workload,)):
-                if event == "serving":
-                    serving.add((region, token))
-                else:
-                    serving.discard((region, token))
-                yield len(serving)
+            rows = connection.execute(
+                "SELECT workload, min(serving) FROM public.serving_log GROUP BY workload"
+            ).fetchall()
+        return dict(rows)
 
-    def fewest(self, replicas: int) -> int:
-        """The fewest that served once all of them had."""
-        counts = list(self.counts())
+    def fewest(self, replicas: int, workload: str = "api") -> int:
+        """The fewest replicas of a workload that served, once all of them had."""
+        with psycopg.connect(self._url) as connection:
+            rows = connection.execute(
+                "SELECT serving FROM public.serving_log WHERE workload = %s ORDER BY ordinal",
+                (workload,),
+            ).fetchall()
+        counts = [serving for (serving,) in rows]
         assert replicas in counts, "all of them served once"
         return min(counts[counts.index(replicas) :])

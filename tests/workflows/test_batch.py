@@ -9,12 +9,13 @@ import pytest
 
 from durable.agent.simulated.driver import Delays
 from durable.authority.audit.events import read_events
-from durable.authority.fleet.nodes import cordon_node
+from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.queue.requests import read_queue, read_request
 from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.controllers import reconciler
-from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.drain import NodesKind, NodesTarget
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName, ZoneId
 from durable.model.refusal import RefusedError
 from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
@@ -175,14 +176,8 @@ async def test_a_region_that_cannot_use_its_part_does_not_starve_another(
     await furnished(plane, EAST, WEST, gate=True)
     await plane.durable.apply(job(5, weights={"east": 2}, job={"parallelism": 1}))
     await until(lambda: runs_in(plane, EAST), "the larger share has the first turn")
-    for node in range(3):
-        await cordon_node(
-            plane.databases,
-            EAST,
-            NodeId(f"east-general-000{node}"),
-            reason="upkeep",
-            actor=ActorId("test"),
-        )
+    zone = NodesTarget(region=EAST, kind=NodesKind.ZONE, name=ZoneId("east-a"))
+    await cordon_nodes(plane.databases, zone, reason="upkeep", actor=ActorId("test"))
     # What ran in east fails, and finds no other node there.
     set_faults(plane, {**GATE, "node": "west-*"}, {"kind": "crash", "node": "east-*"})
     await until(lambda: runs_in(plane, WEST), "west has its turn")

@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from durable.authority.commit.regional_commit import commit_intents
-from durable.authority.fleet.nodes import cordon_node
+from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.reads.claims import read_reservations
 from durable.authority.sides import Regional
+from durable.model.drain import NodesTarget
 from durable.model.ids import ActorId
 from durable.model.intents import AnyIntent, Bind, Expire, Granted, Refused, Start
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
@@ -53,7 +54,12 @@ async def test_a_node_cordoned_on_the_way_is_left_for_another(
     async def cordon(regional: Regional, intent: AnyIntent) -> None:
         (claim,) = await read_reservations(regional.databases, EAST)
         cordoned.append(str(claim.node))
-        await cordon_node(regional.databases, EAST, claim.node, actor=TEST, reason="disk errors")
+        await cordon_nodes(
+            regional.databases,
+            NodesTarget.of_node(EAST, claim.node),
+            actor=TEST,
+            reason="disk errors",
+        )
 
     await (await (await plane.load(small_fleet("east", nodes=2))).host()).work()
     before_the_first(kind, cordon, monkeypatch)

@@ -43,7 +43,7 @@ async def serving(plane: Plane, *regions: RegionId, nodes: int = 3, **spec: Any)
     await plane.load(small_fleet(*map(str, regions), nodes=nodes))
     if not plane.faults.exists():
         set_faults(plane)
-    log = ServingLog(plane.settings.require_database_url())
+    log = ServingLog(plane)
     await (await plane.host(*regions)).work(*regions)
     await plane.durable.apply(version(1, **spec))
     await plane.durable.wait("risk", "api")

@@ -12,7 +12,14 @@ from durable.model.pending_reasons import PendingCode
 from durable.model.rollout import RolloutState
 from durable.model.share import DesiredShare, ShareReport
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
-from durable.scheduling.rollout.observed import Goal, Observed, Replica, ShareName, fenceposts
+from durable.scheduling.rollout.observed import (
+    Goal,
+    Observed,
+    Replica,
+    ShareName,
+    fenceposts,
+    restarts_together,
+)
 from durable.scheduling.rollout.verdict import baked_regions, pause_point
 
 _NO_ROOM = frozenset(
@@ -39,22 +46,18 @@ class WorkloadDivision:
     # A newer division was found: nothing more is written by this one.
     is_overtaken: bool = False
 
-    @property
-    def recreates(self) -> bool:
-        spec = self.workload.spec
-        return spec.is_gang or spec.kind is WorkloadKind.JOB
-
     def goal(self, rollout: RolloutState | None) -> Goal:
         """What is wanted, and how much of it may be disturbed now."""
         workload, spec = self.workload, self.workload.spec
         posts = fenceposts(spec)
+        restarts = restarts_together(spec, workload.generation, self._generations())
         homes = {slot: str(r) for r, slots in workload.share.items() for slot in slots}
         # What was good before, or is no rollout at all, needs no caution beside the floor.
         is_back = rollout is None or workload.generation == workload.stable_generation
         return Goal(
             workload.generation,
             homes,
-            surge=0 if self.recreates else posts.surge,
+            surge=0 if restarts else posts.surge,
             unavailable=posts.unavailable,
             allowance=posts.allowance,
             stable=workload.stable_generation,
@@ -66,9 +69,20 @@ class WorkloadDivision:
             if rollout is None
             else pause_point(rollout, spec.rollout, len(homes)),
             is_paused=rollout is not None and rollout.pause is not None,
-            at_once=is_back or self.recreates,
-            recreates=self.recreates,
+            at_once=is_back or restarts,
+            recreates=restarts,
         )
+
+    def _generations(self) -> set[int]:
+        """Those that have slots or claims somewhere."""
+        found = self.regions.values()
+        claims = {claim.generation for one in found for claim in one.claims}
+        return claims | {
+            generation
+            for one in found
+            for generation, share in one.shares.items()
+            if share.slots and share.release_reason is None
+        }
 
     def observed(self) -> Observed:
         min_ready = (self.workload.spec.rollout.min_ready or timedelta(0)).total_seconds()

@@ -83,6 +83,17 @@ SUBCOMMANDS = {
     "send": Subcommand(
         "send", "send", "Send an operator's message to placements, and print what each answers."
     ),
+    "drain": Subcommand(
+        "drain",
+        "drain",
+        "Cordon nodes and replace what runs there, each replica up elsewhere before it is stopped.",
+    ),
+    "cordon": Subcommand("cordon", "cordon", "Keep new work off nodes; what runs there stays."),
+    "uncordon": Subcommand(
+        "cordon",
+        "uncordon",
+        "Let cordoned nodes take new work again; refused while they are drained.",
+    ),
     "reconcile": Subcommand(
         "reconcile",
         "reconcile",
@@ -99,7 +110,7 @@ SUBCOMMANDS = {
         "Run an agent: start and stop the replicas bound to its nodes, and report their state.",
     ),
     "get": Subcommand(
-        "get", "app", "List workloads, placements, decisions, nodes, tenants or regions."
+        "get", "app", "List workloads, placements, decisions, nodes, drains, tenants or regions."
     ),
     "fleet": Subcommand("fleet", "app", "Load and show regions, nodes and tenants."),
     "audit": Subcommand("audit", "app", "Show and verify the hash-chained audit log."),

@@ -1,4 +1,4 @@
-"""The reconciler: every workload and share that the authority knows has a workflow that runs.
+"""The reconciler: every workload, share and drain that the authority knows has a workflow.
 
 Level-triggered: each round compares the authority's rows with the workflows that Temporal says are
 running, and starts what is missing. A workflow that is started finds in the authority all that it
@@ -20,14 +20,23 @@ from durable.activities.steps import PlacementKey
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.regions import list_regions
 from durable.authority.slots.shares import open_shares
 from durable.authority.workloads.rows import live_workloads
 from durable.controllers.sending import SignalSender
+from durable.model.drain import NodesTarget
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.signals.names import RUNNING_QUERY, WORKLOAD, placement_id, workload_id
+from durable.signals.names import (
+    DRAIN,
+    RUNNING_QUERY,
+    WORKLOAD,
+    drain_id,
+    placement_id,
+    workload_id,
+)
 from durable.signals.payloads import Look
-from durable.signals.starting import workload_options
+from durable.signals.starting import drain_options, workload_options
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +53,20 @@ class Unmanaged:
 
     workloads: Mapping[str, tuple[TenantId, WorkloadName]]
     placements: Mapping[str, PlacementKey]
+    drains: Mapping[str, NodesTarget] = field(default_factory=dict[str, NodesTarget])
     # Regions that did not answer: what they want is not known.
     missing: Missing = field(default_factory=dict[RegionId, str])
 
     @property
     def ids(self) -> list[str]:
-        return [*self.workloads, *self.placements]
+        return [*self.workloads, *self.placements, *self.drains]
 
     def only(self, ids: Iterable[str]) -> "Unmanaged":
         chosen = set(ids)
         return Unmanaged(
             {name: one for name, one in self.workloads.items() if name in chosen},
             {name: one for name, one in self.placements.items() if name in chosen},
+            {name: one for name, one in self.drains.items() if name in chosen},
             self.missing,
         )
 
@@ -108,10 +119,13 @@ class Reconciler:
             for region, found in shares.by_region.items()
             for tenant, workload, generation in found
         }
+        drains = await ask_regions(regions, lambda region: read_drains(self._databases, region))
+        targets = [drain.target for found in drains.by_region.values() for drain in found]
         return Unmanaged(
             {name: one for name, one in workloads.items() if name not in running},
             {name: one for name, one in placements.items() if name not in running},
-            shares.missing,
+            {drain_id(one): one for one in targets if drain_id(one) not in running},
+            {**drains.missing, **shares.missing},
         )
 
     async def start(self, unmanaged: Unmanaged) -> None:
@@ -120,11 +134,16 @@ class Reconciler:
             log.warning("%s does not run, and is started from what the authority knows", name)
         await _few_at_once([self._start_workload(*one) for one in unmanaged.workloads.values()])
         await _few_at_once([self._placements.start(one) for one in unmanaged.placements.values()])
+        await _few_at_once([self._start_drain(one) for one in unmanaged.drains.values()])
 
     async def _start_workload(self, tenant: TenantId, workload: WorkloadName) -> None:
         start = {"tenant": tenant, "workload": workload, "recalls": True}
         options = workload_options(tenant, workload)
         await self._client.start_workflow(WORKLOAD, start, **options)  # pyright: ignore[reportUnknownMemberType]
+
+    async def _start_drain(self, target: NodesTarget) -> None:
+        start = {"target": target}
+        await self._client.start_workflow(DRAIN, start, **drain_options(target))  # pyright: ignore[reportUnknownMemberType]
 
     async def _have_replacements_look(self, running: Mapping[str, str]) -> None:
         replaced = [name for name, run in running.items() if self._runs.get(name, run) != run]

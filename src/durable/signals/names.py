@@ -2,13 +2,17 @@
 
 from datetime import timedelta
 
+from durable.model.drain import NodesKind, NodesTarget
 from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
 
 GLOBAL_QUEUE = "durable-global"
 WORKLOAD = "Workload"
 PLACEMENT = "Placement"
+DRAIN = "Drain"
 # What Temporal is asked for the workflows of ours that run.
-RUNNING_QUERY = f"ExecutionStatus = 'Running' AND WorkflowType IN ('{WORKLOAD}', '{PLACEMENT}')"
+RUNNING_QUERY = (
+    f"ExecutionStatus = 'Running' AND WorkflowType IN ('{WORKLOAD}', '{PLACEMENT}', '{DRAIN}')"
+)
 # Who acts for a workload.
 WORKLOAD_CONTROLLER = ActorId("controller:workload")
 # How long a worker may be silent, or replay a history, before another takes its workflow task.
@@ -32,3 +36,9 @@ def placement_id(
 def region_of(placement: str) -> RegionId:
     """The region in a placement's id."""
     return RegionId(placement.rpartition("/")[2])
+
+
+def drain_id(target: NodesTarget) -> str:
+    """A node's name is its own only in its region, so the region goes first."""
+    kind = "" if target.kind is NodesKind.NODE else f"{target.kind}/"
+    return f"drain/{target.region}/{kind}{target.name}"

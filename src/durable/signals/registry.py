@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from durable.signals import payloads
-from durable.signals.names import PLACEMENT, WORKLOAD
+from durable.signals import drains, payloads
+from durable.signals.names import DRAIN, PLACEMENT, WORKLOAD
 from durable.signals.payloads import Payload
 
 
@@ -116,6 +116,20 @@ REGISTRY: tuple[Message, ...] = (
     ),
     Message(
         "wake", PLACEMENT, payloads.Wake, "What it waits for may have appeared.",
+        Sender.CONTROLLER, is_audited=False,
+    ),
+    Message(
+        "drain", DRAIN, drains.DrainNodes,
+        "Cordon the nodes and have all that runs there replaced; send it with `durable drain`.",
+        example={**_WHO, "deadline": "1h", "wait_for_jobs": False},
+    ),
+    Message(
+        "cancel", DRAIN, drains.CancelDrain,
+        "Replace nothing more, and let the nodes that it cordoned take work again.",
+        example=_WHO,
+    ),
+    Message(
+        "look", DRAIN, payloads.Look, "Something changed: read it from the authority.",
         Sender.CONTROLLER, is_audited=False,
     ),
 )  # fmt: skip

@@ -10,12 +10,14 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
+from durable.model.drain import DrainState, NodesTarget
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.phases import PlacementPhase
 from durable.signals import search_attributes
 from durable.signals.names import (
     GLOBAL_QUEUE,
     WORKFLOW_TASK_TIMEOUT,
+    drain_id,
     placement_id,
     regional_queue,
     workload_id,
@@ -65,6 +67,27 @@ def placement_options(
         "static_details": f"One region's share of `{workload_id(tenant, workload)}`, which owns "
         "it. Its state is under current details. To stop it from placing, send `hold`; a paused "
         "workflow hears nothing, not even that its nodes are lost.",
+    }
+
+
+def drain_options(target: NodesTarget) -> dict[str, Any]:
+    """A drain that runs is used as it is; one that has ended begins anew."""
+    return {
+        "id": drain_id(target),
+        "task_queue": regional_queue(target.region),
+        "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING,
+        "id_reuse_policy": WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        "task_timeout": WORKFLOW_TASK_TIMEOUT,
+        "search_attributes": TypedSearchAttributes(
+            [
+                SearchAttributePair(search_attributes.REGION, str(target.region)),
+                SearchAttributePair(search_attributes.PHASE, DrainState.DRAINING.value),
+            ]
+        ),
+        "static_summary": f"drain {target}",
+        "static_details": "Empties nodes within the disruption allowances of what runs there, each "
+        "replica up elsewhere before another is stopped. Its state is under current details. To "
+        "undo it, send `cancel`; terminated, it is started again from what the authority knows.",
     }
 
 

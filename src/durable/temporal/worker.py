@@ -12,6 +12,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
+from durable.activities.drain import DrainActivities
 from durable.activities.placement import PlacementActivities
 from durable.activities.workload import WorkloadActivities
 from durable.authority.db.connection import Databases
@@ -27,6 +28,7 @@ from durable.controllers.wakeups import WakeupController
 from durable.model.ids import RegionId
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.temporal.sandbox import sandbox
+from durable.workflows.drain.workflow import Drain
 from durable.workflows.placement.workflow import Placement
 from durable.workflows.workload.workflow import Workload
 
@@ -99,7 +101,7 @@ async def regional_worker(
     """Serves one region's placements for as long as the context lasts; leaving it drains."""
     async with Regional(databases, region) as regional:
         await regional.cache.wait_ready(READY_SECONDS)
-        activities = PlacementActivities(regional)
+        activities = (*PlacementActivities(regional).all, *DrainActivities(regional, client).all)
         controllers = (
             StatusController(regional, client),
             WakeupController(regional, client),
@@ -107,7 +109,7 @@ async def regional_worker(
             ReaperController(regional),
         )
         async with (
-            _worker(client, regional_queue(region), [Placement], activities.all, drain),
+            _worker(client, regional_queue(region), [Placement, Drain], activities, drain),
             _running([_keep_running(controller.run) for controller in controllers]),
         ):
             log.info("serving placements of %s", region)

@@ -7,9 +7,11 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
+from durable.model.drain import WorkloadLeft
 from durable.model.phases import Owner
 from durable.model.workload import Condition, WorkloadKind
-from durable.signals.names import PLACEMENT, WORKLOAD, placement_id, workload_id
+from durable.signals.drains import DrainStatus
+from durable.signals.names import DRAIN, PLACEMENT, WORKLOAD, placement_id, workload_id
 from durable.signals.registry import Sender, messages_to
 from durable.signals.status import PlacementStatus, RegionProgress, SlotView, WorkloadStatus
 from durable.workflows.rollout_page import (
@@ -108,6 +110,33 @@ def _counts(status: WorkloadStatus | RegionProgress, *, is_job: bool | None = No
     return f"{status.completed} completed, {status.bound} running{lost}{failed}"
 
 
+def drain_page(status: DrainStatus, request_id: str) -> str:
+    """`request_id` is one that no message had yet, so that the examples work when pasted."""
+    lines = [f"## Drain of {status.target}"]
+    drain, progress = status.drain, status.progress
+    if drain is None:
+        lines.append("Nobody has asked for anything yet: send `drain`.")
+    else:
+        left = "" if progress is None else f", {progress.left} of {drain.replicas} replicas left"
+        lines.append(f"**{drain.state}**: {len(drain.nodes)} nodes{left}")
+        lines.append(f"By {_line(f'{drain.actor}: {drain.reason}')}")
+        ended = f"Ended: {_line(drain.outcome)}"
+        lines.append(ended if drain.outcome else f"Gives up at {_moment(drain.deadline_at)}")
+    if status.unreachable:
+        lines.append(f"**Waits**: {_line(status.unreachable)}")
+    if progress is not None and progress.workloads:
+        shown = progress.workloads[:SLOTS_SHOWN]
+        lines += ["### Left", *(_left(one) for one in shown)]
+        more = len(progress.workloads) - len(shown)
+        lines += [f"- and {more} more: query `status`"] if more else []
+    return _paragraphs([*lines, *_rejected(status), *_examples(DRAIN, request_id, {})])
+
+
+def _left(left: WorkloadLeft) -> str:
+    workload = _link(workload_id(left.tenant, left.workload))
+    return f"- {workload}, {left.replicas}: **{left.code}**: {_line(left.sentence)}"
+
+
 def _link(workflow: str) -> str:
     """To the page of another workflow, wherever the UI is served and whatever the namespace."""
     return f"[{workflow}](/namespaces/{{namespace}}/workflows/{quote(workflow, safe='')})"
@@ -122,7 +151,7 @@ def _paragraphs(lines: Sequence[str]) -> str:
     return text
 
 
-def _rejected(status: PlacementStatus | WorkloadStatus) -> list[str]:
+def _rejected(status: PlacementStatus | WorkloadStatus | DrainStatus) -> list[str]:
     if not status.rejected:
         return []
     last = status.rejected[-REJECTED_SHOWN:]

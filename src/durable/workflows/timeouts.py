@@ -62,6 +62,10 @@ CLAIMS_RETRY = timedelta(seconds=5)
 DIVIDE_FIRST = timedelta(seconds=1)
 DIVIDE_LONGEST = timedelta(seconds=30)
 
+# A drain looks what is left after 1, 2, 4 ... seconds, for as long as nothing changes.
+DRAIN_FIRST = timedelta(seconds=1)
+DRAIN_LONGEST = timedelta(seconds=15)
+
 # A restarted worker replays what is open, half a millisecond for each event: short runs keep that
 # cheap, and cost a read of the authority each.
 EVENTS_PER_RUN = 250

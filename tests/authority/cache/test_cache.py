@@ -14,10 +14,11 @@ from durable.authority.cache import region_read
 from durable.authority.cache.region_cache import RegionCache
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
-from durable.authority.fleet.nodes import cordon_node, uncordon_node
+from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import fence_region, open_region, read_region
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
+from durable.model.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
@@ -122,11 +123,15 @@ async def free_it(world: World) -> None:
 
 
 async def cordon(world: World) -> None:
-    await cordon_node(world.databases, EAST, NodeId("n1"), actor=TEST, reason="a fan")
+    await cordon_nodes(
+        world.databases, NodesTarget.of_node(EAST, NodeId("n1")), actor=TEST, reason="a fan"
+    )
 
 
 async def uncordon(world: World) -> None:
-    await uncordon_node(world.databases, EAST, NodeId("n1"), actor=TEST)
+    await uncordon_nodes(
+        world.databases, NodesTarget.of_node(EAST, NodeId("n1")), actor=TEST, reason="mended"
+    )
 
 
 async def add_node(world: World) -> None:

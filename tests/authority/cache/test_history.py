@@ -9,7 +9,8 @@ import pytest
 
 from durable.authority.cache.history import read_grants_at, read_nodes_at
 from durable.authority.cache.region_read import RegionRead, read_changes, read_whole
-from durable.authority.fleet.nodes import cordon_node, uncordon_node
+from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
+from durable.model.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
 from durable.model.intents import Granted, Reserve
 from durable.model.refusal import RefusalCode, RefusedError
@@ -27,7 +28,9 @@ async def test_a_snapshot_shows_the_region_as_it_is(ready_world: World) -> None:
     await ready_world.granted(ready_world.reserve(0, resources=Resources.of(3000, 2048)))
     gpu = ready_world.reserve(1, node="n2", resources=Resources.of(1000, 0, 1))
     last = await ready_world.granted(gpu)
-    await cordon_node(ready_world.databases, EAST, NodeId("n1"), actor=TEST, reason="a fan")
+    await cordon_nodes(
+        ready_world.databases, NodesTarget.of_node(EAST, NodeId("n1")), actor=TEST, reason="a fan"
+    )
 
     snapshot = await read_whole(ready_world.databases, EAST)
     assert (snapshot.region, snapshot.epoch, snapshot.state) == (EAST, 1, RegionState.OPEN)
@@ -35,13 +38,14 @@ async def test_a_snapshot_shows_the_region_as_it_is(ready_world: World) -> None:
     plain = NodeFacts(
         node="n1", zone="a", pool="general", capacity=(8000, 32_768, 0), used=(3000, 2048, 0),
         labels={}, taints=[], dedicated_to=None, state="ready", cordon_reason="a fan",
-        lease_epoch=1, lease_expires_at=seconds(600).timestamp(),
+        lease_epoch=1, lease_expires_at=seconds(600).timestamp(), cordoned_by="test",
     )  # fmt: skip
     assert snapshot.nodes == (
         plain,
         replace(
             plain, node="n2", capacity=(8000, 32_768, 1), used=(1000, 0, 1),
-            labels={"disk": "ssd"}, cordon_reason=None, lease_expires_at=seconds(30).timestamp(),
+            labels={"disk": "ssd"}, cordon_reason=None, cordoned_by=None,
+            lease_expires_at=seconds(30).timestamp(),
         ),
     )  # fmt: skip
     granted = (100_000, 1_000_000, 100)
@@ -120,9 +124,13 @@ class Life:
     async def cordon(self) -> None:
         name, reason = NodeId("n1"), f"reason {self.random.randint(1, 9)}"
         if self.random.random() < 0.5:
-            await uncordon_node(self.world.databases, EAST, name, actor=TEST)
+            await uncordon_nodes(
+                self.world.databases, NodesTarget.of_node(EAST, name), actor=TEST, reason="mended"
+            )
         else:
-            await cordon_node(self.world.databases, EAST, name, actor=TEST, reason=reason)
+            await cordon_nodes(
+                self.world.databases, NodesTarget.of_node(EAST, name), actor=TEST, reason=reason
+            )
 
     async def register(self) -> None:
         """A node comes, comes back, or has grown."""

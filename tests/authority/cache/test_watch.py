@@ -9,8 +9,9 @@ import pytest
 
 from durable.authority.cache.watch import Change, watch
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.fleet.nodes import cordon_node
+from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.fleet.regions import fence_region, read_region
+from durable.model.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
 from tests.authority.world import EAST, TEST, WEST, World
 
@@ -51,7 +52,12 @@ async def test_every_commit_is_notified_in_order(ready_world: World) -> None:
     async with watching(ready_world) as changes:
         first = await anext(changes)
         made = [(await ready_world.granted(ready_world.reserve(slot))).version for slot in range(5)]
-        await cordon_node(ready_world.databases, EAST, NodeId("n1"), actor=TEST, reason="a fan")
+        await cordon_nodes(
+            ready_world.databases,
+            NodesTarget.of_node(EAST, NodeId("n1")),
+            actor=TEST,
+            reason="a fan",
+        )
         changes_seen = [await anext(changes) for _ in range(6)]
     assert [change.version for change in changes_seen] == [*made, made[-1] + 1]
     assert [change.version for change in changes_seen] == list(
@@ -86,9 +92,8 @@ async def test_other_regions_are_not_notified(neighbours: World) -> None:
     async with watching(neighbours, WEST) as changes:
         await anext(changes)
         for region, name in ((EAST, "e1"), (WEST, "w1")):
-            await cordon_node(
-                neighbours.databases, region, NodeId(name), actor=TEST, reason="a fan"
-            )
+            target = NodesTarget.of_node(region, NodeId(name))
+            await cordon_nodes(neighbours.databases, target, actor=TEST, reason="a fan")
         assert (await anext(changes)).region == WEST
 
 

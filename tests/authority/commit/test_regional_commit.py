@@ -10,11 +10,12 @@ import pytest
 from durable.authority.commit import reserve_rules
 from durable.authority.commit.ledger import NodeEntry
 from durable.authority.commit.regional_commit import commit_intents
+from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
-from durable.authority.fleet.nodes import cordon_node
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.policies import set_policy_state
 from durable.authority.fleet.regions import fence_region, open_region
+from durable.model.drain import NodesTarget
 from durable.model.ids import ActorId, BudgetId, IncidentId, NodeId, RegionId, TenantId, ZoneId
 from durable.model.intents import (
     AnyIntent,
@@ -207,7 +208,9 @@ async def test_a_node_kept_for_another_tenant_is_refused(world: World) -> None:
 
 
 async def test_a_cordoned_node_takes_no_new_work(world: World) -> None:
-    await cordon_node(world.databases, EAST, NodeId("n1"), actor=TEST, reason="disk errors")
+    await cordon_nodes(
+        world.databases, NodesTarget.of_node(EAST, NodeId("n1")), actor=TEST, reason="disk errors"
+    )
     assert await world.refused(world.reserve()) is RefusalCode.NODE_CORDONED
 
 
@@ -221,7 +224,9 @@ async def test_a_node_that_was_cordoned_since_the_reserve_binds_and_starts_nothi
 ) -> None:
     held, bound = [(await world.granted(world.reserve(slot))).token for slot in (0, 1)]
     await world.granted(world.bind(bound, 1))
-    await cordon_node(world.databases, EAST, NodeId("n1"), actor=TEST, reason="disk errors")
+    await cordon_nodes(
+        world.databases, NodesTarget.of_node(EAST, NodeId("n1")), actor=TEST, reason="disk errors"
+    )
     assert await world.refused(world.bind(held, 0)) is RefusalCode.NODE_CORDONED
     assert await world.refused(world.start(bound, 1)) is RefusalCode.NODE_CORDONED
     await world.granted(world.release(held, 0))

@@ -108,6 +108,12 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
         "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
+    "durable_drain": {
+        "regional.regions": {"UPDATE": {"version"}},
+        "regional.drains": {"INSERT": {"*"}, "UPDATE": {"state", "ended_at", "outcome"}},
+        "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
+        "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
+    },
     "durable_recovery": {
         "regional.regions": {"UPDATE": {"version", "epoch", "state"}},
         "regional.recovery_budgets": {

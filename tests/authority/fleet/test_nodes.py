@@ -8,10 +8,9 @@ from sqlalchemy import text
 
 from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
-from durable.authority.fleet.nodes import cordon_node, uncordon_node
 from durable.authority.fleet.regions import fence_region, open_region
 from durable.model.fleet import NodeSpec
-from durable.model.ids import ActorId, DeviceId, NodeId, RegionId, TenantId
+from durable.model.ids import DeviceId, NodeId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.scheduling.snapshot.region import NodeFacts
@@ -200,56 +199,3 @@ async def test_after_a_fence_a_node_takes_no_work_until_it_registers_at_the_new_
     assert await register(ready_world, epoch=2) == {N1: 2}
     await after.granted(after.reserve(attempt=2))
     assert await renew(ready_world, at=30, n1=2) == {"n1"}
-
-
-# ── cordons ─────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_a_cordoned_node_takes_no_new_work_and_keeps_what_it_has(
-    ready_world: World,
-) -> None:
-    operator = ActorId("alice@example.com")
-    token = await ready_world.running(0)
-    await cordon_node(ready_world.databases, EAST, N1, actor=operator, reason="a failing fan")
-    assert await ready_world.refused(ready_world.reserve(1)) is RefusalCode.NODE_CORDONED
-    view = await shown(ready_world)
-    assert (view.cordon_reason, view.used) == ("a failing fan", (1000, 1024, 0))
-    await ready_world.granted(ready_world.evict(token))
-
-    await uncordon_node(ready_world.databases, EAST, N1, actor=operator)
-    await ready_world.granted(ready_world.reserve(1, attempt=2))
-    assert await rows(
-        ready_world,
-        "SELECT actor, action, object, after ->> 'reason', database_role FROM audit.events"
-        " WHERE object LIKE 'node/%' ORDER BY sequence",
-    ) == [
-        (operator, "cordon node", "node/n1", "a failing fan", "durable_operator"),
-        (operator, "uncordon node", "node/n1", None, "durable_operator"),
-    ]
-
-
-async def test_a_cordon_is_the_operators_and_outlasts_the_agents_return(
-    ready_world: World,
-) -> None:
-    await cordon_node(ready_world.databases, EAST, N1, actor=TEST, reason="a failing fan")
-    await register(ready_world)
-    assert await ready_world.refused(ready_world.reserve()) is RefusalCode.NODE_CORDONED
-
-
-@pytest.mark.parametrize(
-    ("region", "name", "code"),
-    [(EAST, N2, RefusalCode.UNKNOWN_NODE), (NOWHERE, N1, RefusalCode.UNKNOWN_REGION)],
-)
-async def test_what_is_unknown_cannot_be_cordoned(
-    ready_world: World, region: RegionId, name: NodeId, code: RefusalCode
-) -> None:
-    before = (await read_whole(ready_world.databases, EAST)).version
-    for attempt in (
-        cordon_node(ready_world.databases, region, name, actor=TEST, reason="a failing fan"),
-        uncordon_node(ready_world.databases, region, name, actor=TEST),
-    ):
-        with pytest.raises(RefusedError) as no:
-            await attempt
-        assert no.value.refusal.code is code
-    assert (await read_whole(ready_world.databases, EAST)).version == before
-    assert await rows(ready_world, "SELECT FROM audit.events WHERE object LIKE 'node/%'") == []

@@ -175,6 +175,7 @@ def node_of(entry: dict[str, Any]) -> NodeFacts:
         dedicated_to=entry["dedicated_to"],
         state=entry["state"],
         cordon_reason=entry["cordon_reason"],
+        cordoned_by=entry["cordoned_by"],
         lease_epoch=entry["lease_epoch"],
         lease_expires_at=(
             None if expires_at is None else datetime.fromisoformat(expires_at).timestamp()

@@ -170,9 +170,18 @@ ROLES: tuple[Role, ...] = (
             "regional.regions": {"INSERT": ("region",), **_ADVANCE},
             "regional.zones": {"INSERT": ALL},
             "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
-            "regional.replacements": {"INSERT": ALL, "DELETE": ALL},
         },
-        audits={"regional": ("add region", "declare zones", "cordon node", "uncordon node")},
+        audits={"regional": ("add region", "declare zones", "cordon nodes", "uncordon nodes")},
+    ),
+    Role(
+        "durable_drain",
+        {
+            "regional.drains": {"INSERT": ALL, "UPDATE": ("state", "ended_at", "outcome")},
+            "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
+            "regional.replacements": {"INSERT": ALL, "DELETE": ALL},
+            "regional.regions": _ADVANCE,
+        },
+        audits={"regional": ("begin drain", "mark claims", "end drain")},
     ),
     Role(
         "durable_recovery",

@@ -475,6 +475,39 @@ replacements = Table(
     schema="regional",
 )
 
+# Nodes that are being emptied, and those that were: one row for each order.
+drains = Table(
+    "drains",
+    metadata,
+    Column("region", Text, ForeignKey("regional.regions.region"), nullable=False),
+    text_column("request"),
+    text_column("kind"),
+    text_column("name"),
+    text_column("actor"),
+    text_column("reason"),
+    Column("wait_for_jobs", Boolean, nullable=False),
+    Column("nodes", ARRAY(Text), nullable=False),
+    # Those that it cordoned itself: others stay cordoned when it is cancelled.
+    Column("cordoned", ARRAY(Text), nullable=False),
+    Column("replicas", Integer, nullable=False),
+    Column("state", Text, nullable=False, server_default=text("'draining'")),
+    time_column("started_at"),
+    time_column("deadline_at"),
+    time_column("ended_at", nullable=True),
+    Column("outcome", Text, nullable=False, server_default=text("''")),
+    one_of("kind", "node", "zone", "pool"),
+    one_of("state", "draining", "drained", "cancelled", "gave_up"),
+    CheckConstraint("(state = 'draining') = (ended_at IS NULL)", name="ended_at"),
+    CheckConstraint("started_at < deadline_at", name="deadline_after_start"),
+    PrimaryKeyConstraint("region", "request"),
+    Index("drains_latest", "region", "started_at"),
+    Index(
+        "drains_one_at_a_time", "region", "kind", "name",
+        unique=True, postgresql_where=text("ended_at IS NULL"),
+    ),
+    schema="regional",
+)  # fmt: skip
+
 observations = Table(
     "observations",
     metadata,

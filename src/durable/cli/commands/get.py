@@ -7,6 +7,8 @@ import typer
 from durable.authority.cache.region_read import read_whole
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.drains.progress import read_progress
+from durable.authority.drains.rows import read_drains
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
 from durable.authority.reads.census import take_census
@@ -26,6 +28,7 @@ from durable.cli.input.options import (
     parse_tenant,
     parse_workload,
 )
+from durable.cli.render.drains import DrainRow, drain_row
 from durable.cli.render.fleet import (
     NodeRow,
     RegionRow,
@@ -48,12 +51,13 @@ from durable.cli.render.workloads import (
     workload_row,
 )
 from durable.explain.explain import require_workload
-from durable.model.ids import TenantId
+from durable.model.ids import RegionId, TenantId
 from durable.model.workload import WorkloadKind
 from durable.signals.names import region_of
 
 app = typer.Typer(
-    no_args_is_help=True, help="List workloads, placements, decisions, nodes, tenants or regions."
+    no_args_is_help=True,
+    help="List workloads, placements, decisions, nodes, drains, tenants or regions.",
 )
 
 
@@ -206,6 +210,34 @@ def nodes(
 
     rows, missing = with_authority(state_dir, read_rows)
     print_rows("nodes", rows, limit, as_json, REMEDY, missing=missing)
+
+
+@app.command()
+def drains(
+    region: RegionOption = None,
+    include_ended: Annotated[bool, flag("--all", "--ended", help="Include those that ended.")] = (
+        False
+    ),
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List drains with how many replicas they have moved, and what they wait for."""
+    region_id = parse_region(region)
+
+    async def read_region(databases: Databases, one: RegionId) -> list[DrainRow]:
+        found = await read_drains(databases, one, ended=limit if include_ended else 0)
+        return [drain_row(drain, await read_progress(databases, one, drain)) for drain in found]
+
+    async def read_rows(databases: Databases) -> tuple[list[DrainRow], Missing]:
+        answers = await ask_regions(
+            await select_regions(databases, region_id), lambda one: read_region(databases, one)
+        )
+        return [row for rows in answers.by_region.values() for row in rows], answers.missing
+
+    rows, missing = with_authority(state_dir, read_rows)
+    remedy = "begin one with durable drain NODE; --all lists those that ended"
+    print_rows("drains", rows, limit, as_json, remedy, missing=missing)
 
 
 @app.command()

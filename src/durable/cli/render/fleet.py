@@ -24,6 +24,7 @@ class NodeRow(Row):
     state: str
     live: bool
     cordoned: str | None
+    cordoned_by: str | None
     dedicated_to: str | None
     labels: Mapping[str, str]
     taints: tuple[str, ...]
@@ -64,6 +65,7 @@ def node_row(read: RegionRead, node: NodeFacts) -> NodeRow:
         state=node.state,
         live=node.lease_epoch == read.epoch and expires is not None and expires > read.read_at,
         cordoned=node.cordon_reason,
+        cordoned_by=node.cordoned_by,
         dedicated_to=node.dedicated_to,
         labels=dict(node.labels),
         taints=tuple(f"{t['key']}={t['value']}:{t['effect']}" for t in node.taints),

@@ -1,11 +1,11 @@
 """What a plan is made from: what is wanted of a workload, and what was observed of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from durable.model.rollout import disruption_allowance, rounded_down, rounded_up
-from durable.model.workload import WorkloadSpec
+from durable.model.workload import WorkloadKind, WorkloadSpec
 
 
 class ShareName(NamedTuple):
@@ -66,7 +66,7 @@ class Goal:
     is_paused: bool = False
     # In every region at once, without a pause: to undo a change, or for a gang or a job.
     at_once: bool = False
-    # A gang or a job: all of it is stopped, and started anew together.
+    # A gang or a job of another generation: all of it is stopped, and started anew together.
     recreates: bool = False
 
 
@@ -82,9 +82,12 @@ def fenceposts(spec: WorkloadSpec) -> Fenceposts:
     """The arithmetic of Kubernetes' Deployment, within the workload's disruption allowance.
 
     Surge is rounded up and unavailable down; if nothing could move, one replica may be missing, or
-    where the allowance forbids that, one may be added.
+    where the allowance forbids that, one may be added. Of a job nothing is added, and all may be
+    missing: it serves nobody.
     """
     replicas = spec.replicas
+    if spec.kind is WorkloadKind.JOB:
+        return Fenceposts(0, replicas, replicas)
     allowance = disruption_allowance(spec.disruption, spec.priority, replicas)
     surge = rounded_up(spec.rollout.max_surge, replicas)
     unavailable = rounded_down(spec.rollout.max_unavailable, replicas)
@@ -94,3 +97,12 @@ def fenceposts(spec: WorkloadSpec) -> Fenceposts:
     if surge == 0 and unavailable == 0:
         surge = 1
     return Fenceposts(surge, unavailable, allowance)
+
+
+def restarts_together(spec: WorkloadSpec, generation: int, present: Iterable[int]) -> bool:
+    """Whether all of it has to stop before it is started anew: a gang or a job that changes.
+
+    One that stays what it is loses single members, to a drain or a node, and gets each back alone.
+    """
+    is_whole = spec.is_gang or spec.kind is WorkloadKind.JOB
+    return is_whole and any(one != generation for one in present)

@@ -52,6 +52,7 @@ class NodeFacts:
     lease_expires_at: float | None
     # Devices that nobody holds and nobody can use.
     unhealthy_gpus: int = 0
+    cordoned_by: str | None = None
 
     @property
     def ready(self) -> bool:

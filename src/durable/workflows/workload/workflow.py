@@ -227,7 +227,8 @@ class Workload(WorkloadAdmission):
         """Takes the next step towards what is wanted, as far as what exists allows."""
         state = self._state
         if state.is_finished:
-            state.must_divide = False  # its row is a tombstone
+            # Its end is recorded, and the authority would no longer say what became of it.
+            state.must_divide = False
         if not state.must_divide or state.spec is None:
             return
         is_first = state.first_revision is not None and not state.is_ending

@@ -379,6 +379,34 @@ CREATE TABLE regional.replacements (
 );
 CREATE INDEX replacements_region_cause_index ON regional.replacements (region, cause);
 
+CREATE TABLE regional.drains (
+    region TEXT NOT NULL,
+    request TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    wait_for_jobs BOOLEAN NOT NULL,
+    nodes TEXT[] NOT NULL,
+    cordoned TEXT[] NOT NULL,
+    replicas INTEGER NOT NULL,
+    state TEXT DEFAULT 'draining' NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    deadline_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    outcome TEXT DEFAULT '' NOT NULL,
+    CONSTRAINT drains_key PRIMARY KEY (region, request),
+    CONSTRAINT drains_kind_known CHECK (kind IN ('node', 'zone', 'pool')),
+    CONSTRAINT drains_state_known
+        CHECK (state IN ('draining', 'drained', 'cancelled', 'gave_up')),
+    CONSTRAINT drains_ended_at CHECK ((state = 'draining') = (ended_at IS NULL)),
+    CONSTRAINT drains_deadline_after_start CHECK (started_at < deadline_at),
+    CONSTRAINT drains_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
+);
+CREATE INDEX drains_latest ON regional.drains (region, started_at);
+CREATE UNIQUE INDEX drains_one_at_a_time
+    ON regional.drains (region, kind, name) WHERE ended_at IS NULL;
+
 CREATE TABLE regional.observations (
     region TEXT NOT NULL,
     token BIGINT NOT NULL,

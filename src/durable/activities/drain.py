@@ -1,0 +1,93 @@
+"""The steps of a drain: cordon, mark, observe, finish.
+
+Each is one transaction of the region, idempotent by the request id of the drain: one that was sent
+again after a crash or a timeout finds what it did, and one that comes late changes nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+
+from durable.activities.drain_steps import EndStep, Marking
+from durable.activities.workload import refusal_failure
+from durable.authority.drains.marks import mark_claims
+from durable.authority.drains.orders import begin_drain, end_drain
+from durable.authority.drains.progress import read_progress
+from durable.authority.drains.rows import read_running
+from durable.authority.sides import Regional
+from durable.controllers.sending import SignalSender
+from durable.failpoints import Failpoint, reach
+from durable.model.drain import Drain, DrainOrder, DrainProgress, NodesTarget
+from durable.model.ids import TenantId, WorkloadName
+from durable.model.refusal import RefusedError
+from durable.signals.names import workload_id
+from durable.signals.payloads import Look
+
+
+class DrainActivities:
+    """Steps in one region."""
+
+    def __init__(self, regional: Regional, client: Client) -> None:
+        self._databases, self._region = regional.databases, regional.region
+        self._sender = SignalSender(client)
+
+    @activity.defn
+    async def recall_drain(self, target: NodesTarget) -> Drain | None:
+        """The drain of these nodes that the region knows and nobody has ended."""
+        return await read_running(self._databases, self._region, target)
+
+    @activity.defn
+    async def cordon(self, order: DrainOrder) -> Drain:
+        """Keeps new work off the nodes, and records the drain, once per request id."""
+        try:
+            drain = await begin_drain(self._databases, self._region, order)
+        except RefusedError as error:
+            raise refusal_failure(error) from error
+        reach(Failpoint.AFTER_CORDON)
+        return drain
+
+    @activity.defn
+    async def mark(self, drain: Drain) -> Marking:
+        """Marks what runs there to be replaced, and has its workloads look."""
+        marked = await mark_claims(self._databases, self._region, drain)
+        reach(Failpoint.AFTER_MARK)
+        undelivered = await self._have_workloads_look(marked.shares, "claims were marked")
+        return Marking(claims=marked.claims, workloads=len(marked.shares), undelivered=undelivered)
+
+    @activity.defn
+    async def observe(self, drain: Drain) -> DrainProgress:
+        """What is left on the nodes, and what keeps it there."""
+        return await read_progress(self._databases, self._region, drain)
+
+    @activity.defn
+    async def finish(self, step: EndStep) -> Drain:
+        """Records how the drain ended; what it had not begun to move stays."""
+        ended = await end_drain(
+            self._databases,
+            self._region,
+            step.drain,
+            step.state,
+            actor=step.actor,
+            outcome=step.outcome,
+        )
+        reach(Failpoint.AFTER_END_DRAIN)
+        await self._have_workloads_look(ended.unmarked, "claims need not be replaced any more")
+        return ended.drain
+
+    async def _have_workloads_look(self, shares: Iterable[tuple[str, str, int]], why: str) -> int:
+        """Hints at once; what is lost is found by the status controller's sweep."""
+        sent = await self._sender.send_all(
+            (
+                workload_id(TenantId(tenant), WorkloadName(workload)),
+                "look",
+                Look(why=why, region=self._region, generation=generation),
+            )
+            for tenant, workload, generation in sorted(shares)
+        )
+        return sent.count(False)
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return (self.recall_drain, self.cordon, self.mark, self.observe, self.finish)

@@ -1,0 +1,198 @@
+"""Beginning and ending a drain: each one transaction of its region, once per request id."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.drains.rows import drain_of, find_drain, refuse_while_drained
+from durable.authority.fleet.cordons import write_cordons
+from durable.authority.fleet.node_targets import FoundNode, find_nodes
+from durable.authority.fleet.regions import lock_region
+from durable.model.drain import Drain, DrainOrder, DrainState, NodesTarget
+from durable.model.ids import ActorId, NodeId, RegionId
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.names import drain_id
+
+ROLE = "durable_drain"
+
+_COUNT = text("""
+    SELECT count(*) FROM regional.reservations
+     WHERE region = :region AND node = ANY(:nodes) AND freed_version IS NULL
+""")
+
+_BEGIN = text("""
+    INSERT INTO regional.drains
+           (region, request, kind, name, actor, reason, wait_for_jobs, nodes, cordoned, replicas,
+            started_at, deadline_at)
+    SELECT :region, :request, :kind, :name, :actor, :reason, :wait_for_jobs, :nodes, :cordoned,
+           :replicas, clock.now, clock.now + make_interval(secs => :seconds)
+      FROM (SELECT clock_timestamp() AS now) AS clock
+    RETURNING *
+""")
+
+_END = text("""
+    UPDATE regional.drains SET state = :state, ended_at = clock_timestamp(), outcome = :outcome
+     WHERE region = :region AND request = :request AND ended_at IS NULL
+    RETURNING *
+""")
+
+# A claim whose stop was requested ends with its mark; the others stay where they are.
+_UNMARK = text("""
+    DELETE FROM regional.replacements AS p
+     USING regional.reservations AS r
+      LEFT JOIN regional.bindings AS b ON b.region = r.region AND b.token = r.token
+     WHERE p.region = :region AND p.cause = :cause
+       AND r.region = p.region AND r.token = p.token AND b.stop_requested_at IS NULL
+    RETURNING r.tenant, r.workload, r.generation
+""")
+
+
+@dataclass(frozen=True)
+class EndedDrain:
+    """How a drain ended, and the shares of which claims need not be replaced any more."""
+
+    drain: Drain
+    unmarked: frozenset[tuple[str, str, int]] = frozenset()
+
+
+@regional_transaction(ROLE, "begin to drain {order.target}")
+async def begin_drain(connection: AsyncConnection, region: RegionId, order: DrainOrder) -> Drain:
+    """Cordons the nodes and records the drain; under a known request id, what became of it."""
+    await lock_region(connection, region)
+    known = await find_drain(connection, region, order.request)
+    if known is not None:
+        _refuse_another(known, order)
+        return known
+    found = await find_nodes(connection, order.target)
+    nodes = [one.node for one in found]
+    await refuse_while_drained(connection, region, nodes)
+    named = {"region": region, "nodes": list(map(str, nodes))}
+    replicas = (await connection.execute(_COUNT, named)).scalar_one()
+    if not replicas and all(one.cordon_reason is not None for one in found):
+        raise _already_drained(order, found)
+    fresh = [one.node for one in found if one.cordon_reason is None]
+    cordoned = [one.node for one in found if one.cordon_reason is None or _is_own(one, order)]
+    reason = cordon_reason(order.target, order.reason)
+    await write_cordons(connection, region, cordoned, reason=reason, actor=order.actor)
+    written = await connection.execute(
+        _BEGIN,
+        {
+            **named,
+            "request": order.request,
+            "kind": order.target.kind.value,
+            "name": order.target.name,
+            "actor": order.actor,
+            "reason": order.reason,
+            "wait_for_jobs": order.wait_for_jobs,
+            "cordoned": list(map(str, cordoned)),
+            "replicas": replicas,
+            "seconds": order.deadline.total_seconds(),
+        },
+    )
+    drain = drain_of(written.mappings().one())
+    await audit.append(
+        connection,
+        region,
+        actor=order.actor,
+        action="begin drain",
+        target=drain_id(order.target),
+        after={
+            "nodes": list(map(str, nodes)),
+            "cordoned": list(map(str, fresh)),
+            "replicas": replicas,
+            "deadline_at": drain.deadline_at.isoformat(),
+            "wait_for_jobs": order.wait_for_jobs,
+            "reason": order.reason,
+            "request": order.request,
+        },
+    )
+    return drain
+
+
+@regional_transaction(ROLE, "end the drain of {drain.target}")
+async def end_drain(
+    connection: AsyncConnection,
+    region: RegionId,
+    drain: Drain,
+    state: DrainState,
+    *,
+    actor: ActorId,
+    outcome: str,
+) -> EndedDrain:
+    """Records how it ended, once; what it had not begun to move stays.
+
+    Cancelled, its nodes take work again, unless somebody else keeps them cordoned. Otherwise they
+    stay cordoned.
+    """
+    await lock_region(connection, region)
+    of = {"region": region, "request": drain.request}
+    ended = await connection.execute(_END, {**of, "state": state.value, "outcome": outcome[:500]})
+    row = ended.mappings().one_or_none()
+    if row is None:
+        known = await find_drain(connection, region, drain.request)
+        assert known is not None, "a drain keeps its row"
+        return EndedDrain(known)
+    name = drain_id(drain.target)
+    unmarked = await connection.execute(_UNMARK, {"region": region, "cause": name})
+    shares = frozenset((one.tenant, one.workload, one.generation) for one in unmarked)
+    kept = [] if state is DrainState.DRAINED else await _own_cordons(connection, drain)
+    if state is DrainState.CANCELLED:
+        await write_cordons(connection, region, kept, reason=None, actor=actor)
+    elif state is DrainState.GAVE_UP:
+        reason = f"{name} gave up: {drain.reason}"[:500]
+        await write_cordons(connection, region, kept, reason=reason, actor=drain.actor)
+    await audit.append(
+        connection,
+        region,
+        actor=actor,
+        action="end drain",
+        target=name,
+        after={
+            "state": state.value,
+            "outcome": outcome[:500],
+            "uncordoned": list(map(str, kept)) if state is DrainState.CANCELLED else [],
+            "request": drain.request,
+        },
+    )
+    return EndedDrain(drain_of(row), shares)
+
+
+def cordon_reason(target: NodesTarget, reason: str) -> str:
+    """Names the drain, so that nobody has to guess whose cordon it is."""
+    return f"{drain_id(target)}: {reason}"[:500]
+
+
+def _is_own(node: FoundNode, order: DrainOrder) -> bool:
+    """Whether an earlier drain of just this target left the cordon."""
+    name, reason = drain_id(order.target), node.cordon_reason or ""
+    return reason.startswith((f"{name}: ", f"{name} gave up: "))
+
+
+async def _own_cordons(connection: AsyncConnection, drain: Drain) -> list[NodeId]:
+    """Of the nodes that it cordoned, those that nobody has cordoned anew since."""
+    reason = cordon_reason(drain.target, drain.reason)
+    found = await find_nodes(connection, drain.target)
+    return [one.node for one in found if one.node in drain.cordoned and one.cordon_reason == reason]
+
+
+def _refuse_another(known: Drain, order: DrainOrder) -> None:
+    same = known.target == order.target and known.wait_for_jobs == order.wait_for_jobs
+    if not same:
+        raise RefusedError(
+            RefusalCode.KEY_CONFLICT,
+            f"Request id {order.request} was used for the drain of {known.target}, which is not "
+            "this request; send another request id.",
+        )
+
+
+def _already_drained(order: DrainOrder, found: list[FoundNode]) -> RefusedError:
+    first = found[0]
+    return RefusedError(
+        RefusalCode.ALREADY_DRAINED,
+        f"Nothing is left to drain: nothing runs on {order.target}, and {first.node} was cordoned "
+        f"by {first.cordoned_by} ({(first.cordon_reason or '')[:200]}); `durable uncordon` lets it "
+        "take work again.",
+    )

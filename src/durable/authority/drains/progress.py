@@ -1,0 +1,106 @@
+"""What is left on the nodes of a drain, and what each workload there waits for."""
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.sent_rows import sent_rows
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.queue.requests import pending_of
+from durable.model.drain import Drain, DrainProgress, LeftFacts, LeftReplica, measure_progress
+from durable.model.ids import RegionId, TenantId, WorkloadName
+
+# The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.
+_LEFT = text("""
+    SELECT r.tenant, r.workload, s.state, b.stop_requested_at IS NOT NULL AS is_stopping,
+           coalesce(h.spec ->> 'kind', '') = 'job' AS is_job
+      FROM regional.reservations AS r
+      LEFT JOIN regional.bindings AS b USING (region, token)
+      LEFT JOIN regional.shares AS h USING (region, tenant, workload, generation)
+      LEFT JOIN LATERAL (
+           SELECT state FROM regional.binding_status(statement_timestamp()) AS x
+            WHERE x.region = r.region AND x.token = r.token) AS s ON true
+     WHERE r.region = :region AND r.node = ANY(:nodes) AND r.freed_version IS NULL
+     ORDER BY r.tenant, r.workload, r.slot
+""")
+
+_PENDING = text(f"""
+    SELECT tenant, workload, pending_code, pending_parameters
+      FROM {sent_rows("keys", "key", "tenant text, workload text")}
+      JOIN regional.requests USING (tenant, workload)
+     WHERE region = :region AND state <> 'withdrawn' AND waiting > 0
+     ORDER BY tenant, workload, generation
+""")
+
+# What serves as the regional commit counts it, and what is on its way to it elsewhere.
+_SERVING = text(f"""
+    SELECT key.tenant, key.workload, coalesce(f.must_serve, 0) AS must_serve,
+           count(*) FILTER (WHERE s.state = 'serving') AS serving,
+           count(*) FILTER (WHERE s.state IS DISTINCT FROM 'serving'
+                              AND NOT r.node = ANY(:nodes)) AS coming_up
+      FROM {sent_rows("keys", "key", "tenant text, workload text")}
+      LEFT JOIN regional.disruption_floors AS f
+        ON f.region = :region AND f.tenant = key.tenant AND f.workload = key.workload
+      JOIN regional.reservations AS r
+        ON r.tenant = key.tenant AND r.workload = key.workload AND r.claimed_slot IS NOT NULL
+       AND r.region = :region
+      LEFT JOIN regional.bindings AS b ON b.region = r.region AND b.token = r.token
+      LEFT JOIN LATERAL (
+           SELECT state FROM regional.binding_status(statement_timestamp()) AS x
+            WHERE x.region = r.region AND x.token = r.token) AS s ON true
+     WHERE b.stop_requested_at IS NULL
+     GROUP BY key.tenant, key.workload, f.must_serve
+""")
+
+_IS_OVERDUE = text("SELECT CAST(:deadline_at AS timestamptz) <= clock_timestamp()")
+
+_Key = tuple[str, str]
+
+
+@regional_transaction("durable_reader", "read what is left on {drain.target}")
+async def read_progress(
+    connection: AsyncConnection, region: RegionId, drain: Drain
+) -> DrainProgress:
+    """By the region's own rows and clock."""
+    overdue = await connection.execute(_IS_OVERDUE, {"deadline_at": drain.deadline_at})
+    of: dict[str, Any] = {"region": region, "nodes": list(map(str, drain.nodes))}
+    replicas: dict[_Key, list[LeftReplica]] = defaultdict(list)
+    for row in await connection.execute(_LEFT, of):
+        replica = LeftReplica(
+            is_stopping=row.is_stopping or row.state in ("failed", "stopped"),
+            state=row.state,
+            is_job=row.is_job,
+        )
+        replicas[row.tenant, row.workload].append(replica)
+    facts = await _facts(connection, of, replicas) if replicas else []
+    return measure_progress(
+        facts, wait_for_jobs=drain.wait_for_jobs, is_overdue=overdue.scalar_one()
+    )
+
+
+async def _facts(
+    connection: AsyncConnection, of: dict[str, Any], replicas: dict[_Key, list[LeftReplica]]
+) -> list[LeftFacts]:
+    keys = [{"tenant": tenant, "workload": workload} for tenant, workload in replicas]
+    named = {**of, "keys": json.dumps(keys)}
+    waiting = (await connection.execute(_PENDING, named)).mappings()
+    pending = {(row["tenant"], row["workload"]): pending_of(row) for row in waiting}
+    counts = {(row.tenant, row.workload): row for row in await connection.execute(_SERVING, named)}
+    facts: list[LeftFacts] = []
+    for (tenant, workload), left in replicas.items():
+        row = counts.get((tenant, workload))
+        facts.append(
+            LeftFacts(
+                tenant=TenantId(tenant),
+                workload=WorkloadName(workload),
+                replicas=tuple(left),
+                pending=pending.get((tenant, workload)),
+                serving=0 if row is None else row.serving,
+                must_serve=0 if row is None else row.must_serve,
+                coming_up=0 if row is None else row.coming_up,
+            )
+        )
+    return facts

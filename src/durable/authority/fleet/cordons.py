@@ -1,0 +1,84 @@
+"""Cordons: operators keep new work off nodes; what runs there stays."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.drains.rows import refuse_while_drained
+from durable.authority.fleet.node_targets import find_nodes
+from durable.authority.fleet.regions import advance_region, lock_region
+from durable.model.drain import NodesTarget
+from durable.model.ids import ActorId, NodeId, RegionId
+from durable.validation.text import PLAIN_TEXT
+
+_SET = text("""
+    UPDATE regional.nodes
+       SET cordon_reason = :reason, cordoned_by = :actor, changed_version = :version
+     WHERE region = :region AND node = ANY(:nodes)
+""")
+
+
+async def cordon_nodes(
+    databases: Databases, target: NodesTarget, *, actor: ActorId, reason: str
+) -> list[NodeId]:
+    """Keeps new work off nodes; answers those that took new work, or had another reason."""
+    reason = PLAIN_TEXT.validate_python(reason)
+    return await _set_cordon(databases, target.region, target, actor, reason)
+
+
+async def uncordon_nodes(
+    databases: Databases, target: NodesTarget, *, actor: ActorId, reason: str
+) -> list[NodeId]:
+    """Lets nodes take new work again; answers those that did not. Refused while they drain."""
+    return await _set_cordon(databases, target.region, target, actor, None, reason)
+
+
+@regional_transaction("durable_operator", "cordon or uncordon {target}")
+async def _set_cordon(
+    connection: AsyncConnection,
+    region: RegionId,
+    target: NodesTarget,
+    actor: ActorId,
+    cordon: str | None,
+    why: str = "",
+) -> list[NodeId]:
+    await lock_region(connection, region)
+    found = await find_nodes(connection, target)
+    if cordon is None:
+        await refuse_while_drained(connection, region, [one.node for one in found])
+    changed = [one.node for one in found if one.cordon_reason != cordon]
+    if not changed:
+        return []
+    await write_cordons(connection, region, changed, reason=cordon, actor=actor)
+    before = {str(one.node): one.cordon_reason for one in found if one.node in changed}
+    await audit.append(
+        connection,
+        region,
+        actor=actor,
+        action="uncordon nodes" if cordon is None else "cordon nodes",
+        target=f"{target.kind}/{target.name}",
+        before={"cordons": before},
+        after={"nodes": list(map(str, changed)), "reason": cordon or why},
+    )
+    return changed
+
+
+async def write_cordons(
+    connection: AsyncConnection,
+    region: RegionId,
+    nodes: Sequence[NodeId],
+    *,
+    reason: str | None,
+    actor: ActorId,
+) -> None:
+    """Sets or removes cordons, under the region's lock and a version of their own."""
+    if not nodes:
+        return
+    version = await advance_region(connection, region)
+    row = {"region": region, "nodes": list(map(str, nodes)), "version": version}
+    cordoned_by = None if reason is None else actor
+    await connection.execute(_SET, {**row, "reason": reason, "actor": cordoned_by})

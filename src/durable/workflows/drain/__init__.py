@@ -1,0 +1,1 @@
+"""The drain: empties nodes, and says what keeps it from that."""

@@ -1,0 +1,309 @@
+"""Empties nodes: cordons them, has their replicas replaced elsewhere, and says what keeps them.
+
+The workloads replace their own replicas, within their disruption allowances and as slowly as these
+demand; the drain marks what has to go, looks what is left, and ends when nothing is, when somebody
+cancels it, or at its deadline. All that it knows is in its region's row, so that one that was
+terminated goes on where it was.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from durable.activities.drain import DrainActivities
+    from durable.activities.drain_steps import EndStep
+    from durable.activities.placement import PlacementActivities
+    from durable.model.drain import DrainOrder, DrainProgress, DrainState
+    from durable.model.refusal import RefusalCode
+    from durable.signals import drains, payloads, search_attributes
+    from durable.signals.drains import DrainStatus
+    from durable.signals.names import DRAIN
+    from durable.signals.registry import Message, messages_to
+    from durable.workflows import timeouts
+    from durable.workflows.drain.state import DrainMemory, DrainStart, Ending
+    from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
+    from durable.workflows.handlers import accepts
+    from durable.workflows.inbox import Inbox
+    from durable.workflows.pages import drain_page
+    from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
+
+T = TypeVar("T")
+
+MESSAGES = messages_to(DRAIN)
+BLOCKED_SHOWN = 3
+
+
+@workflow.defn(name=DRAIN)
+@accepts(MESSAGES)
+class Drain:
+    @workflow.init
+    def __init__(self, start: DrainStart) -> None:
+        self._target = start.target
+        self._memory = start.memory or DrainMemory()
+        self._inbox = Inbox(MESSAGES, self._memory.messages)
+        self._shown: tuple[str, str | None] = (DrainState.DRAINING.value, None)
+
+    @workflow.run
+    async def run(self, start: DrainStart) -> DrainStatus:
+        await self._recall()
+        if not await self._was_asked():
+            return self.status()
+        while True:
+            await self._read_messages()
+            await self._mark()
+            await self._observe()
+            await self._finish()
+            await audit_messages(self._memory.messages, PlacementActivities.audit)
+            self._report()
+            await self._let_handlers_finish()
+            if self._has_ended():
+                return self.status()
+            if self._must_continue():
+                workflow.continue_as_new(DrainStart(self._target, self._memory))
+            await self._rest()
+
+    # ── beginning ───────────────────────────────────────────────────────────────────────────────
+
+    async def _recall(self) -> None:
+        """Goes on with a drain that the region knows, whoever was terminated over it."""
+        while self._memory.drain is None:
+            found = await self._step(DrainActivities.recall_drain, self._target, "read the drain")
+            if found is not UNREACHABLE:
+                self._memory.drain = found
+                return
+            self._report()
+            if self._must_continue():
+                workflow.continue_as_new(DrainStart(self._target, self._memory))
+            await workflow.sleep(timeouts.UNREACHABLE_RETRY, summary="waits: the region answers")
+
+    async def _was_asked(self) -> bool:
+        """Whether there is anything to do; one whose first order was refused ends here."""
+        deadline = workflow.now() + timeouts.FIRST_APPLY
+        refusals = self._memory.messages.rejected_count
+        while self._memory.drain is None and workflow.now() < deadline:
+            self._report()
+            try:
+                await workflow.wait_condition(
+                    self._inbox.__bool__,
+                    timeout=deadline - workflow.now(),
+                    timeout_summary="waits: somebody sends `drain`",
+                )
+            except TimeoutError:
+                break
+            await self._read_messages()
+            if self._memory.messages.rejected_count > refusals:
+                break
+        if self._memory.drain is not None:
+            return True
+        return await self._settle_refusal()
+
+    async def _settle_refusal(self) -> bool:
+        """Answers and audits what came until now; an order that comes meanwhile still counts."""
+        for _ in range(timeouts.AUDIT_TRIES):
+            await workflow.wait_condition(
+                lambda: bool(self._inbox) or workflow.all_handlers_finished()
+            )
+            await self._read_messages()
+            await audit_messages(self._memory.messages, PlacementActivities.audit)
+            if self._memory.drain is not None:
+                return True
+            if self._is_idle() and not self._memory.messages.unaudited:
+                return False
+            if self._is_idle():
+                await workflow.sleep(timeouts.AUDIT_RETRY, summary="waits: the audit")
+        return False
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────
+
+    @workflow.query(name="status", description="What is left to move, and what keeps it.")
+    def status(self) -> DrainStatus:
+        return self._memory.status(self._target)
+
+    @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
+    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        self._inbox.receive_signal(name, args)
+
+    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
+    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
+        raise self._inbox.refuse_unknown(name, args)
+
+    async def receive(self, message: Message, raw: RawValue) -> str:
+        return await self._inbox.receive_update(message, raw)
+
+    async def _read_messages(self) -> None:
+        while (envelope := self._inbox.next()) is not None:
+            handle: Any = getattr(self, f"on_{envelope.message.name}")
+            try:
+                self._inbox.accept(envelope, await handle(envelope.payload))
+            except ApplicationError as refused:
+                self._inbox.refuse(envelope, refused)
+
+    async def on_drain(self, order: drains.DrainNodes) -> str:
+        """Cordons the nodes; under a request id that is known, answers what became of it."""
+        asked = DrainOrder(
+            target=self._target,
+            request=order.request_id,
+            actor=order.actor,
+            reason=order.reason,
+            deadline=order.deadline,
+            wait_for_jobs=order.wait_for_jobs,
+        )
+        try:
+            drain = await run_step(
+                DrainActivities.cordon, asked, f"cordon {self._target}", timeouts.ADMIT_RETRY
+            )
+        except STEP_FAILURES as error:
+            cause = cause_of(error)
+            if isinstance(cause, ApplicationError) and cause.type == "refused":
+                raise refusal(RefusalCode(cause.details[0]), cause.message) from error
+            why = f"{self._target.region} does not answer: {sentence_of(error)}; send it again."
+            raise refusal(RefusalCode.WRONG_STATE, why) from error
+        self._memory.drain = self._memory.drain or drain
+        nodes = "1 node" if len(drain.nodes) == 1 else f"{len(drain.nodes):,} nodes"
+        if drain.state is not DrainState.DRAINING:
+            return f"It has ended: {drain.outcome}"
+        return (
+            f"Draining {nodes} with {drain.replicas:,} replicas, until "
+            f"{drain.deadline_at:%Y-%m-%d %H:%M:%S}Z."
+        )
+
+    async def on_cancel(self, cancel: drains.CancelDrain) -> str:
+        memory = self._memory
+        if memory.drain is None:
+            raise refusal(RefusalCode.UNKNOWN_DRAIN, "Nothing is drained here yet.")
+        if memory.is_over:
+            raise refusal(
+                RefusalCode.UNKNOWN_DRAIN, f"The drain has ended before: {memory.drain.outcome}"
+            )
+        outcome = f"cancelled by {cancel.actor}: {cancel.reason}"
+        memory.ending = Ending(DrainState.CANCELLED, outcome[:500], cancel.actor)
+        await self._finish()
+        if not memory.is_over:
+            return "Cancelling, as soon as its region answers: nothing more is replaced until then."
+        return "Cancelled: what has not left stays, and nodes that it cordoned take work again."
+
+    async def on_look(self, look: payloads.Look) -> str:
+        """A hint: what changed is read from the region."""
+        return "Looking."
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────
+
+    async def _mark(self) -> None:
+        """Again and again: what came there by other ways has to go, too."""
+        memory = self._memory
+        if memory.drain is None or memory.is_over or memory.ending is not None:
+            return
+        await self._step(DrainActivities.mark, memory.drain, "mark what runs there")
+
+    async def _observe(self) -> None:
+        """Looks what is left; the region's own clock says whether the deadline has passed."""
+        memory = self._memory
+        if memory.drain is None or memory.is_over or memory.ending is not None:
+            return
+        progress = await self._step(DrainActivities.observe, memory.drain, "look what is left")
+        if progress is UNREACHABLE:
+            return
+        memory.tries = memory.tries + 1 if progress == memory.progress else 0
+        memory.progress = progress
+        if progress.left == 0:
+            outcome = f"nothing is left of {memory.drain.replicas:,} replicas; still cordoned"
+            memory.ending = Ending(DrainState.DRAINED, outcome)
+        elif progress.is_overdue:
+            memory.ending = Ending(DrainState.GAVE_UP, _gave_up(progress))
+
+    async def _finish(self) -> None:
+        """Records the end in the region, however long that does not answer."""
+        memory = self._memory
+        if memory.drain is None or memory.is_over or memory.ending is None:
+            return
+        ending = memory.ending
+        step = EndStep(
+            drain=memory.drain, state=ending.state, actor=ending.actor, outcome=ending.outcome
+        )
+        ended = await self._step(DrainActivities.finish, step, f"end: {ending.state}")
+        if ended is not UNREACHABLE:
+            memory.drain = ended
+
+    async def _step(
+        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
+    ) -> T:
+        """A step that is taken again later when it fails now."""
+        try:
+            answer = await run_step(activity, argument, summary)
+        except STEP_FAILURES as error:
+            self._memory.unreachable = f"Could not {summary}: {sentence_of(error)}"[:500]
+            return UNREACHABLE
+        self._memory.unreachable = ""
+        return answer
+
+    # ── reporting, resting, ending ──────────────────────────────────────────────────────────────
+
+    def _report(self) -> None:
+        status = self.status()
+        workflow.set_current_details(drain_page(status, self._inbox.fresh_request_id()))
+        progress = status.progress
+        blocked = None if progress is None else next(iter(progress.blocked), None)
+        shown = (status.state.value, None if blocked is None else blocked.code.value)
+        if shown == self._shown:
+            return
+        self._shown = shown
+        pending = search_attributes.PENDING_REASON
+        workflow.upsert_search_attributes(  # pyright: ignore[reportUnknownMemberType]
+            [
+                search_attributes.PHASE.value_set(shown[0]),
+                pending.value_unset() if shown[1] is None else pending.value_set(shown[1]),
+            ]
+        )
+
+    async def _rest(self) -> None:
+        wait, why = self._next_wake()
+        try:
+            await workflow.wait_condition(
+                self._inbox.__bool__, timeout=wait, timeout_summary=f"waits: {why}"[:200]
+            )
+        except TimeoutError:
+            return
+
+    def _next_wake(self) -> tuple[timedelta, str]:
+        memory = self._memory
+        if memory.is_over:
+            return timeouts.AUDIT_RETRY, "the audit"
+        if memory.unreachable:
+            return timeouts.UNREACHABLE_RETRY, memory.unreachable
+        longest = timeouts.DRAIN_LONGEST
+        wait = min(longest, timeouts.DRAIN_FIRST * 2 ** min(memory.tries, 6))
+        if memory.drain is not None:
+            # The region's clock decides; this only says when it is worth asking.
+            until = memory.drain.deadline_at - workflow.now()
+            wait = min(wait, max(until, timeouts.SHORTEST_REST))
+        progress = memory.progress
+        return wait, (progress and progress.waits_for) or "replicas to leave"
+
+    async def _let_handlers_finish(self) -> None:
+        """A handler that was just answered must not keep a run from ending, nor be left behind."""
+        if self._memory.is_over or self._inbox.is_full():
+            await workflow.wait_condition(
+                lambda: bool(self._inbox) or workflow.all_handlers_finished()
+            )
+
+    def _is_idle(self) -> bool:
+        return not self._inbox and workflow.all_handlers_finished()
+
+    def _has_ended(self) -> bool:
+        memory = self._memory
+        return memory.is_over and self._is_idle() and not memory.messages.unaudited
+
+    def _must_continue(self) -> bool:
+        return self._inbox.is_full() and self._is_idle()
+
+
+def _gave_up(progress: DrainProgress) -> str:
+    shown = "; ".join(map(str, progress.workloads[:BLOCKED_SHOWN]))
+    return (
+        f"{progress.left:,} replicas were left at the deadline, and stay; still cordoned. {shown}"
+    )[:500]
