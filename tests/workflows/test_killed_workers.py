@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from durable.authority.workloads.generations import list_generations
 from durable.failpoints import Failpoint
+from durable.model.ids import TenantId, WorkloadName
 from durable.model.states import BindingState
 from durable.state_dir.record import StackError
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import Plane, manifest, until
 from tests.workflows.processes import AGENT, WORKER, Process, process
+from tests.workflows.serving_log import ServingLog
+from tests.workflows.test_trouble import set_faults
 
 # On the way to serving and back to nothing, in the order in which they are met.
 ADMISSION = (
@@ -103,3 +108,54 @@ async def test_an_answer_that_is_lost_after_each_commit_changes_nothing(
     assert [point for point in lost if not (tmp_path / point).exists()] == []
     assert await plane.bindings() == {}
     await plane.no_invariant_is_broken()
+
+
+ROLLING = (
+    Failpoint.AFTER_ASSIGN_SLOTS,
+    Failpoint.AFTER_OPEN_PLACEMENTS,
+    Failpoint.AFTER_EVICT,
+    Failpoint.AFTER_RELEASE,
+    Failpoint.AFTER_UNDO_ROLLOUT,
+)
+
+
+async def test_a_worker_killed_at_any_step_of_a_rollout_harms_nothing(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """A good version rolls out and a bad one is undone, never below the floor."""
+    await plane.load()
+    set_faults(plane, {"kind": "fail_to_start", "generation": 3})
+    log = ServingLog(plane)
+    agent = (*AGENT, "--faults", str(plane.faults))
+    with process(plane.settings, agent), process(plane.settings, WORKER) as worker:
+        await plane.durable.apply(_version(1), request_id="one")
+        await serves_once(plane, 4)
+        worker.kill()
+        armed = ",".join(f"{point}=kill:{tmp_path / point}" for point in ROLLING)
+        worker.start(armed)
+        reviving = plane.background(revive(worker, armed))
+        await insist(lambda: plane.durable.apply(_version(2), request_id="two"))
+        await until(lambda: _came_to(plane, 2, "complete"), "version 2 is good", seconds=300)
+        await insist(lambda: plane.durable.apply(_version(3), request_id="three"))
+        await until(lambda: _came_to(plane, 3, "rolled_back"), "3 is undone", seconds=300)
+        await until(lambda: _is_out(plane, 2), "version 2 serves again", seconds=300)
+        reviving.cancel()
+        await serves_once(plane, 4)
+    assert log.fewest(4) >= 3
+    assert [point for point in ROLLING if not (tmp_path / point).exists()] == []
+
+
+def _version(number: int) -> dict[str, Any]:
+    run = {"environment": {"VERSION": str(number)}}
+    return manifest(replicas=4, run=run, rollout={"bake": None, "progress_deadline": "1m"})
+
+
+async def _is_out(plane: Plane, generation: int) -> bool:
+    bindings = await plane.bindings()
+    slots = {slot: binding.generation for (_, slot), binding in bindings.items()}
+    return slots == dict.fromkeys(range(4), generation)
+
+
+async def _came_to(plane: Plane, generation: int, outcome: str) -> bool:
+    found = await list_generations(plane.databases, TenantId("risk"), WorkloadName("api"))
+    return [one.outcome.value for one in found if one.generation == generation] == [outcome]

@@ -94,7 +94,7 @@ async def test_evicted_slots_are_stopped_and_placed_again(plane: Plane) -> None:
     await serving(plane)
     before = await plane.bindings()
 
-    await plane.handle().execute_update("evict", EvictSlots(**WHO, slots=(0,)))
+    await plane.handle().execute_update("evict", EvictSlots(**WHO, slots=(0,), force=True))
 
     async def moved() -> bool:
         now = await plane.bindings()
@@ -122,7 +122,7 @@ async def test_a_message_that_is_sent_twice_counts_once(plane: Plane) -> None:
     await serving(plane)
     before = await plane.bindings()
     for _ in range(2):
-        await plane.handle().signal("evict", {**WHO, "slots": [0]})
+        await plane.handle().signal("evict", {**WHO, "slots": [0], "force": True})
 
     async def moved() -> bool:
         now = await plane.bindings()
@@ -134,7 +134,7 @@ async def test_a_message_that_is_sent_twice_counts_once(plane: Plane) -> None:
 
     await until(moved, "slot 0 was moved")
     token = (await plane.bindings())["api", 0].token
-    answer = await plane.handle().execute_update("evict", EvictSlots(**WHO, slots=(0,)))
+    answer = await plane.handle().execute_update("evict", EvictSlots(**WHO, slots=(0,), force=True))
     assert answer.startswith("Stopping slot 0; it is placed again once it has stopped.")
     assert "(Request id INC-42-1 was used for the evict at 20" in answer
     assert (await plane.bindings())["api", 0].token == token

@@ -13,6 +13,8 @@ from durable.authority.fleet.assignments import Assignment
 from durable.validation.value import Value
 
 MAX_BYTES = 256 * 1024
+# A workload whose environment has this fails in that way, wherever it is simulated.
+ASKED_FOR = "DURABLE_SIMULATED_FAULT"
 Pattern = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -84,7 +86,10 @@ class Faults:
         self._faults: tuple[InjectedFault, ...] = ()
 
     def find(self, assignment: Assignment, kind: FaultKind) -> InjectedFault | None:
-        """The first fault of this kind that matches the replica."""
+        """The first fault of this kind that matches the replica, or that its spec asks for."""
+        run = None if assignment.spec is None else assignment.spec.run
+        if run is not None and run.environment.get(ASKED_FOR) == kind:
+            return InjectedFault(kind=kind)
         return next((f for f in self._faults if f.kind is kind and f.matches(assignment)), None)
 
     def reread(self) -> bool:

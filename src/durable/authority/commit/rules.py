@@ -128,7 +128,7 @@ def _too_few(ledger: Ledger, claim: ClaimEntry, there: Availability) -> Refused:
         RefusalCode.DISRUPTION_ALLOWANCE,
         f"{there.serving} replicas of {claim.tenant}/{claim.workload} serve in {ledger.region} and "
         f"{there.must_serve} have to, so slot {claim.slot} is not stopped now; wait until more "
-        "serve, or force it with a reason.",
+        "serve, have it replaced instead, or force it with a reason.",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from durable.agent.simulated.faults import ASKED_FOR
 from durable.authority.db.connection import Databases
 from durable.authority.reads.census import take_census
 from durable.authority.reads.invariants import violations_everywhere
@@ -30,6 +31,8 @@ OWN_STATE_DIR = Path(".durable/demo")
 WAIT_SECONDS = 120.0
 MAX_POLLS = 150
 POLL_SECONDS = 0.2
+# Of the examples: what changes while people watch.
+ROLLED = "billing-api"
 
 File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to load.")]
 Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run.")]
@@ -44,7 +47,7 @@ def demo(
     state_dir: OwnStateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a stack, load a fleet, run five workloads, explain one, check every invariant."""
+    """Start a stack, run five workloads, roll one, explain one, check every invariant."""
     fleets = load_manifest(file, Fleet)
     manifests = load_workloads([workloads])
     settings = load_settings(state_dir)
@@ -86,17 +89,20 @@ def _run_workloads(
         reason="durable demo",
         state_dir=directory,
     )
+    rolled = _roll_out(manifests, directory)
     census = with_authority(directory, take_census)
     violations = with_authority(directory, violations_everywhere)
     # The most important workload is what people would ask about first.
     first = max(manifests, key=lambda one: one.spec.priority)
     why = with_authority(directory, lambda databases: explain(databases, first.tenant, first.name))
-    failure = "An invariant is violated: see durable doctor." if violations else failure_of(applied)
+    failure = "An invariant is violated: see durable doctor." if violations else None
+    failure = failure or failure_of(applied) or _unexpected(rolled)
     if as_json:
         print_json(
             {
                 "fleet": census.model_dump(mode="json"),
                 "workloads": [row.model_dump(mode="json") for row in applied],
+                "rollouts": [row.model_dump(mode="json") for row in rolled],
                 "explanation": why.model_dump(mode="json"),
                 "invariants_hold": not violations,
                 **error_object("failed", failure),
@@ -105,12 +111,43 @@ def _run_workloads(
     else:
         print_census(census)
         print_applied(applied)
+        if rolled:
+            results.print("A new version of it rolled out, and a bad one was undone by itself:\n")
+            print_applied(rolled)
         results.print(f"Why {first.tenant}/{first.name} runs where it does, in its first region:\n")
         print_explanation(why.model_copy(update={"regions": why.regions[:1]}))
         results.print("\nEvery invariant holds." if not violations else f"\n[red]{failure}[/]")
         _print_next_steps(directory, applied, keep)
     if failure is not None:
         fail(failure)
+
+
+def _roll_out(manifests: list[WorkloadManifest], directory: Path) -> list[AppliedWorkload]:
+    """Rolls out a good version of a workload, then one that crashes, which has to be undone."""
+    chosen = next((one for one in manifests if one.name == ROLLED), None)
+    if chosen is None:
+        return []
+    rolled: list[AppliedWorkload] = []
+    for environment in ({"VERSION": "2"}, {"VERSION": "3", ASKED_FOR: "crash"}):
+        progress.print(f"Rolling out version {environment['VERSION']} of {chosen.name}")
+        run = chosen.spec.run.model_copy(update={"environment": environment})
+        spec = chosen.spec.model_copy(update={"run": run})
+        rolled += apply_all(
+            [chosen.model_copy(update={"spec": spec})],
+            timeout_seconds=WAIT_SECONDS,
+            request_id=None,
+            reason="durable demo",
+            state_dir=directory,
+        )
+    return rolled
+
+
+def _unexpected(rolled: list[AppliedWorkload]) -> str | None:
+    """What was to be undone has to be, and nothing else."""
+    undone = [row.undone is not None for row in rolled]
+    if undone in ([], [False, True]):
+        return None
+    return f"A rollout of {ROLLED} did not end as it should: see durable rollout history."
 
 
 async def _wait_for_agents(databases: Databases) -> None:
