@@ -23,7 +23,13 @@ from durable.scheduling.rollout.observed import (
 from durable.scheduling.rollout.verdict import baked_regions, pause_point
 
 _NO_ROOM = frozenset(
-    {PendingCode.CAPACITY, PendingCode.GRANT, PendingCode.NO_GRANT, PendingCode.HEADROOM}
+    {
+        PendingCode.CAPACITY,
+        PendingCode.SPREAD,
+        PendingCode.GRANT,
+        PendingCode.NO_GRANT,
+        PendingCode.HEADROOM,
+    }
 )
 
 

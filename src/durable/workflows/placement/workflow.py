@@ -196,13 +196,19 @@ class Placement(PlacementSteps):
         due = due[:room]
         if not due or is_early or not self._places:
             return
+        # Base slots first, and spread as if there were no scaffolding, which soon comes down.
+        live = self._slots.live()
+        base = [slot for slot in due if slot.slot < state.spec.replicas]
+        if base:
+            due = base
+            live = tuple(one for one in live if one.slot < state.spec.replicas)
         step = ReserveStep(
             key=state.key,
             spec=state.spec_to_place,
             slots=tuple(slot.slot for slot in due),
             first_attempt=state.next_attempt,
             tries=state.tries,
-            live=self._slots.live(),
+            live=live,
             crashes=tuple(crash for slot in due for crash in slot.crashes),
             urgency=state.urgency,
         )
