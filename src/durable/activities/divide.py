@@ -98,9 +98,12 @@ class Divider:
         async def read(region: RegionId) -> tuple[RegionReplicas, list[ShareReport]]:
             replicas = await read_replicas(self._databases, region, *name, failures_of=failures_of)
             present = (str(step.tenant), str(step.workload), workload.generation)
-            also = [present] if region in workload.share else []
+            # Once the end is recorded it has no shares any more, and is asked about all the same.
+            is_present = region in workload.share
+            also = [present] if is_present or step.ending is not None else []
             shares = await read_shares(self._databases, region, *name, also=also)
-            return replicas, [share.report() for share in shares]
+            reports = [share.report() for share in shares]
+            return replicas, [one for one in reports if is_present or one.is_known]
 
         answers = await ask_regions(await list_regions(self._databases), read)
         division.missing = concerned(answers.missing, workload)
