@@ -105,12 +105,12 @@ class Divider:
             replicas = await read_replicas(self._databases, region, *name, failures_of=failures_of)
             present = (str(step.tenant), str(step.workload), workload.generation)
             # A task that is run again may find its own end recorded: what became of it counts.
-            also = [present] if region in workload.share or workload.deleted else []
+            is_present = region in workload.share
+            is_ending = workload.deleted or step.ending is not None
+            also = [present] if is_present or is_ending else []
             shares = await read_shares(self._databases, region, *name, also=also)
             reports = [share.report() for share in shares]
-            if workload.deleted:
-                reports = [report for report in reports if report.is_known]
-            return replicas, reports
+            return replicas, [one for one in reports if is_present or one.is_known]
 
         answers = await ask_regions(await list_regions(self._databases), read)
         division.missing = concerned(answers.missing, workload)
