@@ -67,10 +67,12 @@ async def test_histories_are_saved(plane: Plane) -> None:
     await handle.execute_update("hold", HoldPlacement(**WHO, request_id="1"))
     await handle.execute_update("resume", ResumePlacement(**WHO, request_id="2"))
     await handle.signal("nonsense", {"a": 1})
-    await handle.execute_update("evict", EvictSlots(**WHO, request_id="3", slots=(0,)))
+    await handle.execute_update("evict", EvictSlots(**WHO, request_id="3", slots=(0,), force=True))
     await durable.wait("risk", "served")
     await durable.scale("risk", "served", 2, request_id="scale")
-    await durable.apply(manifest("served", replicas=1, priority=200), request_id="again")
+    await durable.apply(
+        manifest("served", replicas=1, run={"image": "served:2"}), request_id="again"
+    )
     await durable.wait("risk", "served")
     await durable.place(manifest("job", kind="job"), request_id="job")
     await durable.apply(manifest("big", replicas=4, resources={"cpu": 1}), request_id="big")
