@@ -155,6 +155,7 @@ class WorkloadActivities:
             deleted=found.deleted,
             admitted_at=found.admitted_at,
             deadline_missed_at=found.deadline_missed_at,
+            finished=found.deleted and found.completion is not None,
         )
 
     @activity.defn

@@ -73,6 +73,11 @@ class Recalled(Value):
     deleted: bool
     admitted_at: AwareDatetime | None = None
     deadline_missed_at: AwareDatetime | None = None
+    # Whether it is a job that ended by itself.
+    finished: bool = False
+
+    def is_finished_job(self, generation: Generation) -> bool:
+        return self.finished and self.generation == generation
 
 
 class ObserveStep(Value):

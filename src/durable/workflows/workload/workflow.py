@@ -108,7 +108,13 @@ class Workload(WorkloadAdmission):
             return
         self._must_recall = False
         self._has_nothing_to_do = self._is_new
-        if not self._is_new and (recalled is None or recalled.deleted):
+        if self._is_new or not (recalled is None or recalled.deleted):
+            return
+        if recalled is not None and recalled.is_finished_job(self._state.generation):
+            # This run has finished it itself, in a task whose answer was lost.
+            for placement in self._state.current_placements:
+                self._state.must_read(placement.share)
+        else:
             self._delete("it was deleted")
 
     async def _was_admitted(self) -> bool:
