@@ -112,8 +112,7 @@ class Workload(WorkloadAdmission):
             return
         if recalled is not None and recalled.is_finished_job(self._state.generation):
             # This run has finished it itself, in a task whose answer was lost.
-            for placement in self._state.current_placements:
-                self._state.must_read(placement.share)
+            self._divide_again()
         else:
             self._delete("it was deleted")
 
