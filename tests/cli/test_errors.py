@@ -73,7 +73,7 @@ def test_a_list_of_decisions_needs_a_workload_and_shows_how_to_name_it(terminal:
     assert "risk/risk-api" in terminal.stdout
 
 
-def interrupt(*_: object) -> NoReturn:
+def interrupt(*_: Any, **__: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 

@@ -13,6 +13,8 @@ DRAIN = "Drain"
 RUNNING_QUERY = (
     f"ExecutionStatus = 'Running' AND WorkflowType IN ('{WORKLOAD}', '{PLACEMENT}', '{DRAIN}')"
 )
+# The type of the refusal of a run that is about to end: the next run takes the same request.
+ENDING = "ending"
 # Who acts for a workload.
 WORKLOAD_CONTROLLER = ActorId("controller:workload")
 # How long a worker may be silent, or replay a history, before another takes its workflow task.

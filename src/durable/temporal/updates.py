@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.names import ENDING
 from durable.state_dir.record import StackError
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ def _is_transient(error: BaseException) -> bool:
         return error.status in _TRANSIENT
     if isinstance(error, WorkflowUpdateFailedError):
         cause = error.cause
-        return isinstance(cause, ApplicationError) and cause.type == _ENDED_MEANWHILE
+        return isinstance(cause, ApplicationError) and cause.type in (_ENDED_MEANWHILE, ENDING)
     return isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError | NotYetError)
 
 

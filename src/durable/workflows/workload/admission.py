@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import TenantId, WorkloadName
     from durable.model.refusal import RefusalCode
     from durable.model.workload import WorkloadManifest
+    from durable.signals.names import ENDING
     from durable.signals.payloads import (
         ApplyWorkload,
         DeleteWorkload,
@@ -211,6 +212,11 @@ class WorkloadAdmission:
     async def _admit(self, step: AdmitStep) -> Admitted:
         """Has the authority admit a manifest, or the present one with another replica count."""
         async with self._admitting:
+            if self._state.is_finished:
+                name = f"{self._tenant}/{self._workload}"
+                raise ApplicationError(
+                    f"{name} has just ended; send the same request again.", type=ENDING
+                )
             if self._state.is_ending:
                 return await self._answer_before(
                     step,
