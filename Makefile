@@ -23,7 +23,7 @@ $(STAMP): requirements.lock pyproject.toml
 setup: $(STAMP) ## Install everything into .venv
 
 .PHONY: demo
-demo: $(STAMP) ## Start a stack, run five workloads, explain one, check every invariant, stop
+demo: $(STAMP) ## Start a stack, run five workloads, roll one, explain one, check every invariant, stop
 	@$(BIN)/durable demo
 
 .PHONY: check
