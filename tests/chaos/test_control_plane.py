@@ -3,18 +3,23 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from durable.authority.db.errors import AuthorityError
 from durable.authority.migrations import upgrade
 from durable.model.states import BindingState
 from durable.settings import Settings
+from durable.state_dir.record import StackError
 from tests.chaos.servers import NAMESPACE, PostgresServer, TemporalServer
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 from tests.workflows.processes import AGENT, WORKER, Process, process
+from tests.workflows.serving_log import ServingLog
 
 WORKLOADS = [f"api-{number}" for number in range(6)]
 
@@ -172,3 +177,48 @@ async def test_a_worker_ends_in_its_time_while_a_lock_or_the_database_hangs(worl
         worker.start()
         await plane.durable.scale("risk", "api", 3)
         assert (await plane.durable.wait("risk", "api", within_seconds=180)).serving == 3
+
+
+async def test_every_server_killed_in_the_middle_of_a_rollout(world: World) -> None:
+    """At each pause point something is killed while the rollout goes on to the next."""
+    plane = world.plane
+    log = ServingLog(plane)
+    with process(plane.settings, AGENT), process(plane.settings, WORKER) as worker:
+        await plane.durable.place(_version(1), request_id="one")
+        await plane.durable.apply(_version(2), request_id="two")
+        for point, kill in enumerate((world.temporal.kill, world.postgres.kill, worker.kill), 1):
+            await until(lambda n=point: _has_replaced(plane, n), f"{point} are replaced")
+            promoting = plane.background(_promoted(plane, point))
+            kill()
+            if kill == world.temporal.kill:
+                await world.temporal.start()
+            elif kill == world.postgres.kill:
+                world.postgres.restart()
+            else:
+                worker.start()
+            await promoting
+        status = await plane.durable.wait("risk", "api", within_seconds=180)
+        assert (status.generation, status.updated, status.serving) == (2, 4, 4)
+        await plane.no_invariant_is_broken()
+    assert log.fewest(4) >= 3
+
+
+def _version(number: int) -> dict[str, Any]:
+    run = {"environment": {"VERSION": str(number)}}
+    rollout = {"bake": None, "pauses": [1, 2, 3], "max_surge": 1}
+    return manifest(replicas=4, run=run, rollout=rollout)
+
+
+async def _has_replaced(plane: Plane, count: int) -> bool:
+    bindings = (await plane.bindings()).values()
+    new = [one for one in bindings if one.generation == 2 and one.slot < 4]
+    return len(new) == count and all(one.state is BindingState.SERVING for one in new)
+
+
+async def _promoted(plane: Plane, point: int) -> None:
+    """As a client that was not answered in time does: sends the same request again."""
+    async with asyncio.timeout(180):
+        while True:
+            with suppress(StackError, AuthorityError):
+                await plane.durable.promote("risk", "api", request_id=f"promote-{point}")
+                return
