@@ -4,6 +4,7 @@ They are forked from a process that has imported everything already: a start tak
 busy cores, and a test may afford many.
 """
 
+import json
 import multiprocessing
 import os
 import sys
@@ -48,6 +49,7 @@ class Process:
             "DURABLE_DATABASE_URL": settings.database_url,
             "DURABLE_TEMPORAL_ADDRESS": settings.temporal_address,
             "DURABLE_TEMPORAL_NAMESPACE": settings.temporal_namespace,
+            "DURABLE_REGIONAL_DATABASE_URLS": json.dumps(dict(settings.regional_database_urls)),
         }
         self._running: ForkServerProcess | None = None
 

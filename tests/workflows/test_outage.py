@@ -14,6 +14,7 @@ from durable.temporal import worker
 from tests.frozen import frozen
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet, until
+from tests.workflows.processes import AGENT, WORKER, process
 
 WHO: dict[str, Any] = {"actor": "person:ada", "reason": "looks odd", "request_id": "h1"}
 # A placement that is cut off asks again every few seconds; a step alone held its slot for thirty.
@@ -97,4 +98,28 @@ async def test_one_regional_database_that_hangs_stops_neither_apply_nor_scale(
         assert {slot for name, slot in await plane.bindings(EAST) if name == "other"} == {0, 1}
     assert (await plane.durable.wait("risk", "both")).serving == 3
     assert set(await plane.bindings(WEST)) == {("both", 1)}, "what serves stayed where it was"
+    await plane.no_invariant_is_broken()
+
+
+async def test_a_worker_that_is_restarted_meanwhile_serves_the_other_regions(
+    make_plane: MakePlane, other_postgres: EmbeddedPostgres
+) -> None:
+    """Real processes, at their own pace: nothing of theirs is patched."""
+    url = other_postgres.ensure_database("west_away")
+    await asyncio.to_thread(upgrade, url, serves_global=False)
+    plane = await make_plane(regional_database_urls=json.dumps({WEST: url}))
+    await plane.load(small_fleet(EAST, WEST))
+    with process(plane.settings, AGENT) as agent, process(plane.settings, WORKER) as worker:
+        await plane.durable.place(manifest("both", replicas=2), request_id="both")
+        with frozen(other_postgres):
+            worker.kill()
+            agent.kill()
+            worker.start()
+            agent.start()
+            east = manifest("east", replicas=2, requirements={"regions": ["east"]})
+            await plane.durable.place(east, request_id="east", within_seconds=120)
+            await plane.durable.scale("risk", "east", 3)
+            assert (await plane.durable.wait("risk", "east")).serving == 3
+        west = manifest("west", replicas=1, requirements={"regions": ["west"]})
+        await plane.durable.place(west, request_id="west", within_seconds=120)
     await plane.no_invariant_is_broken()
