@@ -25,7 +25,7 @@ from durable.model.refusal import Refusal, RefusalCode
 from durable.model.request import PlacementHold
 from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, SlotsObserved
 from durable.model.states import BindingState
-from durable.model.workload import WorkloadSpec
+from durable.model.workload import WorkloadKind, WorkloadSpec
 from durable.signals.payloads import ResumePlacement, RetryPlacement, Wake
 from durable.workflows import timeouts
 from durable.workflows.placement.slots import Leave, PlacementSlots, SlotState
@@ -291,3 +291,26 @@ def test_a_failure_that_is_found_at_adoption_counts_once(case: Case) -> None:
     case.it._slots.by_number[0] = first
     again = adopted(case, state=BindingState.FAILED, since=failed_at)
     assert (again.crash_count, again.retry_at) == (1, first.retry_at)
+
+
+@pytest.mark.parametrize("leave", [Leave.AGAIN, Leave.FOR_GOOD])
+@pytest.mark.parametrize("was_asked", [True, False])
+def test_a_replica_of_a_job_that_ends_by_itself_is_done_also_if_it_was_to_leave(
+    case: Case, leave: Leave, was_asked: bool
+) -> None:
+    job = SPEC.model_copy(update={"kind": WorkloadKind.JOB})
+    fields = CLAIM.model_dump(include={"slot", "attempt", "token", "node"})
+    slots = PlacementSlots()
+    slots.resize((0,), case.now, "")
+    slots.adopt(
+        [ObservedSlot.model_validate({**fields, "state": BindingState.RUNNING})], case.now, job
+    )
+    slots.by_number[0].leave = leave
+    if was_asked:
+        slots.stopping(CLAIM, case.now)
+    ended = {**fields, "state": BindingState.STOPPED, "stop_requested": was_asked}
+    slots.adopt([ObservedSlot.model_validate(ended)], case.now, job)
+    slots.freed(0, case.now, job)
+    slots.resize((0,), case.now, "")
+    expected = SlotPhase.WAITING if was_asked else SlotPhase.COMPLETED
+    assert slots.by_number[0].phase is expected

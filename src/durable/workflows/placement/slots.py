@@ -83,6 +83,8 @@ class SlotState:
     deadline: datetime | None = None
     retry_at: datetime | None = None
     leave: Leave | None = None
+    # Its node was asked to stop it: what ends after that has not ended by itself.
+    was_asked_to_stop: bool = False
     # Somebody insists that it is stopped now, whatever the disruption allowance says.
     is_forced: bool = False
     # Why it is not stopped yet, although it must leave.
@@ -157,6 +159,8 @@ class PlacementSlots:
     """All slots of the placement, by number."""
 
     by_number: dict[int, SlotState] = field(default_factory=dict[int, SlotState])
+    # Of a job: the slots that are done, also those that were to leave when they ended.
+    completed: set[int] = field(default_factory=set[int])
     # The newest observation that was received: an older one changes nothing.
     observed_version: int = 0
     observed_at: datetime | None = None
@@ -168,6 +172,8 @@ class PlacementSlots:
         """Has slots begin that are wanted now, and leave that no longer are."""
         for number in wanted:
             slot = self.by_number.setdefault(number, SlotState(number, now))
+            if number in self.completed and slot.token is None:
+                slot.enter(SlotPhase.COMPLETED, now)
             if slot.leave is Leave.FOR_GOOD:
                 # What was asked to stop has to be placed again; what was not simply stays.
                 is_stopping = slot.phase is SlotPhase.STOPPING
@@ -209,7 +215,7 @@ class PlacementSlots:
         slot = self.by_number[claim.slot]
         # Its node may be gone: then nobody will ever report the stop.
         slot.version, slot.deadline = claim.version, now + STOP_TIMEOUT
-        slot.blocked = ""
+        slot.blocked, slot.was_asked_to_stop = "", True
         slot.enter(SlotPhase.STOPPING, now)
 
     def freed(self, number: int, now: datetime, spec: WorkloadSpec) -> None:
@@ -219,12 +225,16 @@ class PlacementSlots:
         slot.token = slot.node = slot.lease_expires_at = slot.deadline = None
         slot.ordinal, slot.has_lapsed = 1, False
         slot.is_forced, slot.blocked = False, ""
+        was_asked, slot.was_asked_to_stop = slot.was_asked_to_stop, False
+        is_job = spec.kind is WorkloadKind.JOB
+        is_done = is_job and ended is SlotPhase.STOPPED and not was_asked
+        if is_done:
+            self.completed.add(number)
         if slot.leave is Leave.FOR_GOOD:
             del self.by_number[number]
             return
-        left, slot.leave = slot.leave, None
-        is_job = spec.kind is WorkloadKind.JOB
-        if is_job and ended is SlotPhase.STOPPED and left is None:
+        slot.leave = None
+        if is_done:
             slot.enter(SlotPhase.COMPLETED, now)
         elif is_job and slot.is_given_up(spec):
             slot.give_up(now)
@@ -293,7 +303,7 @@ class PlacementSlots:
         self, slot: SlotState, observed: ObservedSlot, now: datetime, spec: WorkloadSpec
     ) -> None:
         if observed.stop_requested:
-            slot.leave = slot.leave or Leave.AGAIN
+            slot.leave, slot.was_asked_to_stop = slot.leave or Leave.AGAIN, True
         phase = None if observed.state is None else _PHASES.get(observed.state)
         if phase is None or phase is slot.phase or slot.phase in ENDED:
             return
@@ -369,7 +379,7 @@ class PlacementSlots:
         slot.deadline = _deadline(slot.phase, SlotPhase.BOUND, since, spec)
         if claim.stop_requested:
             # What was asked to stop has not completed, however it ended.
-            slot.leave = slot.leave or Leave.AGAIN
+            slot.leave, slot.was_asked_to_stop = slot.leave or Leave.AGAIN, True
             if slot.phase in STARTED:
                 slot.deadline = (claim.stop_requested_at or now) + STOP_TIMEOUT
                 slot.enter(SlotPhase.STOPPING, now)
