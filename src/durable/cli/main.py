@@ -42,7 +42,7 @@ SUBCOMMANDS = {
     "demo": Subcommand(
         "demo",
         "demo",
-        "Start a stack, load a fleet, run five workloads, explain one, check every invariant.",
+        "Start a stack, run five workloads, roll one, explain one, check every invariant.",
     ),
     "migrate": Subcommand(
         "migrate", "migrate", "Migrate every database to this release's schema; safe to repeat."

@@ -106,12 +106,12 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.regions": {"INSERT": {"region"}, "UPDATE": {"version"}},
         "regional.zones": {"INSERT": {"*"}},
         "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
-        "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
     "durable_drain": {
         "regional.regions": {"UPDATE": {"version"}},
         "regional.drains": {"INSERT": {"*"}, "UPDATE": {"state", "ended_at", "outcome"}},
         "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
+        "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
     "durable_recovery": {
         "regional.regions": {"UPDATE": {"version", "epoch", "state"}},

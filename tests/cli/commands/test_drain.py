@@ -74,6 +74,9 @@ def test_what_is_wrong_is_refused_with_what_is_allowed(fleet: Terminal) -> None:
 def test_a_drain_that_gives_up_ends_the_command_with_an_error(
     fleet: Terminal, write: Write
 ) -> None:
+    # What other tests left running would be in the way, too.
+    for row in fleet.json("get", "workloads")["workloads"]:
+        fleet.json("delete", row["workload"])
     for zone in ("n2", "s1"):
         fleet.json("cordon", "--zone", zone, "--reason", "so that nothing fits elsewhere")
     fleet.json("apply", "-f", write(service("stuck", 1)))
