@@ -6,9 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from durable.authority.workloads.generations import list_generations
 from durable.failpoints import Failpoint
 from durable.model.ids import TenantId, WorkloadName
+from durable.model.refusal import RefusedError
 from durable.model.states import BindingState
 from durable.state_dir.record import StackError
 from tests.workflows.conftest import MakePlane
@@ -140,6 +143,8 @@ async def test_a_worker_killed_at_any_step_of_a_rollout_harms_nothing(
         await until(lambda: _came_to(plane, 3, "rolled_back"), "3 is undone", seconds=300)
         await until(lambda: _is_out(plane, 2), "version 2 serves again", seconds=300)
         reviving.cancel()
+        with pytest.raises(RefusedError, match="was rolled back"):
+            await plane.durable.wait("risk", "api")
         await serves_once(plane, 4)
     assert log.fewest(4) >= 3
     assert [point for point in ROLLING if not (tmp_path / point).exists()] == []
