@@ -19,7 +19,7 @@ from durable.temporal.connection import answers
 from tests.workflows.determinism import guard
 from tests.workflows.plane import Plane
 
-NAMESPACES = 120
+NAMESPACES = 250
 _numbers = itertools.count(1)
 
 
@@ -73,6 +73,7 @@ async def make_plane(
 
     async def make(**other: Any) -> Plane:
         number = next(_numbers)
+        assert number <= NAMESPACES, "more planes are made in one run than there are namespaces"
         state_dir = tmp_path / f"plane-{number}"
         state_dir.mkdir()
         usual = {
