@@ -148,12 +148,12 @@ SETTLED: list[tuple[Ask, RefusalCode, str]] = [
     (
         lambda p: p.durable.pause("risk", "none"),
         RefusalCode.UNKNOWN_WORKLOAD,
-        "Nothing was admitted as risk/none",
+        "There is no workload risk/none",
     ),
     (
         lambda p: p.durable.generations("risk", "none"),
         RefusalCode.UNKNOWN_WORKLOAD,
-        "Nothing was admitted as risk/none",
+        "There is no workload risk/none",
     ),
 ]
 
