@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from durable.agent.simulated.driver import Delays
 from durable.authority.audit.chain import GLOBAL_CHAIN
 from durable.authority.audit.events import read_events
 from durable.authority.reads.claims import read_reservations
@@ -28,7 +27,6 @@ from tests.workflows.serving_log import ServingLog
 from tests.workflows.test_trouble import set_faults
 
 WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42"}
-SLOWLY = Delays(start_seconds=0.2, ready_seconds=0.2, stop_seconds=0.2, job_seconds=0, jitter=0)
 
 
 def version(number: int, **spec: Any) -> dict[str, Any]:

@@ -28,7 +28,6 @@ class World:
     shares: dict[ShareName, frozenset[int]] = field(default_factory=dict[ShareName, frozenset[int]])
     replicas: dict[int, Replica] = field(default_factory=dict[int, Replica])
     floors: dict[str, int] = field(default_factory=dict[str, int])
-    closed: set[ShareName] = field(default_factory=set[ShareName])
 
     @classmethod
     def settled(cls, generation: int, slots: Mapping[int, str]) -> "World":
