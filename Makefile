@@ -23,7 +23,7 @@ $(STAMP): requirements.lock pyproject.toml
 setup: $(STAMP) ## Install everything into .venv
 
 .PHONY: demo
-demo: $(STAMP) ## Start a stack, run five workloads, roll one, explain one, check every invariant, stop
+demo: $(STAMP) ## Start a stack, run five workloads, roll one, lose a region, check every invariant, stop
 	@$(BIN)/durable demo
 
 .PHONY: check
@@ -40,11 +40,11 @@ format: $(STAMP) ## Format the code and fix what lint can fix
 
 .PHONY: test
 test: $(STAMP) ## Run every test a contributor needs to trust a change
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: determinism
 determinism: $(STAMP) ## Run the workflow tests in Temporal's own sandbox, which refuses clocks and chance
-	@DETERMINISM_GUARD=1 $(BIN)/python -m pytest tests/workflows
+	@DETERMINISM_GUARD=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/workflows
 
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks: each prints a table and one line of JSON

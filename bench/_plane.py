@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from bench._report import progress
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.manifest import apply_fleet
-from durable.authority.migrations import upgrade
+from durable.authority.migrations import upgrade_all
 from durable.client import Durable
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId
@@ -34,6 +34,10 @@ class Plane:
     folder: Path
     environment: dict[str, str]
     stack: AsyncExitStack
+    # The commands by the name of their process.
+    processes: Mapping[str, tuple[str, ...]]
+    # Where Temporal counts what it is asked.
+    metrics_url: str
 
     async def start(self, name: str) -> None:
         """Starts one of the processes, also again after it was killed."""
@@ -41,7 +45,7 @@ class Plane:
             child(
                 "-m",
                 "durable.cli",
-                *_PROCESSES[name],
+                *self.processes[name],
                 environment=self.environment,
                 log=self.folder / f"{name}.log",
             )
@@ -103,19 +107,23 @@ async def child(*arguments: str, environment: dict[str, str], log: Path) -> Asyn
 
 
 @asynccontextmanager
-async def control_plane(folder: Path, fleet: Fleet) -> AsyncGenerator[Plane]:
+async def control_plane(
+    folder: Path, fleet: Fleet, processes: Mapping[str, tuple[str, ...]] = _PROCESSES
+) -> AsyncGenerator[Plane]:
     async with AsyncExitStack() as stack:
         (folder / "postgres").mkdir()
         postgres = EmbeddedPostgres(folder / "postgres")
         postgres.start(free_port())
         stack.callback(postgres.stop)
         url = postgres.ensure_database("durable")
-        await asyncio.to_thread(upgrade, url)
+        await asyncio.to_thread(upgrade_all, url, {}, ActorId("bench"))
         (folder / "temporal").mkdir()
         port = free_port()
         server = temporal_child(folder / "temporal", port, free_port())
+        metrics_port = free_port()
         temporal = await asyncio.create_subprocess_exec(
             *server.argv,
+            f"--metrics-port={metrics_port}",
             env=dict(server.environment),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
@@ -140,8 +148,11 @@ async def control_plane(folder: Path, fleet: Fleet) -> AsyncGenerator[Plane]:
         }
         pids = {"temporal": temporal.pid, "postgres": postgres.pid}
         durable = await stack.enter_async_context(await Durable.connect(settings, actor="bench"))
-        plane = Plane(settings, databases, durable, pids, folder, environment, stack)
-        for name in _PROCESSES:
+        metrics = f"http://127.0.0.1:{metrics_port}/metrics"
+        plane = Plane(
+            settings, databases, durable, pids, folder, environment, stack, processes, metrics
+        )
+        for name in processes:
             await plane.start(name)
         yield plane
 

@@ -14,23 +14,38 @@ from durable.authority.cache.region_read import read_changes, read_whole
 from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases, transact
 from durable.authority.fleet.assignments import read_assignments
-from durable.authority.fleet.node_sessions import register_nodes, renew_leases
+from durable.authority.fleet.node_life import judge_nodes
+from durable.authority.fleet.node_sessions import (
+    read_region_lease,
+    register_nodes,
+    renew_leases,
+)
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import add_region, read_region
+from durable.authority.overrides.reads import obeyed_overrides
+from durable.authority.overrides.rows import read_overrides
+from durable.authority.policies.rows import unfinished_policies
 from durable.authority.queue.decisions import record_decisions
 from durable.authority.queue.requests import read_queue, write_requests
 from durable.authority.quota.quotas import set_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.claims import read_lapsed_reservations, read_stops
 from durable.authority.reads.placements import read_placement
+from durable.authority.reads.replicas import read_replicas
 from durable.authority.reads.share_feed import ShareFeed
+from durable.authority.recovery.readiness import read_recoverable
+from durable.authority.recovery.recoveries import list_recoveries
+from durable.authority.recovery.region_facts import read_facts
+from durable.authority.recovery.region_leases import renew
+from durable.authority.recovery.signs import read_node_signs
 from durable.authority.slots.assignment import Division
 from durable.authority.slots.reconciliation import SlotQueue, reconcile_slots
 from durable.authority.slots.shares import Publication, PublishedShare, open_shares, publish
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.admission_queue import admit_workloads
 from durable.authority.workloads.deletion import finish_delete, request_delete
+from durable.authority.workloads.rollouts import read_to_divide
 from durable.authority.workloads.rows import live_workloads
 from durable.controllers.quota import QuotaController
 from durable.model.fleet import NodeSpec
@@ -139,14 +154,27 @@ class Lives:
             databases, REGION, TENANT, workload, 1, known_revision=0, with_past=True
         )
         await self._timed("placement's look", facts)
+        division = read_replicas(databases, REGION, TENANT, workload, failures_of=1, also=1)
+        await self._timed("division's look", division)
+        await read_to_divide(databases, TENANT, workload)
         await self._timed("reconciler", self._look_for_missing())
         await self._timed("audit", self._audit(workload))
         reaped = read_lapsed_reservations(databases, REGION, grace_seconds=0, most=100)
         assert await self._timed("reaper", reaped) == []
+        await self._timed("node life", judge_nodes(databases, REGION, grace_seconds=30))
+        await self._timed("region lease", renew(databases, REGION, "bench", lease_seconds=3600))
+        await read_region_lease(databases, REGION)
 
     async def _look_for_missing(self) -> None:
         await live_workloads(self._databases)
         await open_shares(self._databases, REGION)
+        await read_overrides(self._databases)
+        await obeyed_overrides(self._databases, REGION)
+        await unfinished_policies(self._databases)
+        await list_recoveries(self._databases)
+        await read_facts(self._databases)
+        await read_node_signs(self._databases, REGION, 300.0)
+        await read_recoverable(self._databases, TENANT, WorkloadName("any"))
 
     async def _end(self, workload: WorkloadName, claims: Sequence[Granted]) -> None:
         """Deleted: every slot is stopped, released and given up."""

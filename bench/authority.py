@@ -18,7 +18,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import add_region
-from durable.authority.migrations import upgrade
+from durable.authority.migrations import upgrade_all
 from durable.authority.quota.quotas import set_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.invariants import violations
@@ -162,7 +162,7 @@ def main() -> int:
         server = EmbeddedPostgres(directory)
         server.start(free_port())
         try:
-            upgrade(server.url())
+            upgrade_all(server.url(), {}, ACTOR)
             return 0 if asyncio.run(run(server.url())) else 1
         finally:
             server.stop()

@@ -183,7 +183,7 @@ async def main() -> None:
         os.chmod(folder, 0o755)  # noqa: S103 - PostgreSQL may run as another user
         async with control_plane(Path(folder), fleet()) as plane:
             bench = Bench(plane, plane.settings.require_database_url(), sizes)
-            async with await Durable.connect(plane.settings, actor="small") as other:
+            async with await Durable.connect(plane.settings, actor="bench") as other:
                 await bench.small(other, "warm-")
                 alone = await bench.small(other, "alone-")
                 progress(f"a burst of {sizes.burst}")

@@ -20,7 +20,7 @@ from bench import _recurring
 from bench._past import add_past
 from bench._report import progress, table, verdict
 from durable.authority.db.connection import Databases
-from durable.authority.migrations import upgrade
+from durable.authority.migrations import upgrade_all
 from durable.authority.reads.invariants import violations
 from durable.model.ids import WorkloadName
 from durable.stack.ports import free_port
@@ -41,7 +41,7 @@ Seconds = dict[str, list[float]]
 
 def prepare(server: EmbeddedPostgres) -> dict[int, str]:
     """By the size of its past, the address of a database that is otherwise like the others."""
-    upgrade(server.url())
+    upgrade_all(server.url(), {}, _recurring.ACTOR)
     asyncio.run(_build(server.url()))
     urls: dict[int, str] = {}
     with psycopg.connect(server.url("template1"), autocommit=True) as connection:

@@ -15,12 +15,15 @@ import pytest
 from psycopg import sql
 
 from durable.authority.migrations import upgrade
+from durable.settings import Settings
 from durable.stack.ports import free_port
 from durable.stack.postgres.server import EmbeddedPostgres
 
 # A suite that was started in the background inherits an ignored SIGINT, and would pass it on to the
 # commands that it interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Tables are as wide as they need to be, whatever terminal the suite was started from.
+os.environ.pop("COLUMNS", None)
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder of every run has a name of its own below it
@@ -136,7 +139,31 @@ def copies(postgres: EmbeddedPostgres) -> Iterator[Copies]:
 def template(copies: Copies) -> str:
     name = copies.make("template1")
     upgrade(copies.url(name))
+    seed_operators(copies.url(name))
     return name
+
+
+# Whom tests act as; each may do everything. Tests of rights add operators of their own.
+OPERATORS = (
+    "test", "another", "another-worker", "alice", "alice@example.com", "ann", "bench", "operator",
+    "person:ada", "person:alice", "person:ann", "service:test", "small",
+)  # fmt: skip
+
+
+def seed_operators(url: str) -> None:
+    """Makes everybody whom tests act as an operator with every right."""
+    names = [*OPERATORS, Settings().acting_as]
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "INSERT INTO global.operators (operator, kind, created_by, created_at)"
+            " SELECT unnest(%s::text[]), 'person', 'test', now()",
+            [names],
+        )
+        connection.execute(
+            "INSERT INTO global.operator_rights (operator, verb, granted_by, granted_at)"
+            " SELECT unnest(%s::text[]), '*', 'test', now()",
+            [names],
+        )
 
 
 @pytest.fixture

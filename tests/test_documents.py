@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from durable.model.policy import Policy
+from durable.model.rights import Verb
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
     path
@@ -34,3 +37,16 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 def test_every_runbook_has_the_same_sections(runbook: Path) -> None:
     headings = re.findall(r"^## (.+)$", runbook.read_text(), re.MULTILINE)
     assert headings == ["Symptom", "Meaning", "Look", "Act", "Verify", "Afterwards"]
+
+
+def test_the_page_about_operators_names_every_verb_and_what_must_be_signed() -> None:
+    page = (ROOT / "docs" / "operators.md").read_text()
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \| .*$", page, re.MULTILINE)
+    listed = [verb for row in rows for verb in re.findall(r"`([a-z-]+)`", row)]
+    assert listed == [verb.value for verb in Verb]
+    signed = Policy.model_fields["signed_verbs"].default
+    assert (
+        "by default "
+        + " and ".join([", ".join(f"`{verb}`" for verb in signed[:-1]), f"`{signed[-1]}`"])
+        in page
+    )

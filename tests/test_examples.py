@@ -7,7 +7,9 @@ import pytest
 from durable.cli.input.manifests import load_manifest
 from durable.model.fleet import Fleet
 from durable.model.labels import LabelKey
+from durable.model.policy import Policy
 from durable.model.resources import ZERO, Resources
+from durable.scheduling.policies import first_policy, policy_problems
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "fleet.yaml"
 
@@ -56,3 +58,11 @@ def test_losing_a_region_of_the_example_leaves_room_for_four_risk_replicas(
                 assert region.recovery_headroom is not None
                 assert replicas.fits_in(region.recovery_headroom.resources)
                 assert replicas.fits_in(risk.grants[region.id])
+
+
+@pytest.mark.parametrize(
+    "path", sorted((EXAMPLE.parent / "policies").glob("*.yaml")), ids=lambda one: one.stem
+)
+def test_an_example_policy_can_be_published_and_differs_from_the_shipped_one(path: Path) -> None:
+    (policy,) = load_manifest(path, Policy, policy_problems)
+    assert policy != first_policy()

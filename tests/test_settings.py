@@ -93,6 +93,7 @@ def test_an_unknown_variable_is_refused_with_the_list_of_settings() -> None:
         ("DURABLE_TEMPORAL_TLS", "perhaps", "true or false"),
         ("DURABLE_TEMPORAL_TLS_CA", "/nowhere.pem", "a file that exists"),
         ("DURABLE_TEMPORAL_UI_URL", "temporal:8233", "a URL like http://host:8233"),
+        ("DURABLE_ACTOR", "Alice Smith", "a name like person:alice"),
         ("DURABLE_DEBUG", "2", "true or false"),
     ],
 )
@@ -160,9 +161,7 @@ def test_unset_addresses_are_those_of_the_running_stack(tmp_path: Path) -> None:
 def test_without_a_running_stack_the_sentence_says_what_to_do(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     state.prepare()
-    sentence = (
-        f"No stack is running in {tmp_path}: start one with durable up. Or set DURABLE_DATABASE_URL"
-    )
+    sentence = f"No stack is running in {tmp_path}: start one with `durable up`. Or set DURABLE_"
     with pytest.raises(StackError, match=sentence):
         Settings(state_dir=tmp_path).require_database_url()
 

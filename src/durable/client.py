@@ -11,9 +11,7 @@ was the first time, with another payload it is refused. A refusal is a `RefusedE
 
 import asyncio
 import os
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import ValidationError
@@ -21,7 +19,6 @@ from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
     WorkflowHandle,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -45,13 +42,19 @@ from durable.signals.starting import workload_options
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
 from durable.temporal.drains import Drains
+from durable.temporal.overrides import Overrides
+from durable.temporal.policies import Policies
+from durable.temporal.recoveries import Recoveries
 from durable.temporal.rollout_updates import REASON, RolloutUpdates, names_of, request_id_of
+from durable.temporal.signing import Signer, read_key
 from durable.temporal.updates import (
     PATIENT,
     NotYetError,
     Patience,
+    StartedUpdates,
     Turns,
     send_until_answered,
+    update_id,
 )
 from durable.validation.problems import in_one_line, problems_in
 from durable.validation.value import Value
@@ -92,36 +95,59 @@ class Durable(RolloutUpdates):
         databases: Databases,
         actor: ActorId,
         patience: Patience = PATIENT,
+        signer: Signer | None = None,
     ) -> None:
         self.client = client
         self.databases = databases
         self.actor = actor
+        # With the actor's key, if there is one.
+        self.signer = signer or Signer()
+        self._updates = StartedUpdates(client, self.signer)
         self._patience = patience
         self._turns = Turns()
         # What this connection applied last: whoever waits afterwards waits for that.
         self._applied: dict[str, Generation] = {}
 
     @property
+    def policies(self) -> Policies:
+        """The revisions of the scheduler policy: publish, promote, take back."""
+        return Policies(self.client, self.databases, self.actor, self.signer)
+
+    @property
+    def recoveries(self) -> Recoveries:
+        """Regions that are lost: declare, follow, fail back."""
+        return Recoveries(self.client, self.databases, self.actor, self.signer)
+
+    @property
     def drains(self) -> Drains:
         """Emptying nodes."""
-        return Drains(self.client, self.databases, self.actor)
+        return Drains(self.client, self.databases, self.actor, self.signer)
+
+    @property
+    def overrides(self) -> Overrides:
+        """What people decide for a while."""
+        return Overrides(self.client, self.databases, self.actor, self.signer)
 
     @classmethod
     async def connect(
         cls,
         settings: Settings | None = None,
         *,
-        actor: str = "service:sdk",
+        actor: str | None = None,
         within_seconds: float | None = None,
     ) -> "Durable":
         """Connects by the given settings, else by those of the environment.
 
+        Every change is asked for by `actor`, who must be an operator with the right to it; without
+        one, by DURABLE_ACTOR or the user of this process.
         `within_seconds` limits how long a request waits for its answer.
         """
         known = settings or Settings.from_environment(os.environ)
         client = await connect(known, known.require_temporal_address())
-        databases = Databases(known.require_database_url(), known.regional_database_urls)
-        return cls(client, databases, ActorId(actor), Patience.within(within_seconds))
+        databases = Databases(known.require_database_url(), known.known_regional_urls())
+        acting = ActorId(actor or known.acting_as)
+        signer = Signer(read_key(known.own_keys, acting))
+        return cls(client, databases, acting, Patience.within(within_seconds), signer)
 
     async def __aenter__(self) -> Self:
         return self
@@ -193,17 +219,17 @@ class Durable(RolloutUpdates):
         return await self._update(identity, message, str, lambda answer: str(answer["answer"]))
 
     async def send(self, placement: str, name: str, payload: OperatorRequest) -> PlacementAnswer:
-        """Sends hold, resume, retry_now or evict to a placement, and returns its answer.
+        """Sends retry_now or evict to a placement, and returns its answer.
 
-        It counts once per request id: a hold and its resume have ids of their own.
+        It counts once per request id.
         """
         handle = self.client.get_workflow_handle(placement)
 
         async def execute() -> str:
             return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
                 name,
-                payload,
-                id=_update_id(payload),
+                self.signer.sign(placement, name, payload),
+                id=update_id(payload),
                 result_type=str,
                 rpc_timeout=self._patience.each,
             )
@@ -391,8 +417,8 @@ class Durable(RolloutUpdates):
             try:
                 return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
                     update,
-                    message,
-                    id=_update_id(message),
+                    self.signer.sign(handle.id, update, message),
+                    id=update_id(message),
                     result_type=answer,
                     rpc_timeout=self._patience.each,
                 )
@@ -422,23 +448,9 @@ class Durable(RolloutUpdates):
         start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             WORKLOAD, WorkloadStart(*name), **workload_options(*name, _priority_of(message))
         )
-        try:
-            return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
-                update,
-                message,
-                start_workflow_operation=start,
-                id=_update_id(message),
-                result_type=answer,
-                rpc_timeout=self._patience.each,
-            )
-        except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            with suppress(Exception):
-                await start.workflow_handle()  # it holds the same error
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
-                # The run that took it was terminated: it is sent again, and the authority knows
-                # by the request's id what came of it.
-                raise RPCError(error.message, RPCStatusCode.ABORTED, b"") from error
-            raise
+        return await self._updates.send(
+            start, workload_id(*name), update, message, answer, self._patience
+        )
 
     def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(workload_id(*names_of(tenant, name)))
@@ -478,14 +490,6 @@ def _too_late(
 def _priority_of(message: OperatorRequest) -> int | None:
     """The priority with which a workload is started that does not run yet."""
     return message.manifest.spec.priority if isinstance(message, ApplyWorkload) else None
-
-
-def _update_id(message: OperatorRequest) -> str:
-    """A new one for each send: under a known id Temporal would return an old failure again.
-
-    What was accepted before is known to the receiver by the request's own id.
-    """
-    return f"{message.request_id}/{uuid.uuid4()}"
 
 
 def _read_admitted(recorded: Answer) -> Admitted:

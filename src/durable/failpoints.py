@@ -34,6 +34,23 @@ class Failpoint(StrEnum):
     AFTER_CORDON = "after_cordon"
     AFTER_MARK = "after_mark"
     AFTER_END_DRAIN = "after_end_drain"
+    # an override
+    AFTER_PROPOSE_OVERRIDE = "after_propose_override"
+    AFTER_CHANGE_OVERRIDE = "after_change_override"
+    AFTER_COPY_OVERRIDE = "after_copy_override"
+    # a policy
+    AFTER_POLICY_ORDER = "after_policy_order"
+    AFTER_ENTER_REGION = "after_enter_region"
+    AFTER_LEAVE_REGION = "after_leave_region"
+    # a recovery
+    AFTER_RECOVERY_ORDER = "after_recovery_order"
+    AFTER_FENCE = "after_fence"
+    AFTER_DRAW_BUDGETS = "after_draw_budgets"
+    AFTER_MOVE_OUT = "after_move_out"
+    AFTER_RELEASE_FENCED = "after_release_fenced"
+    AFTER_REOPEN = "after_reopen"
+    AFTER_MOVE_BACK = "after_move_back"
+    AFTER_END_DRAWS = "after_end_draws"
     # the agent
     BEFORE_SPAWN = "before_spawn"
     AFTER_SPAWN = "after_spawn"

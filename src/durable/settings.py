@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import getpass
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -30,10 +32,16 @@ _OF_REPLICAS = frozenset(
 )  # fmt: skip
 
 PostgresUrl = Annotated[str, StringConstraints(pattern=r"^postgresql://[^\s/]+/[^\s/?]+(\?\S*)?$")]
+RegionNames = Annotated[
+    str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9-]*(,[a-z0-9][a-z0-9-]*)*)?$")
+]
 HostAndPort = Annotated[
     str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:]+\]|[^\s/:]+):[1-9][0-9]{0,4}$")
 ]
 WebUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+\S*$")]
+ActorName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._@:/-]*[a-z0-9])?$", max_length=128)
+]
 Namespace = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$")]
 
 
@@ -60,6 +68,9 @@ class Settings(BaseModel):
         repr=False,
         description='a JSON object like {"us-east": "postgresql://user:password@host/database"}',
     )
+    database_per_region: RegionNames = Field(
+        default="", description="names of regions like us-west,eu-central"
+    )
     temporal_address: HostAndPort | None = Field(
         default=None, description="an address like host:7233"
     )
@@ -72,6 +83,13 @@ class Settings(BaseModel):
     temporal_tls_key: FilePath | None = Field(default=None, description="a file that exists")
     temporal_api_key: SecretStr | None = Field(default=None, description="an API key")
     temporal_ui_url: WebUrl | None = Field(default=None, description="a URL like http://host:8233")
+    actor: ActorName | None = Field(
+        default=None, description="a name like person:alice or service:deploy"
+    )
+    keys_dir: Path | None = Field(default=None, description="a directory")
+    region_lease_seconds: int = Field(
+        default=120, ge=5, le=3600, description="a number of seconds from 5 to 3600"
+    )
     debug: bool = Field(default=False, description="true or false")
     failpoints: str | None = Field(
         default=None, description="a list like after_reserve=kill:/tmp/once (for tests only)"
@@ -100,6 +118,13 @@ class Settings(BaseModel):
         """The authority's database: the configured one, else the running stack's."""
         return self.database_url or self._of_stack("database_url")
 
+    def known_regional_urls(self) -> Mapping[str, str]:
+        """The regions' own databases: the configured ones, else the running stack's."""
+        if self.regional_database_urls or self.database_url is not None:
+            return self.regional_database_urls
+        record = read_record(self.state_dir) if is_running(self.state_dir) else None
+        return {} if record is None else record.regional_database_urls
+
     def require_temporal_address(self) -> str:
         """Temporal's frontend: the configured one, else the running stack's."""
         return self.temporal_address or self._of_stack("temporal_address")
@@ -107,6 +132,19 @@ class Settings(BaseModel):
     def require_temporal_ui_url(self) -> str:
         """Temporal's UI: the configured one, else the running stack's."""
         return self.temporal_ui_url or self._of_stack("temporal_ui_url")
+
+    @property
+    def acting_as(self) -> str:
+        """Who asks for changes: the configured actor, else the user of this terminal."""
+        if self.actor is not None:
+            return self.actor
+        name = re.sub("[^a-z0-9]+", "-", getpass.getuser().lower()).strip("-")
+        return f"person:{name or 'unknown'}"
+
+    @property
+    def own_keys(self) -> Path:
+        """Where the keys that this user signs with are."""
+        return self.keys_dir or Path.home() / ".config" / "durable" / "keys"
 
     @model_validator(mode="after")
     def _require_tls_for_secrets(self) -> Self:
@@ -127,7 +165,7 @@ class Settings(BaseModel):
         if address is None:
             raise StackError(
                 f"The stack in {self.state_dir} has not started this part: "
-                f"see durable status, or set {variable(field)}."
+                f"see `durable status`, or set {variable(field)}."
             )
         return address
 

@@ -15,7 +15,9 @@ from durable.agent.process.killing import kill
 from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
 from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.agent.simulated.driver import Delays, SimulatedDriver
+from durable.agent.simulated.faults import Faults
 from durable.authority.db.connection import Databases
+from durable.authority.migrations import upgrade
 from durable.model.ids import NodeId
 from tests.agent.region import LiveRegion
 from tests.authority.world import EAST, TEST, labels, node
@@ -61,17 +63,20 @@ class Agents:
         *,
         databases: Databases | None = None,
         timing: Timing | None = None,
+        faults: Faults | None = None,
     ) -> None:
         databases = databases or region.databases
+        faults = faults or Faults()
         agent = Agent(
             databases,
             EAST,
-            DeclaredNodes(databases, EAST),
-            driver or SimulatedDriver(INSTANTLY),
+            DeclaredNodes(databases, EAST, faults.is_lost),
+            driver or SimulatedDriver(INSTANTLY, faults=faults),
             name=TEST,
             log=self.log,
             timing=timing,
         )
+        faults.on_change = agent.look
         self.start("simulated", agent)
 
     def process(
@@ -113,6 +118,14 @@ def region_template(copies: Copies, template: str) -> str:
 
     asyncio.run(furnish())
     return name
+
+
+@pytest.fixture
+def east_url(copies: Copies) -> str:
+    """A database of us-east alone."""
+    url = copies.url(copies.make("template1"))
+    upgrade(url, serves_global=False)
+    return url
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A TCP proxy in front of PostgreSQL whose way can be cut: what is sent then arrives later."""
 
 import asyncio
+import socket
 from types import TracebackType
 from typing import Self
 
@@ -10,15 +11,17 @@ from sqlalchemy import make_url
 class CutProxy:
     """Forwards everything while it is whole; while cut it takes everything and says nothing."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, listener: socket.socket | None = None) -> None:
+        """Is reached at the address to which the listener is bound; else on this machine."""
         self._target = make_url(url)
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self._whole = asyncio.Event()
         self._whole.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, sock=self._listener)
         return self
 
     async def __aexit__(
@@ -40,10 +43,14 @@ class CutProxy:
         self._whole.set()
 
     @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._tasks)
+
+    @property
     def url(self) -> str:
-        assert self._server is not None
-        port = self._server.sockets[0].getsockname()[1]
-        return self._target.set(port=port).render_as_string(hide_password=False)
+        host, port = self._listener.getsockname()
+        return self._target.set(host=host, port=port).render_as_string(hide_password=False)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

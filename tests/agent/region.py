@@ -13,6 +13,7 @@ from durable.authority.fleet.nodes import declare_nodes
 from durable.authority.reads.claims import read_bindings
 from durable.model.claims import Binding
 from durable.model.fleet import NodeSpec
+from durable.model.ids import RegionId
 from durable.model.intents import ReleaseCause
 from durable.model.workload import WorkloadSpec
 from tests.agent.waiting import eventually
@@ -27,12 +28,13 @@ def workload(**overrides: Any) -> WorkloadSpec:
 
 
 class LiveRegion:
-    """us-east at the database's own time, with one tenant that has room and slots."""
+    """A region at the database's own time; us-east has one tenant with room and slots."""
 
-    def __init__(self, databases: Databases, url: str) -> None:
+    def __init__(self, databases: Databases, url: str, name: RegionId = EAST) -> None:
         self.databases = databases
         self.url = url
-        self.world = World(databases)
+        self.name = name
+        self.world = World(databases, name)
         self._requests: set[int] = set()
         self._connecting = asyncio.Lock()
         self._connection: psycopg.AsyncConnection | None = None
@@ -43,7 +45,7 @@ class LiveRegion:
         await self.world.with_slots(MANY_SLOTS)
 
     async def declare(self, *nodes: NodeSpec) -> None:
-        await declare_nodes(self.databases, EAST, nodes, actor=TEST)
+        await declare_nodes(self.databases, self.name, nodes, actor=TEST)
 
     async def request(self, spec: WorkloadSpec | None, generation: int = 1) -> None:
         """Writes down what a generation runs, once."""
@@ -56,7 +58,7 @@ class LiveRegion:
                 "INSERT INTO regional.requests (region, tenant, workload, generation, slots,"
                 " priority, state, enqueued_at, deadline, spec) VALUES (%s, %s, %s, %s, '{}', 100,"
                 " 'bound', now(), now() + interval '1 hour', %s)",
-                (EAST, RISK, API, generation, json.dumps(stored)),
+                (self.name, RISK, API, generation, json.dumps(stored)),
             )
 
     async def run(
@@ -120,12 +122,14 @@ class LiveRegion:
         await eventually(f"the lease of {name} has ended", lapsed)
 
     async def binding(self, token: int) -> Binding:
-        found = await read_bindings(self.databases, EAST, active=False)
+        found = await read_bindings(self.databases, self.name, active=False)
         return next(binding for binding in found if binding.token == token)
 
     async def observed(self, token: int) -> tuple[str | None, str]:
         rows = await self.ask(
-            "SELECT state, evidence FROM regional.observations WHERE token = %s", token
+            "SELECT state, evidence FROM regional.observations WHERE region = %s AND token = %s",
+            self.name,
+            token,
         )
         return (rows[0][0], rows[0][1]) if rows else (None, "")
 

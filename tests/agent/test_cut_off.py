@@ -7,7 +7,7 @@ import pytest
 
 from durable.agent.leases import Timing
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.regions import fence_region
+from durable.authority.recovery.fence import fence
 from durable.model.intents import ReleaseCause
 from durable.model.workload import WorkloadSpec
 from tests.agent.commands import directory_of, lives, number_in, shell
@@ -66,7 +66,13 @@ async def test_after_a_fence_it_stops_what_moved_before_it_registers_and_keeps_t
     _, kept = await started(region, tmp_path, 1, 1, KEEPS)
 
     proxy.cut()
-    await fence_region(region.databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
+    await fence(region.databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
+
+    async def lapsed() -> bool:
+        rows = await region.ask("SELECT expires_at <= clock_timestamp() FROM regional.node_leases")
+        return bool(rows[0][0])
+
+    await eventually("the lease from before the fence has lapsed", lapsed)
     await region.release(moves, 0, ReleaseCause.REGION_FENCED, epoch=2)
     assert lives(moving), "the agent cannot know yet"
     proxy.mend()
@@ -82,7 +88,7 @@ async def test_a_fence_that_moved_nothing_stops_nothing(
 ) -> None:
     token, pid = await started(region, tmp_path, 0, 1, STOPS)
 
-    await fence_region(region.databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
+    await fence(region.databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
 
     await region.until_registered()
     assert lives(pid)

@@ -54,7 +54,7 @@ async def test_a_region_that_is_added_later_is_hosted_too(
         (["--node", "n1"], "also needs --zone, --cpu, --memory"),
         (["--node", "N_1", "--zone", "a", "--cpu", "1", "--memory", "1Gi"], "N_1"),
         (["--node", "n1", "--zone", "a", "--cpu", "0.0005", "--memory", "1Gi"], "0.0005"),
-        (["--node", "n1", "--zone", "a", "--cpu", "1", "--memory", "1"], "a unit out of"),
+        (["--node", "n1", "--zone", "a", "--cpu", "1", "--memory", "1"], "one of the units"),
         (
             ["--node", "n1", "--zone", "a", "--cpu", "1", "--memory", "1Gi", "--label", "x"],
             "KEY=VALUE",

@@ -38,3 +38,24 @@ def test_an_agent_that_slept_through_its_lease_holds_nothing_though_nobody_notic
     assert leases.holds(N1, 9.9)
     assert not leases.holds(N1, 10)
     assert not leases.holds(N2, 0)
+
+
+def test_what_must_stop_ends_with_the_lease_of_its_region_and_the_node_goes_on() -> None:
+    leases = Leases(trusted_seconds=10)
+    leases.bound_by_region(7, sent_at=100)
+    leases.begun({N1: 1}, sent_at=100)
+    assert leases.stop_at(N1) == 105, "two seconds are left for killing"
+    assert not leases.has_region_lapsed(104.9)
+    assert leases.has_region_lapsed(105)
+    assert leases.holds(N1, 105)
+    leases.bound_by_region(60, sent_at=108)
+    assert not leases.has_region_lapsed(108)
+    assert leases.stop_at(N1) == 110
+
+
+def test_a_region_in_the_database_of_the_global_side_bounds_nothing() -> None:
+    leases = Leases(trusted_seconds=10)
+    leases.bound_by_region(None, sent_at=100)
+    leases.begun({N1: 1}, sent_at=100)
+    assert leases.stop_at(N1) == 110
+    assert not leases.has_region_lapsed(1e12)

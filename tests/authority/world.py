@@ -42,6 +42,7 @@ from durable.model.intents import (
     Start,
 )
 from durable.model.labels import LabelKey, LabelValue
+from durable.model.policy_rollout import PolicyStage
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
@@ -108,7 +109,8 @@ class World:
 
     async def with_region(self, region: RegionId = EAST) -> "World":
         await add_region(self.databases, region, TEST)
-        await publish_policy(self.databases, 1, first_policy().model_dump(mode="json"), TEST)
+        first = first_policy().model_dump(mode="json")
+        await publish_policy(self.databases, 1, first, TEST, stage=PolicyStage.EVERYWHERE)
         await set_policy_state(self.databases, region, 1, PolicyState.ACTIVE, TEST)
         return self
 

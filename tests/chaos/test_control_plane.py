@@ -1,59 +1,21 @@
 """Servers and agents are killed under placements: nothing is lost, nothing runs twice."""
 
 import asyncio
-import tempfile
-from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 from durable.authority.db.errors import AuthorityError
-from durable.authority.migrations import upgrade
 from durable.model.states import BindingState
-from durable.settings import Settings
 from durable.state_dir.record import StackError
-from tests.chaos.servers import NAMESPACE, PostgresServer, TemporalServer
-from tests.workflows.plane import Plane, manifest, small_fleet, until
+from tests.chaos.conftest import World
+from tests.workflows.plane import Plane, manifest, until
 from tests.workflows.processes import AGENT, WORKER, Process, process
 from tests.workflows.serving_log import ServingLog
 
 WORKLOADS = [f"api-{number}" for number in range(6)]
-
-
-@dataclass
-class World:
-    postgres: PostgresServer
-    temporal: TemporalServer
-    plane: Plane
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    with tempfile.TemporaryDirectory(prefix="durable-chaos-") as folder:
-        path = Path(folder)
-        postgres, temporal = PostgresServer(path / "postgres"), TemporalServer(path / "temporal")
-        plane: Plane | None = None
-        try:
-            await asyncio.to_thread(upgrade, postgres.url)
-            await temporal.start()
-            settings = Settings(
-                state_dir=path,
-                database_url=postgres.url,
-                temporal_address=temporal.address,
-                temporal_namespace=NAMESPACE,
-            )
-            plane = await Plane.make(settings, path / "faults.yaml")
-            await plane.load(small_fleet(nodes=4, cpu=8))
-            yield World(postgres, temporal, plane)
-        finally:
-            if plane is not None:
-                await plane.close()
-            temporal.kill()
-            postgres.stop()
 
 
 async def apply_all(plane: Plane) -> None:

@@ -17,6 +17,7 @@ from durable.model.intents import Granted, Refused, Reserve
 from durable.model.resources import Capacity
 from tests.authority.world import EAST, World, node
 from tests.chaos.servers import PostgresServer
+from tests.conftest import seed_operators
 
 SLOTS = 400
 RESENDS = 50
@@ -46,6 +47,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_happens_twice(
     server: PostgresServer,
 ) -> None:
     upgrade(server.url)
+    seed_operators(server.url)
     async with Databases(server.url) as databases:
         world = World(databases)
         await world.with_region()

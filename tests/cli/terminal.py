@@ -1,6 +1,7 @@
 """Commands as a person types them, in this process, with what they print."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -18,7 +19,10 @@ class Terminal:
 
     def run(self, *arguments: str) -> int:
         self._capsys.readouterr()
+        # How a command logs ends with its process.
+        handlers = logging.root.handlers[:]
         code = execute(list(arguments))
+        logging.root.handlers[:] = handlers
         self.stdout, self.stderr = self._capsys.readouterr()
         return code
 

@@ -80,7 +80,7 @@ def test_a_share_without_slots_has_nothing_left() -> None:
     ("waits", "owner"),
     [
         (queue(RequestState.PENDING, 1, PendingCode.CAPACITY), Owner.SCHEDULER),
-        (queue(RequestState.PENDING, 1, PendingCode.HELD), Owner.OPERATOR),
+        (queue(RequestState.PENDING, 1, PendingCode.HELD), Owner.SCHEDULER),
         (queue(RequestState.TIMED_OUT), Owner.OPERATOR),
         (queue(RequestState.PLACED), Owner.NOBODY),
         (None, Owner.NOBODY),

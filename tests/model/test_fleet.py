@@ -114,6 +114,11 @@ HEADROOM = {"id": "spare", "resources": {"cpu": 8}, "expires_in": "30d"}
             "field regions[0].pools[0].capacity: got 65 gpus a node; allowed: up to 64",
         ),
         (
+            fleet(region(recovery_headroom=HEADROOM | {"id": "override/spare"})),
+            "field regions[0].recovery_headroom.id: got 'override/spare'; "
+            "allowed: a name without override/",
+        ),
+        (
             fleet(region(recovery_headroom=HEADROOM | {"resources": {"cpu": 9}})),
             "field regions[0].recovery_headroom.resources: got 9 cpu, which is 1 cpu too much; "
             "allowed: headroom within the region's capacity of 8 cpu",
@@ -243,7 +248,9 @@ def test_a_duration_is_read_exactly(written: str, seconds: int) -> None:
     ],
 )
 def test_a_duration_that_is_not_whole_or_has_no_unit_is_refused(written: object) -> None:
-    with pytest.raises(ValidationError, match=r"got .*; allowed: a whole number and a unit"):
+    with pytest.raises(
+        ValidationError, match=r"got .*; allowed: a whole number and one of the units"
+    ):
         TypeAdapter(Duration).validate_python(written)
 
 

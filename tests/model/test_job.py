@@ -54,10 +54,10 @@ def test_how_many_can_ever_run_at_once(fields: dict[str, Any], most: int) -> Non
         ("job: {max_failures: 0}\n  replicas: 1", ":6: document 1, field spec.job.max_failures: "
          "got 0; allowed: a number of at least 1"),
         ("job: {deadline: 0s}\n  replicas: 1", ":6: document 1, field spec.job.deadline: "
-         "got '0s'; allowed: a whole number and a unit out of s, m, h, d, such as 90s or 30d, "
+         "got '0s'; allowed: a whole number and one of the units s, m, h, d, such as 90s or 30d, "
          "up to 3660d"),
         ("job: {ttl_after_finished: -1h}\n  replicas: 1", ":6: document 1, field "
-         "spec.job.ttl_after_finished: got '-1h'; allowed: a whole number and a unit out of "
+         "spec.job.ttl_after_finished: got '-1h'; allowed: a whole number and one of the units "
          "s, m, h, d, such as 90s or 30d, up to 3660d"),
         ("replicas: 1\n  job:\n    fatal_exit_codes: [3, 0]", ":8: document 1, field "
          "spec.job.fatal_exit_codes[1]: got 0; allowed: 1 to 128 and 193 to 255; those between "

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from durable.model.capacity import Node, RecoveryBudget, RegionStatus
 from durable.model.claims import Reservation
 from durable.model.ids import IncidentId
-from durable.model.override import NEEDS_APPROVAL, Override, OverrideKind
 from durable.model.request import SchedulingRequest
-from durable.model.states import OverrideState, ReservationState
+from durable.model.states import ReservationState
 from durable.model.workload import AdmittedWorkload
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -23,12 +22,6 @@ RESERVATION: dict[str, Any] = {
     "devices": ["gpu-0"], "budget": None, "policy_revision": 1, "state": "held",
     "reserved_at": T0, "expires_at": T0 + HOUR, "ended_at": None, "created_version": 3,
     "freed_version": None, "actor": "placement", "evidence": "top score",
-}  # fmt: skip
-
-OVERRIDE: dict[str, Any] = {
-    "id": "o-1", "kind": "break_glass", "scope": {}, "effect": {}, "actor": "alice",
-    "reason": "region lost", "approver": "bob", "state": "active", "proposed_at": T0,
-    "expires_at": T0 + HOUR,
 }  # fmt: skip
 
 REQUEST: dict[str, Any] = {
@@ -53,11 +46,6 @@ WORKLOAD: dict[str, Any] = {
         (Reservation, RESERVATION, {"state": "gone"}, "state"),
         (Reservation, RESERVATION, {"reserved_at": datetime(2030, 1, 1)}, "reserved_at"),  # noqa: DTZ001
         (Reservation, RESERVATION, {"token": 2**63}, "token"),
-        (Override, OVERRIDE, {"approver": "alice"}, "approver"),
-        (Override, OVERRIDE, {"approver": None}, "approver"),
-        (Override, OVERRIDE, {"reason": "  "}, "reason"),
-        (Override, OVERRIDE, {"expires_at": T0}, "expires_at"),
-        (Override, OVERRIDE, {"expires_at": T0 + timedelta(days=8)}, "expires_at"),
         (SchedulingRequest, REQUEST, {"pending": None}, "pending"),
         (SchedulingRequest, REQUEST, {"deadline": T0}, "deadline"),
         (SchedulingRequest, REQUEST, {"slots": [1, 1]}, "slots"),
@@ -77,19 +65,6 @@ def test_what_could_not_be_true_is_refused(
     with pytest.raises(ValidationError) as caught:
         kind(**{**sound, **flaw})
     assert tells in str(caught.value)
-
-
-def test_time_has_the_last_word_on_an_override() -> None:
-    override = Override(**OVERRIDE)
-    assert override.is_in_force(T0)
-    assert not override.is_in_force(T0 + HOUR)
-    revoked = override.model_copy(update={"state": OverrideState.REVOKED})
-    assert not revoked.is_in_force(T0)
-
-
-def test_an_override_that_needs_nobody_is_active_alone() -> None:
-    assert OverrideKind.AVOID_ZONE not in NEEDS_APPROVAL
-    Override.model_validate({**OVERRIDE, "kind": "avoid_zone", "approver": None})
 
 
 def test_a_reservation_expires_at_its_moment_and_only_while_held() -> None:

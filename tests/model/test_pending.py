@@ -42,6 +42,9 @@ SHORTAGE = Shortage(
     enough_for=1,
     slots=3,
 )
+HELD = Held(
+    actor="person:ann", reason="INC-1", override="o-1", ends_at=datetime(2030, 1, 1, tzinfo=UTC)
+)
 FULL = Pending.because(PendingCode.CAPACITY, NO_NODE)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 REASONS: list[tuple[PendingCode, Details]] = [
@@ -60,8 +63,14 @@ REASONS: list[tuple[PendingCode, Details]] = [
     (PendingCode.GANG, Gang(size=3, slots=3, placeable=1, because=FULL.reason())),
     (PendingCode.PARALLELISM, HeldBack(slots=3, at_once=2)),
     (PendingCode.PARALLELISM, HeldBack(slots=1, at_once=0)),
-    (PendingCode.HELD, Held(actor="person:ann", reason="INC-1")),
+    (PendingCode.HELD, HELD),
     (PendingCode.AUTHORITY_UNREACHABLE, Unreachable(error="The authority does not answer.")),
+    (
+        PendingCode.REGION_LEASE_LAPSED,
+        CommitRefused(
+            refusal=Refusal(code=RefusalCode.REGION_LEASE_LAPSED, sentence="It has lapsed.")
+        ),
+    ),
     (PendingCode.QUEUED, Details()),
     (
         PendingCode.CONFLICTS,
@@ -107,6 +116,6 @@ def test_parameters_of_another_code_are_refused() -> None:
 
 
 def test_a_sentence_is_cut_to_its_length() -> None:
-    long = Pending.because(PendingCode.HELD, Held(actor="person:ann", reason="x" * 500))
+    long = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, Unreachable(error="x" * 501))
     assert len(long.sentence) == MAX_LENGTH
     assert long.sentence.endswith("...")

@@ -1,20 +1,32 @@
 """What was read a moment ago lets work in; before it refuses, it is read again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.regions import add_region, fence_region
+from durable.authority.fleet.node_life import judge_nodes
+from durable.authority.fleet.regions import add_region
 from durable.authority.quota.quotas import set_quota
+from durable.authority.recovery.fence import fence
+from durable.authority.recovery.suspicions import record_suspicion
 from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.recovery import LossKind, RegionSigns, Suspicion, Verdict
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from durable.plan import admission as admission_module
 from durable.plan.admission import AdmissionCheck, TtlCache
-from tests.authority.world import EAST, RISK, TEST, WEST, World
+from tests.authority.world import (
+    EAST,
+    RISK,
+    TEST,
+    WEST,
+    World,
+    admit_workload,
+    seconds,
+)
 
 
 @pytest.fixture
@@ -91,8 +103,52 @@ async def test_an_empty_region_and_a_fenced_one_get_no_share(database_url: str) 
         assert await share() == {EAST: (0,), WEST: (1,)}
         await add_region(databases, RegionId("a-new-one"), TEST)
         assert await share() == {EAST: (0,), WEST: (1,)}
-        await fence_region(databases, WEST, expected_epoch=1, actor=TEST, reason="it is lost")
+        await fence(databases, WEST, expected_epoch=1, actor=TEST, reason="it is lost")
         assert await share() == {EAST: (0, 1)}
+
+
+async def fence_it(world: World) -> None:
+    await fence(world.databases, WEST, expected_epoch=1, actor=TEST, reason="it is lost")
+
+
+async def suspect_it(world: World) -> None:
+    signs = RegionSigns(region=WEST)
+    verdict = Verdict(region=WEST, kind=LossKind.REGION, sentence="It is silent.", signs=signs)
+    suspicion = Suspicion(region=WEST, epoch=1, since=world.now, lost_at=world.now, verdict=verdict)
+    assert await record_suspicion(world.databases, suspicion, TEST)
+
+
+async def silence_it(world: World) -> None:
+    moves = await judge_nodes(world.databases, WEST, grace_seconds=30.0, now=seconds(601))
+    assert moves.unknown
+
+
+@pytest.mark.parametrize("lose", [fence_it, suspect_it, silence_it])
+async def test_a_region_that_is_lost_or_may_be_gets_no_slots(
+    database_url: str, lose: Callable[[World], Awaitable[None]]
+) -> None:
+    """Neither of new work, nor of work that grows, nor of work that is started anew."""
+    async with Databases(database_url) as databases:
+        world = await World(databases).with_two_regions()
+
+        async def share(before: AdmittedWorkload | None, **spec: object) -> dict[RegionId, int]:
+            wanted = {"replicas": 2, "resources": Resources.of(1000, 512), **spec}
+            asked = manifest(1000).model_copy(update={"spec": WorkloadSpec.model_validate(wanted)})
+            made = (await AdmissionCheck(databases).check(asked)).share_of(before)
+            return {region: len(slots) for region, slots in made.items()}
+
+        serves = await admit_workload(
+            databases,
+            manifest(1000),
+            request="apply",
+            actor=TEST,
+            divide=lambda _: {EAST: (0,), WEST: (1,)},
+        )
+        assert await share(serves, replicas=4) == {EAST: 2, WEST: 2}
+        await lose(world)
+        assert await share(None) == {EAST: 2}
+        assert await share(serves, replicas=4) == {EAST: 3, WEST: 1}
+        assert await share(serves, run={"image": "api:2"}) == {EAST: 2}
 
 
 async def test_what_was_admitted_a_moment_ago_is_not_promised_twice(

@@ -33,7 +33,7 @@ def may_now(facts: NodeFacts, asked: PlacementRequest) -> bool:
     """Whether the node is one over which the replicas are to be spread."""
     return (
         may_ever(facts, asked)
-        and facts.zone not in asked.avoid_zones
+        and all(one.effects.allows(facts.zone, facts.node) for one in asked.overrides)
         and facts.ready
         and not facts.cordoned
         and facts.lease_epoch == EPOCH

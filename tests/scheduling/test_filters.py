@@ -7,7 +7,19 @@ import pytest
 from durable.model.pending_reasons import PendingCode
 from durable.scheduling.filters import FILTERS
 from durable.scheduling.snapshot.region import NodeFacts
-from tests.scheduling.world import NOW, node, places, region, rejected, request, said, taint, used
+from tests.scheduling.world import (
+    NOW,
+    avoiding,
+    node,
+    override,
+    places,
+    region,
+    rejected,
+    request,
+    said,
+    taint,
+    used,
+)
 
 GPU_TAINT = taint("shape", "gpu")
 
@@ -42,8 +54,14 @@ REFUSED: list[tuple[str, NodeFacts, dict[str, Any], str, PendingCode]] = [
     ("a taint of which another effect is tolerated", node(taints=[GPU_TAINT]),
      {"tolerations": [{"key": "shape", "effect": "prefer-no-schedule"}]},
      "taint shape=gpu", PendingCode.TAINTED),
-    ("a zone that is avoided", node(zone="b"), {"avoid_zones": ["b"]},
-     "zone b avoided", PendingCode.NODES_UNAVAILABLE),
+    ("a zone that is avoided", node(zone="b"), {"overrides": [avoiding("b")]},
+     "closed by override o-1 until 14:46:40Z", PendingCode.NODES_UNAVAILABLE),
+    ("a node that is avoided", node(), {"overrides": [override(avoid_nodes=["n1"])]},
+     "closed by override o-1 until 14:46:40Z", PendingCode.NODES_UNAVAILABLE),
+    ("a node outside the zone it is pinned to", node(), {"overrides": [override(only_zone="b")]},
+     "closed by override o-1 until 14:46:40Z", PendingCode.NODES_UNAVAILABLE),
+    ("a node that is not the one it is pinned to", node(), {"overrides": [override(only_node="x")]},
+     "closed by override o-1 until 14:46:40Z", PendingCode.NODES_UNAVAILABLE),
     ("a node that is not ready", node(ready=False), {}, "not ready", PendingCode.NODES_UNAVAILABLE),
     ("a cordoned node", node(cordoned=True), {}, "cordoned", PendingCode.NODES_UNAVAILABLE),
     ("a node whose lease ends now", node(lease_expires_at=NOW), {},
@@ -101,7 +119,13 @@ ALLOWED: list[tuple[str, NodeFacts, dict[str, Any]]] = [
     ("a taint tolerated by all it says", node(taints=[GPU_TAINT]),
      {"tolerations": [{"key": "shape", "value": "gpu", "effect": "no-schedule"}]}),
     ("a taint that only asks", node(taints=[taint("shape", "gpu", "prefer-no-schedule")]), {}),
-    ("another zone avoided", node(), {"avoid_zones": ["b"]}),
+    ("a cordoned node, past the gate", node(cordoned=True),
+     {"overrides": [override(skips=["cordon"])]}),
+    ("an avoided zone, past the gate", node(zone="b"),
+     {"overrides": [avoiding("b"), override("o-2", skips=["avoided"])]}),
+    ("the node it is pinned to", node(), {"overrides": [override(only_node="n1", only_zone="a")]}),
+    ("another node avoided", node(), {"overrides": [override(avoid_nodes=["n2"])]}),
+    ("another zone avoided", node(), {"overrides": [avoiding("b")]}),
     ("room for one more replica", node(), {"live": {7: "n1"}, "spread": {"max_per_node": 2}}),
     ("a crash of another slot", node(), {"crashes": {7: "n1"}}),
     ("a crash on another node", node(), {"crashes": {0: "n2"}}),
@@ -167,7 +191,7 @@ def test_many_particulars_are_summed_up() -> None:
 def test_every_reason_has_a_code_in_the_one_list() -> None:
     assert [each.code for each in FILTERS] == [
         "region_fenced", "residency", "residency", "tenancy", "required_labels", "never_fits",
-        "taint", "avoided_zone", "not_ready", "cordoned", "stale", "insufficient_cpu",
+        "taint", "override", "not_ready", "cordoned", "stale", "insufficient_cpu",
         "insufficient_memory", "insufficient_gpu", "unhealthy_devices", "max_per_node", "crashed",
         "zone_skew", "node_skew",
     ]  # fmt: skip

@@ -67,6 +67,22 @@ def test_the_tighter_gate_is_named() -> None:
     assert code(world.but(room=used(cpu=4, memory=9)), slots=5) is PendingCode.GRANT
 
 
+@pytest.mark.parametrize(
+    ("world", "named"),
+    [
+        (region(node(), room=(0, 0, 0), is_open=False), PendingCode.REGION_FENCED),
+        (region(node(), grant=(0, 0, 0), is_open=False), PendingCode.REGION_FENCED),
+        (region(node(ready=False), room=(0, 0, 0)), PendingCode.NODES_UNAVAILABLE),
+        (region(node(ready=False), grant=(0, 0, 0)), PendingCode.GRANT),
+        (region(node(), node("n2", ready=False), room=(0, 0, 0)), PendingCode.HEADROOM),
+    ],
+)
+def test_a_region_without_nodes_says_that_and_not_that_it_has_no_room(
+    world: Region, named: PendingCode
+) -> None:
+    assert code(world, slots=2) is named
+
+
 def test_nodes_that_run_out_before_the_grant_does_are_named() -> None:
     assert code(region(node(cpu=2), grant=used(cpu=3, memory=9)), slots=5) is PendingCode.CAPACITY
 

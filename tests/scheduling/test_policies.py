@@ -26,6 +26,7 @@ def test_the_first_policy_weighs_every_score() -> None:
         ({"weights": {}}, "field weights"),
         ({"candidates_kep": 5}, "did you mean candidates_kept?"),
         ({"retry_first_seconds": 601.0}, "field retry_first_seconds: got 601.0"),
+        ({"signed_verbs": ["approve", "cordon"]}, "field signed_verbs: cordon: only commands do"),
     ],
 )
 def test_a_policy_that_cannot_be_used_is_refused_with_its_field(

@@ -39,7 +39,7 @@ def test_nothing_waits_longer_than_the_resync_period(code: PendingCode) -> None:
     assert 0 < wait(code, tries=1_000, queued=10**6) <= LONGEST
 
 
-@pytest.mark.parametrize("code", sorted(NEEDS_A_CHANGE))
+@pytest.mark.parametrize("code", sorted({*NEEDS_A_CHANGE, PendingCode.REGION_FENCED}))
 def test_what_only_a_change_can_help_waits_for_the_longest_at_once(code: PendingCode) -> None:
     assert wait(code) == about(LONGEST)
 

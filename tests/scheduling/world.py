@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from durable.model.ids import ActorId, OverrideId
+from durable.model.overrides.effects import Effects, OverrideScope
+from durable.model.overrides.in_force import RegionalOverride
 from durable.model.policy import Policy
 from durable.model.resources import NOTHING, Amounts
 from durable.model.states import NodeState
@@ -63,9 +66,28 @@ def spec(**wanted: Any) -> WorkloadSpec:
     return WorkloadSpec.model_validate({"replicas": 1, "resources": resources, **wanted})
 
 
+def override(name: str = "o-1", **effects: Any) -> RegionalOverride:
+    """One that is in force for an hour, for everybody."""
+    return RegionalOverride(
+        override=OverrideId(name),
+        kind="avoid-zone",
+        scope=OverrideScope(),
+        effects=Effects.model_validate(effects),
+        actor=ActorId("ann"),
+        reason="INC-1",
+        expires_at=datetime.fromtimestamp(NOW + 3_600, UTC),
+    )
+
+
+def avoiding(*zones: str) -> RegionalOverride:
+    return override(avoid_zones=zones)
+
+
 def request(slots: int | Sequence[int] = 1, **wanted: Any) -> PlacementRequest:
     """Slots of risk/api; what a request has itself is taken out, the rest is its spec's."""
-    own = ("live", "crashes", "avoid_zones", "attempt", "region", "tenant", "draw")
+    own = (
+        "live", "crashes", "overrides", "draws", "overdrawn", "attempt", "region", "tenant", "draw",
+    )  # fmt: skip
     values = {name: wanted.pop(name) for name in own if name in wanted}
     numbers = tuple(range(slots)) if isinstance(slots, int) else tuple(slots)
     wanted.setdefault("replicas", len(numbers))

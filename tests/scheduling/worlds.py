@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import NodeFacts
-from tests.scheduling.world import EPOCH, NOW, Region, node, request, taint, used
+from tests.scheduling.world import EPOCH, NOW, Region, avoiding, node, request, taint, used
 
 ZONES = ["a", "b", "c"]
 NAMES = [f"n{number}" for number in range(8)]
@@ -43,7 +43,9 @@ REQUESTS: dict[str, st.SearchStrategy[Any]] = {
     "gpus": st.just(1),
     "priority": st.just(0),
     "attempt": st.integers(1, 9),
-    "avoid_zones": st.lists(st.sampled_from([*ZONES, "z"]), max_size=2),
+    "overrides": st.lists(
+        st.sampled_from([avoiding(zone) for zone in (*ZONES, "z")]), max_size=2, unique=True
+    ),
     "spread": st.fixed_dictionaries(
         {"zone_max_skew": SKEW, "node_max_skew": SKEW, "max_per_node": SKEW}
     ),

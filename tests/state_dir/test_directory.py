@@ -57,7 +57,7 @@ def test_a_second_supervisor_is_refused_with_the_address_of_the_first(tmp_path: 
         state.write_record(first)
         expected = (
             f"A stack is already running in {tmp_path} with its UI at http://127.0.0.1:8233: "
-            f"stop it with durable down --state-dir {tmp_path}."
+            f"stop it with `durable down --state-dir {tmp_path}`."
         )
         with pytest.raises(StackError) as refused, StateDirectory(tmp_path).locked():
             pass

@@ -38,14 +38,14 @@ def test_what_outlived_its_supervisor_is_named(tmp_path: Path) -> None:
     assert f"The supervisor of {tmp_path} was killed" in said
     assert f"still running: postgres (pid {os.getpid()})." in said
     assert "temporal" not in said
-    assert "durable down only stops them" in said
+    assert "`durable down` only stops them" in said
     with pytest.raises(StackError, match="still running: postgres"):
         Settings(state_dir=tmp_path).require_database_url()
 
 
 def test_a_killed_stack_without_any_process_left_can_be_started_again(tmp_path: Path) -> None:
     left_by(tmp_path, Part(name="postgres", address="127.0.0.1:1", process=GONE))
-    assert "nothing of its stack is running any more: durable up starts" in why_nothing_runs(
+    assert "nothing of its stack is running any more: `durable up` starts" in why_nothing_runs(
         tmp_path
     )
 
@@ -59,7 +59,7 @@ def test_a_stack_that_gave_up_says_why_and_what_to_do(tmp_path: Path, stop: str)
         Settings(state_dir=tmp_path).require_database_url()
     assert str(refused.value) == (
         "The stack stopped by itself: temporal died 6 times and will not be restarted. "
-        f"See the logs in {tmp_path}, then start it again with durable up. "
+        f"See the logs in {tmp_path}, then start it again with `durable up`. "
         "Or set DURABLE_DATABASE_URL to use another server."
     )
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.state_dir.record import StackError
@@ -17,34 +18,42 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "status",
-    [RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED, RPCStatusCode.UNAVAILABLE],
+    "error",
+    [
+        RPCError("no", RPCStatusCode.RESOURCE_EXHAUSTED, b""),
+        RPCError("no", RPCStatusCode.ABORTED, b""),
+        RPCError("no", RPCStatusCode.UNAVAILABLE, b""),
+        WorkflowQueryFailedError("[TMPRL1100] its task failed"),
+    ],
+    ids=str,
 )
-async def test_what_passes_by_itself_is_waited_for(status: RPCStatusCode) -> None:
+async def test_what_passes_by_itself_is_waited_for(error: Exception) -> None:
     tries = 0
 
     async def send() -> str:
         nonlocal tries
         tries += 1
         if tries < 20:
-            raise RPCError("no", status, b"")
+            raise error
         return "done"
 
     assert await send_until_answered("scale risk/api", send) == "done"
 
 
 @pytest.mark.parametrize(
-    ("status", "why"),
+    ("error", "why"),
     [
-        (RPCStatusCode.RESOURCE_EXHAUSTED, "too many others send to it at the same time"),
-        (RPCStatusCode.ABORTED, "too many others send to it at the same time"),
-        (RPCStatusCode.UNAVAILABLE, "no worker answered"),
-        (RPCStatusCode.PERMISSION_DENIED, "not yours"),
+        (RPCError("no", RPCStatusCode.RESOURCE_EXHAUSTED, b""), "too many others send to it"),
+        (RPCError("no", RPCStatusCode.ABORTED, b""), "too many others send to it"),
+        (RPCError("no", RPCStatusCode.UNAVAILABLE, b""), "no worker answered"),
+        (RPCError("not yours", RPCStatusCode.PERMISSION_DENIED, b""), "not yours"),
+        (WorkflowQueryFailedError("[TMPRL1100] its task failed"), "its task failed"),
+        (WorkflowQueryFailedError("no such query"), "no such query"),
     ],
 )
-async def test_a_failure_says_what_was_wrong(status: RPCStatusCode, why: str) -> None:
+async def test_a_failure_says_what_was_wrong(error: Exception, why: str) -> None:
     async def send() -> str:
-        raise RPCError("not yours", status, b"")
+        raise error
 
     with pytest.raises(StackError, match=why):
         await send_until_answered("scale risk/api", send, patience=Patience.within(0))

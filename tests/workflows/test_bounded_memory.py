@@ -10,10 +10,9 @@ from pydantic import ValidationError
 from durable.activities.steps import PlacementKey
 from durable.activities.workload_steps import OpenedShare
 from durable.model.claims import Crash
-from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.phases import SlotPhase
-from durable.model.request import PlacementHold
 from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, ShareReport
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import MAX_REPLICAS, MAX_SPEC_BYTES, WorkloadSpec
@@ -83,7 +82,6 @@ def fullest_placement() -> PlacementState:
     share = DesiredShare(slots=slots, spec=largest_spec(), revision=2**53, release_reason="r" * 500)
     past = PlacementPast(next_attempt=10**6)
     state.learn(PlacementFacts(claims=(), share=share, past=past), NOW)
-    state.hold = PlacementHold(actor=ActorId("a" * 63), reason="r" * 500, since=NOW)
     state.pending = pending(PendingCode.CAPACITY, "w" * 500)
     state.messages = fullest_log()
     for slot in state.slots.by_number.values():
@@ -111,7 +109,7 @@ async def test_the_memory_of_the_largest_placement_fits() -> None:
     again = PlacementState.begin(KEY, memory, NOW)
     assert again.slots.crash_memory() == state.slots.crash_memory()
     assert again.memory().evicted == dict.fromkeys(range(MAX_REPLICAS), False)
-    assert (again.hold, again.messages) == (state.hold, state.messages)
+    assert again.messages == state.messages
 
 
 async def test_the_memory_of_the_largest_workload_fits() -> None:

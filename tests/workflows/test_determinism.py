@@ -8,28 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
 
 from durable.model.refusal import RefusedError
 from durable.temporal import worker as worker_module
-from durable.temporal.connection import data_converter
-from durable.workflows.placement.workflow import Placement
-from durable.workflows.workload.workflow import Workload
+from durable.temporal.worker import patient
 from tests.workflows.careless import Gambler, Hurried
 from tests.workflows.determinism import guard
 from tests.workflows.plane import Plane, manifest, small_fleet, until
+from tests.workflows.replays import replayer
 from tests.workflows.test_replay import FOLDER, WHO, read
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
 async def test_a_saved_history_replays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replayer = Replayer(
-        workflows=[Placement, Workload],
-        data_converter=data_converter,
-        workflow_runner=guard(monkeypatch),
-    )
-    await replayer.replay_workflow(read(path))
+    await replayer(guard(monkeypatch)).replay_workflow(read(path))
 
 
 @pytest.fixture
@@ -68,12 +62,14 @@ async def test_the_guard_refuses_chance_and_clocks_in_whatever_a_workflow_import
     careless: type[Any], plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = plane.durable.client
-    async with Worker(
-        client,
-        task_queue="careless",
-        workflows=[careless],
-        workflow_runner=guard(monkeypatch),
-        workflow_failure_exception_types=[RestrictedWorkflowAccessError],
+    async with patient(
+        Worker(
+            client,
+            task_queue="careless",
+            workflows=[careless],
+            workflow_runner=guard(monkeypatch),
+            workflow_failure_exception_types=[RestrictedWorkflowAccessError],
+        )
     ):
         with pytest.raises(Exception, match="execution failed") as failed:
             await client.execute_workflow(careless.run, id="careless", task_queue="careless")

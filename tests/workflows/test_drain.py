@@ -147,6 +147,30 @@ async def test_a_drain_and_a_rollout_at_once_share_the_allowance(plane: Plane) -
     await plane.no_invariant_is_broken()
 
 
+async def test_two_drains_and_a_rollout_at_once_share_the_allowance(plane: Plane) -> None:
+    await ready(plane, nodes=4, cpu=8)
+    log = await serve(
+        plane, version(1, replicas=12), version(1, name="critical", replicas=4, **CRITICAL)
+    )
+    await plane.durable.apply(version(2, replicas=12))
+    await plane.durable.apply(version(2, name="critical", replicas=4, **CRITICAL))
+    drains = await asyncio.gather(
+        begin(plane, node(0), request_id="one"), begin(plane, node(1), request_id="two")
+    )
+    assert all(drain.replicas for drain in drains), "each had something to move"
+    for drain in drains:
+        assert (await ended(plane, drain)).state is DrainState.DRAINED
+    for name, replicas in (("api", 12), ("critical", 4)):
+        now = await plane.durable.wait("risk", name)
+        assert (now.generation, now.updated, now.serving) == (2, replicas, replicas)
+    emptied = {str(FIRST), "east-general-0001"}
+    assert all(not nodes & emptied for nodes in (await on_nodes(plane)).values())
+    lowest = log.lowest()
+    assert lowest["api"] >= 9, "a quarter may be down by choice, for all three causes together"
+    assert lowest["critical"] == 4, "none may be"
+    await plane.no_invariant_is_broken()
+
+
 # ── what blocks ─────────────────────────────────────────────────────────────────────────────────
 
 

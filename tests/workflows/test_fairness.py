@@ -8,6 +8,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from durable.model.ids import TenantId
 from durable.signals.starting import turn_of
+from durable.temporal.worker import patient
 from tests.workflows.plane import Plane
 
 QUEUE, BURST = "fairness", 60
@@ -38,14 +39,16 @@ async def test_a_tenant_behind_a_burst_is_served_among_the_first(plane: Plane) -
         await start("large", number)
     for number in range(3):
         await start("small", number)
-    async with Worker(
-        client,
-        task_queue=QUEUE,
-        workflows=[TakesATurn],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        max_concurrent_workflow_tasks=2,
-        max_cached_workflows=0,
-        max_concurrent_workflow_task_polls=1,
+    async with patient(
+        Worker(
+            client,
+            task_queue=QUEUE,
+            workflows=[TakesATurn],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            max_concurrent_workflow_tasks=2,
+            max_cached_workflows=0,
+            max_concurrent_workflow_task_polls=1,
+        )
     ):
         async with asyncio.timeout(60):
             while len(order) < BURST + 3:  # noqa: ASYNC110

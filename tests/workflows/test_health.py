@@ -13,7 +13,7 @@ from durable.signals.names import PLACEMENT, regional_queue
 from durable.stack.health.diagnosis import diagnose
 from durable.stack.health.findings import Finding
 from durable.temporal.connection import connect
-from durable.temporal.worker import global_worker
+from durable.temporal.worker import global_worker, patient
 from tests.cli.terminal import Terminal
 from tests.workflows.plane import EAST, INSTANTLY, WEST, Plane, manifest, small_fleet, until
 
@@ -90,7 +90,7 @@ async def test_workloads_and_placements_without_a_workflow_are_found(
     rows = await asyncio.to_thread(terminal.json, "get", "workloads")
     said = {row["workload"]: row["problem"] for row in rows["workloads"]}
     assert said["risk/api"] == (
-        "no workflow manages it: the global worker starts one, or run durable reconcile"
+        "no workflow manages it: the global worker starts one, or run `durable reconcile`"
     )
     assert "east: no placement runs" in said["risk/web"]
     rows = await asyncio.to_thread(terminal.json, "get", "placements")
@@ -102,7 +102,7 @@ async def test_workloads_and_placements_without_a_workflow_are_found(
 
     await plane.durable.client.get_workflow_handle("workload/risk/web").terminate()
     lost = (await found(plane))["workflows_missing"]
-    assert "durable reconcile does so at once" in lost.sentence
+    assert "`durable reconcile` does so at once" in lost.sentence
     assert lost.runbook == "runbooks/temporal-lost.md"
 
 
@@ -159,11 +159,13 @@ async def test_a_workflow_that_fails_its_tasks_is_found(plane: Plane, terminal: 
     await (await plane.load()).host()
     client = await connect(plane.settings, plane.settings.require_temporal_address())
     await plane.stack.enter_async_context(global_worker(client, plane.databases))
-    broken = Worker(
-        client,
-        task_queue=regional_queue(EAST),
-        workflows=[Broken],
-        workflow_runner=UnsandboxedWorkflowRunner(),
+    broken = patient(
+        Worker(
+            client,
+            task_queue=regional_queue(EAST),
+            workflows=[Broken],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+        )
     )
     id = "placement/risk/api/g1/east"
     async with broken:

@@ -17,6 +17,7 @@ from durable.state_dir.record import StackError
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import Plane, manifest, until
 from tests.workflows.processes import AGENT, WORKER, Process, process
+from tests.workflows.replays import every_history_replays
 from tests.workflows.serving_log import ServingLog
 from tests.workflows.test_trouble import set_faults
 
@@ -86,6 +87,7 @@ async def live_through(plane: Plane, points: tuple[Failpoint, ...], fired: Path)
     assert await plane.bindings() == {}
     await plane.no_invariant_is_broken()
     assert [point for point in points if not (fired / point).exists()] == []
+    await every_history_replays(plane)
 
 
 async def test_a_worker_killed_between_any_two_steps_harms_nothing(
@@ -148,6 +150,7 @@ async def test_a_worker_killed_at_any_step_of_a_rollout_harms_nothing(
         await serves_once(plane, 4)
     assert log.fewest(4) >= 3
     assert [point for point in ROLLING if not (tmp_path / point).exists()] == []
+    await every_history_replays(plane)
 
 
 def _version(number: int) -> dict[str, Any]:

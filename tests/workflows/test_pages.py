@@ -3,10 +3,10 @@
 import re
 from datetime import UTC, datetime
 
-from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
 from durable.model.phases import Owner, PlacementPhase, SlotPhase, WorkloadPhase
-from durable.model.request import PlacementHold
 from durable.model.workload import WorkloadSpec
 from durable.signals.payloads import EvictSlots
 from durable.signals.status import (
@@ -22,18 +22,17 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GRANT = pending(PendingCode.GRANT, "Tenant risk has no grant left.")
 
 
-def placement(*slots: SlotView, hold: PlacementHold | None = None) -> PlacementStatus:
+def placement(*slots: SlotView, why: Pending = GRANT) -> PlacementStatus:
     return PlacementStatus(
         region=RegionId("east"),
         tenant=TenantId("risk"),
         workload=WorkloadName("api"),
         generation=1,
         phase=PlacementPhase.WAITING,
-        pending=GRANT,
+        pending=why,
         owner=Owner.SCHEDULER,
         next_retry_at=NOON,
         placed_by=NOON,
-        hold=hold,
         attempts=1,
         policy_revision=7,
         slots=slots,
@@ -55,20 +54,9 @@ def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
     assert "- 0: **serving** on node-1 since 12:00:00Z\n- 1: **starting** on node-1" in page
 
 
-def test_a_hold_does_not_claim_to_pass_by_itself() -> None:
-    page = placement_page(
-        placement(hold=PlacementHold(actor=ActorId("ann"), reason="INC-42", since=NOON)), "ui-1"
-    )
-    assert "**Held** by ann: INC-42; nothing new is placed until `resume`." in page
-    assert "Next try" not in page
-    assert "resolve on its own" not in page
-
-
 def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
     page = placement_page(placement(), "ui-1")
     for name, sentence in (
-        ("hold", "Place nothing new until resumed; what runs stays."),
-        ("resume", "Place again after a hold."),
         ("retry_now", "Try to place what waits now instead of at the end of the backoff."),
         (
             "evict",
@@ -76,7 +64,7 @@ def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
             "allowance unless forced.",
         ),
     ):
-        assert f'- `{name}`: {sentence} `{{"actor": "alice@example.com"' in page
+        assert f'- `{name}`: {sentence} `{{"actor": "person:alice"' in page
 
 
 def test_lists_are_apart_from_what_surrounds_them() -> None:
@@ -101,10 +89,8 @@ def test_examples_name_a_slot_that_exists_and_a_fresh_request_id() -> None:
 
 def test_what_others_wrote_has_no_effect_on_the_page() -> None:
     reason = "[free](http://evil.example) <b>now</b>\n# Done"
-    page = placement_page(
-        placement(hold=PlacementHold(actor=ActorId("ann"), reason=reason, since=NOON)), "ui-1"
-    )
-    assert r"ann: \[free\](http://evil.example) \<b\>now\</b\> # Done" in page
+    page = placement_page(placement(why=pending(PendingCode.GRANT, reason)), "ui-1")
+    assert r"\[free\](http://evil.example) \<b\>now\</b\> # Done" in page
 
 
 def test_a_workload_shows_a_regions_wait_once_and_where_to_look() -> None:

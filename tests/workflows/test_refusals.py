@@ -3,17 +3,18 @@
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from temporalio import workflow
+from temporalio.common import RawValue
 
 from durable.activities.steps import (
     Claim,
     ClaimsStep,
     PlacementKey,
     Reserved,
-    Started,
     StepRefusal,
     StepResult,
 )
@@ -22,14 +23,14 @@ from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.phases import SlotPhase
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.request import PlacementHold
 from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, SlotsObserved
 from durable.model.states import BindingState
 from durable.model.workload import WorkloadKind, WorkloadSpec
-from durable.signals.payloads import ResumePlacement, RetryPlacement, Wake
+from durable.signals.names import placement_id
+from durable.signals.payloads import RetryPlacement, Wake
+from durable.temporal.connection import data_converter
 from durable.workflows import timeouts
 from durable.workflows.placement.slots import Leave, PlacementSlots, SlotState
-from durable.workflows.placement.state import PlacementStart
 from durable.workflows.placement.workflow import Placement
 from durable.workflows.steps import UNREACHABLE
 from tests.model.pending import pending
@@ -78,7 +79,16 @@ class Case:
             workload=WorkloadName("api"),
             generation=1,
         )
-        self.it: Any = Placement(PlacementStart(key))
+        name = placement_id(key.tenant, key.workload, key.generation, key.region)
+        monkeypatch.setattr(
+            workflow,
+            "info",
+            lambda: SimpleNamespace(
+                workflow_id=name, continued_run_id=None, attempt=1, cron_schedule=None
+            ),
+        )
+        payload = data_converter.payload_converter.to_payload({"key": key})
+        self.it: Any = Placement(RawValue(payload))
         share = DesiredShare(slots=(0,), spec=SPEC, revision=1)
         past = PlacementPast(next_attempt=1)
         self.it._state.learn(PlacementFacts(claims=(), share=share, past=past), self.now)
@@ -88,9 +98,6 @@ class Case:
     @property
     def slot(self) -> SlotState:
         return self.it._slots.by_number[0]
-
-    def hold(self) -> None:
-        self.it._state.hold = PlacementHold(actor=ActorId("ann"), reason="INC-42", since=self.now)
 
     def serves(self) -> None:
         slot = ObservedSlot(
@@ -134,7 +141,7 @@ async def test_a_node_that_takes_no_work_any_more_is_left_for_another(
     case: Case, verb: str, code: RefusalCode
 ) -> None:
     done = StepResult(done=(CLAIM,))
-    refused = Started(refused=no(code).refused)
+    refused = StepResult(refused=no(code).refused)
     answers = {"bind": done, "release": done, "reserve": FULL, verb: refused}
     asked = await case.run_for(20, answers.__getitem__)
     assert (asked[verb], asked["release"], asked["reserve"]) == (1, 1, 1)
@@ -165,39 +172,8 @@ async def test_what_nobody_wants_any_more_is_not_started_when_the_authority_is_b
     case: Case,
 ) -> None:
     case.slot.leave = Leave.FOR_GOOD
-    asked = await case.run_for(1, {"release": GONE, "start": Started(done=(CLAIM,))}.get)
+    asked = await case.run_for(1, {"release": GONE, "start": StepResult(done=(CLAIM,))}.get)
     assert "start" not in asked
-
-
-async def test_a_start_whose_answer_was_lost_is_found_out_under_a_hold(case: Case) -> None:
-    case.hold()
-    answers = {
-        "expire": no(RefusalCode.WRONG_STATE),
-        "recall": live(BindingState.SERVING),
-    }
-    asked = await case.run_for(90, answers.get)
-    assert asked == {"expire": 1, "recall": 1}, "asked once, and then what stands is read"
-    assert case.slot.phase is SlotPhase.SERVING
-
-
-async def test_a_replica_that_serves_under_a_hold_is_not_stopped_over_a_refused_expiry(
-    case: Case,
-) -> None:
-    case.hold()
-    await case.run_for(31, {"expire": no(RefusalCode.WRONG_STATE)}.get)
-    case.serves()
-    asked = await case.run_for(10, {"recall": live(BindingState.SERVING)}.get)
-    assert "stop" not in asked
-    assert case.slot.phase is SlotPhase.SERVING
-
-
-async def test_a_lease_that_is_live_by_the_databases_clock_is_checked_again_later(
-    case: Case,
-) -> None:
-    case.hold()
-    asked = await case.run_for(41, {"expire": no(RefusalCode.LEASE_ACTIVE)}.get)
-    assert asked["expire"] in (2, 3)
-    assert set(asked) == {"expire"}, "nothing is given up that may still be bound"
 
 
 async def test_a_reservation_that_came_too_late_waits_for_room_without_looking_all_the_time(
@@ -242,13 +218,11 @@ async def crashed(case: Case) -> None:
     case.slot.retry_at = case.now + timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("message", ["wake", "resume", "share"])
+@pytest.mark.parametrize("message", ["wake", "share"])
 async def test_a_crash_backoff_is_not_shortened_by_a_wakeup(case: Case, message: str) -> None:
     await crashed(case)
     if message == "wake":
         case.it.on_wake(Wake(why="room"))
-    elif message == "resume":
-        case.it.on_resume(ResumePlacement(actor=ActorId("ann"), reason="go", request_id="r"))
     else:
         share = DesiredShare(slots=(0,), spec=SPEC, revision=2)
         case.it._state.learn(PlacementFacts(claims=(), share=share), case.now)

@@ -11,26 +11,21 @@ from typing import Any
 import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer
 
-from durable.signals.payloads import EvictSlots, HoldPlacement, ResumePlacement
-from durable.temporal.connection import data_converter
-from durable.temporal.sandbox import sandbox
+from durable.model.drain import NodesKind, NodesTarget
+from durable.model.ids import Identifier, NodeId
+from durable.model.recoveries import RecoveryStage
+from durable.signals.drains import DrainStatus
+from durable.signals.names import drain_id
+from durable.signals.payloads import EvictSlots, RetryPlacement
 from durable.workflows.placement.workflow import Placement
-from durable.workflows.workload.workflow import Workload
-from tests.workflows.plane import Plane, manifest, small_fleet, until
+from tests.workflows import test_recovery as recovery
+from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
+from tests.workflows.replays import replayer
 
 FOLDER = Path(__file__).parent.parent / "histories"
 SAVES = os.environ.get("SAVE_HISTORIES") == "1"
 WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42"}
-
-
-def replayer() -> Replayer:
-    return Replayer(
-        workflows=[Placement, Workload],
-        data_converter=data_converter,
-        workflow_runner=sandbox(),
-    )
 
 
 def read(path: Path) -> WorkflowHistory:
@@ -44,7 +39,7 @@ async def test_a_saved_history_replays(path: Path) -> None:
 
 def test_there_is_a_history_of_each_workflow() -> None:
     names = {path.stem.split("--")[0] for path in FOLDER.glob("*.json")}
-    assert names == {"placement", "workload"}
+    assert names == {"drain", "placement", "policy", "recovery", "workload"}
 
 
 async def test_a_changed_workflow_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +59,7 @@ async def test_histories_are_saved(plane: Plane) -> None:
     await durable.apply(manifest("served", replicas=3), request_id="apply")
     await durable.wait("risk", "served")
     handle = plane.handle("served")
-    await handle.execute_update("hold", HoldPlacement(**WHO, request_id="1"))
-    await handle.execute_update("resume", ResumePlacement(**WHO, request_id="2"))
+    await handle.execute_update("retry_now", RetryPlacement(**WHO, request_id="1"))
     await handle.signal("nonsense", {"a": 1})
     await handle.execute_update("evict", EvictSlots(**WHO, request_id="3", slots=(0,), force=True))
     await durable.wait("risk", "served")
@@ -84,10 +78,58 @@ async def test_histories_are_saved(plane: Plane) -> None:
     await durable.delete("risk", "served", request_id="delete")
     await durable.wait("risk", "served", until="deleted")
     await durable.wait("risk", "big")
-    for workflow_id in (
+    await save(
+        plane,
         "workload/risk/served", "workload/risk/big", "workload/risk/job",
         "placement/risk/served/g1/east", "placement/risk/served/g2/east",
         "placement/risk/big/g1/east", "placement/risk/job/g1/east",
-    ):  # fmt: skip
-        history = await durable.client.get_workflow_handle(workflow_id).fetch_history()
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not SAVES, reason="saves histories only when asked")
+async def test_histories_of_drains_are_saved(plane: Plane) -> None:
+    """Of one that empties a node, and of one that has no other place and is cancelled."""
+    await plane.load(small_fleet("east", nodes=2, cpu=2))
+    await (await plane.host()).work()
+    await plane.durable.apply(manifest("served", replicas=3), request_id="apply")
+    await plane.durable.wait("risk", "served")
+    drains = plane.durable.drains
+    emptied = NodesTarget.of_node(EAST, NodeId("east-general-0000"))
+    drain = await drains.start(emptied, reason="INC-42", request_id="node")
+    await drains.wait(drain, within_seconds=60)
+    zone = NodesTarget(region=EAST, kind=NodesKind.ZONE, name=Identifier("east-a"))
+    await drains.start(zone, reason="INC-43", request_id="zone")
+    handle: Any = plane.durable.client.get_workflow_handle(drain_id(zone))
+    await handle.signal("nonsense", {"a": 1})
+
+    async def is_blocked() -> bool:
+        shown = DrainStatus.model_validate(await handle.query("status"))
+        return (
+            shown.rejected_count > 0 and shown.progress is not None and shown.progress.blocked != ()
+        )
+
+    await until(is_blocked, "what is left finds no other place")
+    await drains.cancel(zone, reason="not today", request_id="undo")
+    await save(plane, drain_id(emptied), drain_id(zone))
+
+
+@pytest.mark.skipif(not SAVES, reason="saves histories only when asked")
+async def test_a_history_of_a_recovery_is_saved(plane: Plane) -> None:
+    """Of a region that is lost, held, asked for nonsense, and given its work back."""
+    async with recovery.serving(plane, manifest(replicas=4, priority=900)) as agents:
+        await agents.aclose()
+        key = await recovery.declare(plane)
+        await recovery.whole(plane)
+        await plane.durable.client.get_workflow_handle(str(key)).signal("nonsense", {"a": 1})
+        await recovery.reached(plane, RecoveryStage.HOLDING)
+        async with plane.agent(EAST):
+            await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
+            await recovery.reached(plane, RecoveryStage.FAILED_BACK)
+        await plane.durable.client.get_workflow_handle(str(key)).result()
+        await save(plane, str(key))
+
+
+async def save(plane: Plane, *workflow_ids: str) -> None:
+    for workflow_id in workflow_ids:
+        history = await plane.durable.client.get_workflow_handle(workflow_id).fetch_history()
         (FOLDER / f"{workflow_id.replace('/', '--')}.json").write_text(history.to_json())

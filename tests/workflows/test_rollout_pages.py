@@ -134,3 +134,10 @@ def test_going_back_says_why() -> None:
     page = workload_page(workload(generation=1, rollout=state(undoing="it was bad")), "ui-1")
     assert "**Going back** to generation 1: it was bad" in page
     assert "The next step is being planned." in page
+
+
+def test_a_failure_with_nothing_to_go_back_to_is_not_called_going_back() -> None:
+    failed = {"rollout": state(undoing="it was bad"), "stable_generation": None}
+    page = workload_page(workload(**failed), "ui-1")
+    assert "**Generation 2 has failed**: it was bad; no other one was ever good" in page
+    assert "Going back" not in page

@@ -12,10 +12,12 @@ from temporalio.common import RetryPolicy
 from durable.activities import placement as placement_steps
 from durable.agent.simulated.driver import Delays
 from durable.authority.db.errors import AuthorityUnreachableError
+from durable.authority.overrides.reads import obeyed_overrides
 from durable.authority.workloads.admission_queue import AdmissionQueue
 from durable.controllers import reconciler
 from durable.controllers.reconciler import Reconciler
-from durable.signals.payloads import EvictSlots, HoldPlacement
+from durable.model.ids import RegionId
+from durable.signals.payloads import EvictSlots
 from durable.workflows import inbox, timeouts
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 
@@ -118,12 +120,13 @@ async def test_a_workload_that_was_reset_to_its_beginning_keeps_what_was_scaled_
 async def test_a_hold_survives_the_termination_of_its_placement(plane: Plane) -> None:
     await serving(plane)
     handle = plane.handle()
-    await handle.execute_update("hold", HoldPlacement(**WHO, request_id="1"))
+    risk_api = {"tenant": "risk", "workload": "api"}
+    await plane.durable.overrides.create("hold", risk_api, reason="INC-1", id="held")
     await plane.durable.scale("risk", "api", 3)
 
     async def holds() -> bool:
         found = await plane.placement()
-        return found.hold is not None and found.pending is not None and len(found.slots) == 3
+        return found.pending is not None and found.pending.code == "held" and len(found.slots) == 3
 
     await until(holds, "it waits, held")
     run = (await handle.describe()).run_id
@@ -131,6 +134,18 @@ async def test_a_hold_survives_the_termination_of_its_placement(plane: Plane) ->
     await runs_again(handle, run)
     await until(holds, "it is still held")
     assert len(await plane.bindings()) == 2
+
+
+async def test_an_override_that_was_terminated_goes_on_and_can_be_revoked(plane: Plane) -> None:
+    await serving(plane)
+    risk_api = {"tenant": "risk", "workload": "api"}
+    await plane.durable.overrides.create("hold", risk_api, reason="INC-1", id="held")
+    handle: Any = plane.durable.client.get_workflow_handle("override/held")
+    run = (await handle.describe()).run_id
+    await terminate(handle)
+    await runs_again(handle, run)
+    assert "Revoked" in await plane.durable.overrides.revoke("held", reason="done")
+    assert await obeyed_overrides(plane.databases, RegionId("east")) == []
 
 
 async def test_a_job_that_was_terminated_runs_nothing_again_that_was_done(plane: Plane) -> None:

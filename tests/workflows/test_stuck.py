@@ -16,6 +16,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from durable.signals.names import PLACEMENT, regional_queue
 from durable.stack.temporal_server import temporal_binary
 from durable.temporal.running import list_running
+from durable.temporal.worker import patient
 from tests.workflows.plane import EAST, Plane, until
 
 RUNBOOK = Path(__file__).parents[2] / "runbooks" / "workflow-stuck.md"
@@ -54,12 +55,14 @@ class Bad(Good):
 
 @asynccontextmanager
 async def released(client: Client, version: type[Any]) -> AsyncGenerator[None]:
-    async with Worker(
-        client,
-        task_queue=regional_queue(EAST),
-        workflows=[version],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        max_cached_workflows=0,
+    async with patient(
+        Worker(
+            client,
+            task_queue=regional_queue(EAST),
+            workflows=[version],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            max_cached_workflows=0,
+        )
     ):
         yield
 

@@ -2,10 +2,15 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from durable.authority.recovery.fence import fence, reopen
+from durable.model.ids import ActorId
+from durable.model.pending_reasons import PendingCode
 from durable.model.states import BindingState
+from durable.workflows import timeouts
 from durable.workflows.placement import slots
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 from tests.workflows.processes import AGENT, process
@@ -69,7 +74,8 @@ async def test_work_of_lost_nodes_is_unknown_and_then_placed_again(
 
         async def waits() -> bool:
             found = await plane.placement()
-            return found.pending is not None and found.pending.code == "nodes_unavailable"
+            code = None if found.pending is None else found.pending.code
+            return code is PendingCode.NODES_UNAVAILABLE and not await plane.bindings()
 
         await until(waits, "its claims are released and it waits for a node")
         assert await plane.bindings() == {}
@@ -77,6 +83,35 @@ async def test_work_of_lost_nodes_is_unknown_and_then_placed_again(
         assert (await plane.durable.wait("risk", "api")).serving == 2
     after = await plane.bindings()
     assert {b.token for b in after.values()}.isdisjoint(b.token for b in before.values())
+    await plane.no_invariant_is_broken()
+
+
+async def test_work_of_lost_nodes_rests_while_their_region_is_fenced(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "UNKNOWN_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(timeouts, "FENCED_RETRY", timedelta(seconds=1))
+    await (await plane.load()).work()
+    who: dict[str, Any] = {"actor": ActorId("test"), "reason": "a test"}
+    with process(plane.settings, (*AGENT, "--lease", "4")) as agent:
+        await plane.durable.apply(manifest())
+        await plane.durable.wait("risk", "api")
+        before = await plane.bindings()
+        await fence(plane.databases, EAST, expected_epoch=1, **who)
+        agent.kill()
+
+        async def rests() -> bool:
+            found = (await plane.placement()).slots
+            return all("is fenced; wait for its recovery" in slot.evidence for slot in found)
+
+        await until(rests, "it knows that its region is fenced")
+        assert (await plane.bindings()).keys() == before.keys()
+        await reopen(plane.databases, EAST, expected_epoch=2, **who)
+
+        async def is_released() -> bool:
+            return not await plane.bindings()
+
+        await until(is_released, "it goes on by itself when the region is open again")
     await plane.no_invariant_is_broken()
 
 

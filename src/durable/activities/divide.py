@@ -1,12 +1,13 @@
 """Dividing a workload's slots: read what exists, plan the next step, publish it, open placements.
 
-Every division has a number of its own, so one that was overtaken writes nothing any more. It is
-made from what the regions know, so whoever runs it again goes on where the last one stopped.
+Every division that writes has a number of its own, so one that was overtaken writes nothing any
+more; one that finds everything as it is to be takes none. It is made from what the regions know, so
+whoever runs it again goes on where the last one stopped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 
@@ -17,7 +18,6 @@ from durable.activities.workload_steps import Admitted, Divided, DivideStep, Ope
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.reads.replicas import RegionReplicas, read_replicas
-from durable.authority.reads.shares import read_shares
 from durable.authority.sides import GlobalSide
 from durable.authority.slots.assignment import Division
 from durable.authority.slots.reconciliation import reconcile_slots
@@ -25,15 +25,15 @@ from durable.authority.slots.shares import PublishedShare
 from durable.authority.workloads.rollouts import (
     begin_division,
     complete_generation,
-    save_rollout,
+    read_to_divide,
     undo_rollout,
 )
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.rollout import RolloutState, RolloutStep
-from durable.model.share import ShareReport
 from durable.model.workload import AdmittedWorkload, WorkloadKind
+from durable.plan.admission import TtlCache
 from durable.scheduling.rollout.observed import Goal, Observed, ShareName
 from durable.scheduling.rollout.planner import RolloutPlan, plan_shares
 from durable.scheduling.rollout.verdict import judge, look_again_at
@@ -42,6 +42,11 @@ from durable.signals.names import WORKLOAD_CONTROLLER
 ACTOR = WORKLOAD_CONTROLLER
 # A plan may need floors to rise first, and a region that is done lets the next one begin.
 MAX_PASSES = 6
+# How often a workload is read again within one step, because it was changed meanwhile.
+MAX_TRIES = 4
+REGIONS_SECONDS = 5.0
+# How often to ask whether a lost region still keeps something, should no hint say so.
+LOOK_AT_KEPT = timedelta(minutes=1)
 # Of a workload of which nothing is timed yet.
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,26 +58,41 @@ class Divider:
         self._side = side
         self._databases = side.databases
         self._placements = placements
+        # Regions are never removed, and a new one has nothing of a workload that does not name it.
+        self._regions: TtlCache[None, list[RegionId]] = TtlCache(
+            lambda _: list_regions(side.databases), seconds=REGIONS_SECONDS
+        )
 
     async def run(self, step: DivideStep) -> Divided:
         """The next step of a workload towards what is wanted of it, or towards its end."""
-        division = await self._begin(step)
+        for _ in range(MAX_TRIES):
+            try:
+                return await self._divide(await self._read(step), step)
+            except _OvertakenError:
+                step = step.model_copy(update={"first": None})
+        division = await self._read(step)
+        division.is_overtaken = True
+        plan = plan_shares(division.goal(division.workload.rollout), division.observed())
+        return self._answer(division, plan, division.workload.rollout)
+
+    async def _divide(self, division: WorkloadDivision, step: DivideStep) -> Divided:
+        rollout = division.workload.rollout
         if step.ending is not None and not _may_end(division.workload, step):
-            rollout = division.workload.rollout
             plan = plan_shares(division.goal(rollout), division.observed())
             answer = self._answer(division, plan, rollout)
             return answer.model_copy(update={"must_recall": True})
         if step.ending is not None:
             return await self._end(division, step.ending)
-        rollout = division.workload.rollout
         plan, rollout, undo = await self._plan(division, rollout)
         if undo is not None:
-            name = (step.tenant, step.workload, division.workload.generation)
-            await undo_rollout(self._databases, *name, reason=undo, actor=ACTOR)
+            name = (step.tenant, step.workload)
+            revision = division.workload.revision
+            await undo_rollout(self._databases, *name, revision, reason=undo, actor=ACTOR)
             reach(Failpoint.AFTER_UNDO_ROLLOUT)
-            return await self.run(step.model_copy(update={"first": None}))
+            raise _OvertakenError
         await self._remember(division, plan, rollout)
-        await self._own(division, plan.owners)
+        if not division.has_owners(plan.owners):
+            await self._own(division, plan.owners)
         reach(Failpoint.AFTER_ASSIGN_SLOTS)
         await self._publish(division, plan)
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
@@ -80,46 +100,60 @@ class Divider:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _begin(self, step: DivideStep) -> WorkloadDivision:
+    async def _read(self, step: DivideStep) -> WorkloadDivision:
         if step.first is not None:
-            first = step.first
-            workload = AdmittedWorkload(
-                tenant=step.tenant,
-                workload=step.workload,
-                generation=first.generation,
-                generations=first.generation,
-                spec=first.spec,
-                share=first.share,
-                revision=step.revision,
-                admitted_at=first.admitted_at,
-            )
-            return WorkloadDivision(workload, _NO_TIME, is_first=True, parts=step.parts)
-        begun = await begin_division(self._databases, step.tenant, step.workload)
-        division = WorkloadDivision(begun.workload, begun.now, begun.stable_spec, parts=step.parts)
-        workload = begun.workload
+            return _first_division(step, step.first)
+        read = await read_to_divide(self._databases, step.tenant, step.workload)
+        workload = read.workload
+        division = WorkloadDivision(
+            workload,
+            read.now,
+            read.stable_spec,
+            parts=step.parts,
+            owners=read.owners,
+            is_settled=read.is_settled,
+            kept=read.kept,
+        )
         is_rolling = workload.rollout is not None and workload.rollout.undoing is None
-        failures_of = workload.generation if is_rolling else None
-        name = (step.tenant, step.workload)
+        is_ending = workload.deleted or step.ending is not None
 
-        async def read(region: RegionId) -> tuple[RegionReplicas, list[ShareReport]]:
-            replicas = await read_replicas(self._databases, region, *name, failures_of=failures_of)
-            present = (str(step.tenant), str(step.workload), workload.generation)
+        async def read_region(region: RegionId) -> RegionReplicas:
             # A task that is run again may find its own end recorded: what became of it counts.
-            is_present = region in workload.share
-            is_ending = workload.deleted or step.ending is not None
-            also = [present] if is_present or is_ending else []
-            shares = await read_shares(self._databases, region, *name, also=also)
-            reports = [share.report() for share in shares]
-            return replicas, [one for one in reports if is_present or one.is_known]
+            is_present = region in workload.share or is_ending
+            return await read_replicas(
+                self._databases,
+                region,
+                step.tenant,
+                step.workload,
+                failures_of=workload.generation if is_rolling else None,
+                also=workload.generation if is_present else None,
+            )
 
-        answers = await ask_regions(await list_regions(self._databases), read)
+        named = {*workload.share, *(owner.region for owner in read.owners.values())}
+        regions = await self._regions.get(None)
+        if not named.issubset(regions):
+            regions = await self._regions.get(None, seconds=0.0)
+        answers = await ask_regions(regions, read_region)
         division.missing = concerned(answers.missing, workload)
-        for region, (replicas, reports) in answers.by_region.items():
-            division.regions[region] = replicas
-            division.reports += reports
+        division.regions.update(answers.by_region)
+        for region, replicas in answers.by_region.items():
             if replicas.must_serve is not None:
                 division.floors[str(region)] = replicas.must_serve
         return division
+
+    async def _number(self, division: WorkloadDivision, rollout: RolloutState | None) -> None:
+        """Before it writes: from here on every older division is refused.
+
+        What it has read is not older than that number, or it has to be read again.
+        """
+        if division.is_numbered and rollout == division.workload.rollout:
+            return
+        number = await begin_division(self._databases, division.workload, rollout)
+        if number is None:
+            raise _OvertakenError
+        numbered = {"revision": number, "rollout": rollout}
+        division.workload = division.workload.model_copy(update=numbered)
+        division.is_numbered = True
 
     # ── planning ────────────────────────────────────────────────────────────────────────────────
 
@@ -137,6 +171,7 @@ class Divider:
                     return plan, rollout, verdict.undo
                 rollout = verdict.state
             if lowers(plan.floors, division.floors) and not is_confirmed:
+                await self._number(division, division.workload.rollout)
                 await self._confirm_floors(division, plan)
                 is_confirmed = True
             again = plan_shares(division.goal(rollout), division.observed())
@@ -170,21 +205,29 @@ class Divider:
         self, division: WorkloadDivision, plan: RolloutPlan, rollout: RolloutState | None
     ) -> None:
         workload = division.workload
-        name = (workload.tenant, workload.workload)
         is_new = workload.generation != workload.stable_generation or workload.rollout is not None
-        if plan.is_complete and is_new and workload.spec.kind is WorkloadKind.SERVICE:
-            await complete_generation(
+        is_over = workload.deleting or workload.deleted
+        is_service = workload.spec.kind is WorkloadKind.SERVICE
+        if plan.is_complete and is_new and is_service and not is_over:
+            number = await complete_generation(
                 self._databases,
-                *name,
+                workload.tenant,
+                workload.workload,
                 workload.generation,
                 actor=ACTOR,
-                revision=None if division.is_first else workload.revision,
+                revision=workload.revision,
             )
+            if number is None:
+                raise _OvertakenError
+            completed = {"revision": number, "rollout": None}
+            division.workload = workload.model_copy(update=completed)
+            division.is_numbered = True
         elif rollout is not None and rollout != workload.rollout:
-            await save_rollout(self._databases, *name, workload.revision, rollout)
+            await self._number(division, rollout)
 
     async def _own(self, division: WorkloadDivision, owners: Mapping[int, str]) -> None:
         """Which region may bind which slot."""
+        await self._number(division, division.workload.rollout)
         workload = division.workload
         share: dict[RegionId, list[int]] = {}
         for slot, region in sorted(owners.items()):
@@ -198,41 +241,39 @@ class Divider:
                 transfer=f"workload/{workload.tenant}/{workload.workload}/r{workload.revision}",
                 division=Division(workload.revision, workload.generation),
                 actor=ACTOR,
+                kept=division.kept,
             )
         except RefusedError as error:
             division.is_overtaken |= error.refusal.code is RefusalCode.OLD_DIVISION
             division.waits.append(error.refusal.sentence)
 
     async def _publish(self, division: WorkloadDivision, plan: RolloutPlan) -> None:
-        closing = set(plan.closing)
-        if division.workload.spec.kind is WorkloadKind.JOB:
-            closing |= {
-                share for share in plan.shares if share.generation != division.workload.generation
-            }
-        reason = f"replaced by generation {division.workload.generation}"
-        wanted: dict[RegionId, list[PublishedShare]] = {}
-        for name, slots in plan.shares.items():
-            share = division.share_to_publish(name, slots, reason if name in closing else None)
-            if share is not None:
-                wanted.setdefault(RegionId(name.region), []).append(share)
         floors = {
             RegionId(region): floor
             for region, floor in plan.floors.items()
             if division.floors.get(region) != floor
         }
-        await self._write(division, floors, wanted)
+        if floors or _shares_to_publish(division, plan):
+            await self._number(division, division.workload.rollout)
+            shares = _shares_to_publish(division, plan)
+            await self._write(division, floors, shares, plan.replaced)
 
     async def _write(
         self,
         division: WorkloadDivision,
         floors: Mapping[RegionId, int],
         shares: Mapping[RegionId, list[PublishedShare]],
+        replaced: Set[int] = frozenset(),
     ) -> None:
         if division.is_overtaken:
             return
 
         async def write(region: RegionId) -> bool:
-            publication = division.publication(floors.get(region), tuple(shares.get(region, ())))
+            publication = division.publication(
+                floors.get(region),
+                tuple(shares.get(region, ())),
+                division.tokens_of(region, replaced),
+            )
             return await self._side.slots.publish(region, publication)
 
         answers = await ask_regions(sorted({*floors, *shares}), write)
@@ -264,6 +305,7 @@ class Divider:
 
     async def _end(self, division: WorkloadDivision, reason: str) -> Divided:
         """Everything is stopped for good; slots are given up as their claims end."""
+        await self._number(division, division.workload.rollout)
         claims = {
             claim.slot: str(region)
             for region, found in division.regions.items()
@@ -298,6 +340,9 @@ class Divider:
             now = division.now
             state = rollout or RolloutState(started_at=now, progressed_at=now, undoing="none")
             look_at = look_again_at(state, settings, plan, division.ready_at())
+        if division.kept:  # what ends the keeping writes nothing of the workload
+            again = division.now + LOOK_AT_KEPT
+            look_at = again if look_at is None else min(look_at, again)
         is_moving = (
             rollout is not None
             or bool(progress.outdated or progress.leaving or progress.surge)
@@ -326,6 +371,43 @@ class Divider:
                 None if look_at is None else max(0.0, (look_at - division.now).total_seconds())
             ),
         )
+
+
+class _OvertakenError(Exception):
+    """The workload was changed or divided since it was read, so it has to be read again."""
+
+
+def _first_division(step: DivideStep, first: Admitted) -> WorkloadDivision:
+    """Of a workload of which no region knows anything yet; its admission has numbered it."""
+    workload = AdmittedWorkload(
+        tenant=step.tenant,
+        workload=step.workload,
+        generation=first.generation,
+        generations=first.generation,
+        spec=first.spec,
+        share=first.share,
+        revision=step.revision,
+        admitted_at=first.admitted_at,
+    )
+    return WorkloadDivision(workload, _NO_TIME, is_first=True, is_numbered=True, parts=step.parts)
+
+
+def _shares_to_publish(
+    division: WorkloadDivision, plan: RolloutPlan
+) -> dict[RegionId, list[PublishedShare]]:
+    """What regions do not have like that yet."""
+    closing = set(plan.closing)
+    if division.workload.spec.kind is WorkloadKind.JOB:
+        closing |= {
+            share for share in plan.shares if share.generation != division.workload.generation
+        }
+    reason = f"replaced by generation {division.workload.generation}"
+    wanted: dict[RegionId, list[PublishedShare]] = {}
+    for name, slots in plan.shares.items():
+        share = division.share_to_publish(name, slots, reason if name in closing else None)
+        if share is not None:
+            wanted.setdefault(RegionId(name.region), []).append(share)
+    return wanted
 
 
 def _may_end(workload: AdmittedWorkload, step: DivideStep) -> bool:

@@ -1,11 +1,12 @@
 """One division of a workload under way: what is wanted, what its regions know, what follows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from durable.authority.db.everywhere import Missing
 from durable.authority.reads.replicas import OpenShare, RegionReplicas
+from durable.authority.slots.assignment import SlotOwner, SlotOwners
 from durable.authority.slots.shares import Publication, PublishedShare
 from durable.model.ids import RegionId
 from durable.model.pending_reasons import PendingCode
@@ -41,8 +42,14 @@ class WorkloadDivision:
     now: datetime
     stable_spec: WorkloadSpec | None = None
     regions: dict[RegionId, RegionReplicas] = field(default_factory=dict[RegionId, RegionReplicas])
+    owners: SlotOwners = field(default_factory=dict[int, SlotOwner])
+    # Slots that a lost region keeps until it is back.
+    kept: frozenset[int] = frozenset()
+    # Whether no slot is on its way from one owner to another, as far as the workload's side knows.
+    is_settled: bool = False
+    # Whether it has a number of its own, under which it may write.
+    is_numbered: bool = False
     missing: dict[RegionId, str] = field(default_factory=dict[RegionId, str])
-    reports: list[ShareReport] = field(default_factory=list[ShareReport])
     floors: dict[str, int] = field(default_factory=dict[str, int])
     is_first: bool = False
     # Of a job: how many slots each region may run at once; None leaves that as it is.
@@ -77,6 +84,7 @@ class WorkloadDivision:
             is_paused=rollout is not None and rollout.pause is not None,
             at_once=is_back or restarts,
             recreates=restarts,
+            kept=self.kept,
         )
 
     def _generations(self) -> set[int]:
@@ -102,12 +110,18 @@ class WorkloadDivision:
             replicas={
                 claim.slot: Replica(
                     ShareName(claim.generation, str(region)),
-                    is_serving=claim.state == "serving",
-                    is_available=claim.state == "serving" and claim.age_seconds >= min_ready,
+                    is_serving=claim.state == "serving" and not found.is_fenced,
+                    is_available=claim.state == "serving"
+                    and not found.is_fenced
+                    and claim.age_seconds >= min_ready,
                     is_stopping=claim.is_stopping,
                     is_marked=claim.is_marked,
                 )
-                for region, found in self.regions.items()
+                # Of a slot that has two, because one region was fenced without being reached, the
+                # claim of the other one counts.
+                for region, found in sorted(
+                    self.regions.items(), key=lambda one: not one[1].is_fenced
+                )
                 for claim in found.claims
             },
             floors=self.floors,
@@ -131,6 +145,34 @@ class WorkloadDivision:
             if claim.state == "serving"
         ]
         return [self.now + min_ready - age for age in ages if age < min_ready]
+
+    @property
+    def reports(self) -> list[ShareReport]:
+        """How far each share has come; one that is over only where some of it is to be."""
+        return [
+            report
+            for region, found in self.regions.items()
+            for report in found.reports
+            if report.is_known or region in self.workload.share
+        ]
+
+    def has_owners(self, wanted: Mapping[int, str]) -> bool:
+        """Whether every slot is owned as wanted, and every region knows what it owns."""
+        held = {
+            (slot, str(region)): number
+            for region, found in self.regions.items()
+            for slot, number in found.copies.items()
+        }
+        owners = {slot: one for slot, one in self.owners.items() if slot not in self.kept}
+        return (
+            self.is_settled
+            and not self.missing
+            and {slot: str(owner.region) for slot, owner in owners.items()} == dict(wanted)
+            and all(
+                held.get((slot, str(owner.region))) == owner.number
+                for slot, owner in owners.items()
+            )
+        )
 
     @property
     def failures(self) -> int:
@@ -157,6 +199,7 @@ class WorkloadDivision:
             at_once=self._at_once(name, known),
             admitted_at=None if due_at is None else workload.admitted_at,
             due_at=due_at,
+            incident=workload.incident,
         )
         if known is not None and known.says_the_same_as(share):
             return None
@@ -169,8 +212,17 @@ class WorkloadDivision:
             return 0 if known is None else known.at_once
         return self.parts.get(RegionId(name.region), 0)
 
+    def tokens_of(self, region: RegionId, slots: Set[int]) -> tuple[int, ...]:
+        """The claims that these slots have in a region."""
+        found = self.regions.get(region)
+        claims = () if found is None else found.claims
+        return tuple(claim.token for claim in claims if claim.slot in slots)
+
     def publication(
-        self, floor: int | None, shares: tuple[PublishedShare, ...] = ()
+        self,
+        floor: int | None,
+        shares: tuple[PublishedShare, ...] = (),
+        replaced: tuple[int, ...] = (),
     ) -> Publication:
         workload = self.workload
         return Publication(
@@ -179,6 +231,7 @@ class WorkloadDivision:
             workload.revision,
             floor,
             shares,
+            replaced,
             is_first=self.is_first,
         )
 

@@ -11,6 +11,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from durable.activities.drain_steps import EndStep, Marking
+from durable.activities.elsewhere import refuse_elsewhere
 from durable.activities.workload import refusal_failure
 from durable.authority.drains.marks import mark_claims
 from durable.authority.drains.orders import begin_drain, end_drain
@@ -36,11 +37,13 @@ class DrainActivities:
     @activity.defn
     async def recall_drain(self, target: NodesTarget) -> Drain | None:
         """The drain of these nodes that the region knows and nobody has ended."""
+        refuse_elsewhere(self._region, target.region)
         return await read_running(self._databases, self._region, target)
 
     @activity.defn
     async def cordon(self, order: DrainOrder) -> Drain:
         """Keeps new work off the nodes, and records the drain, once per request id."""
+        refuse_elsewhere(self._region, order.target.region)
         try:
             drain = await begin_drain(self._databases, self._region, order)
         except RefusedError as error:
@@ -51,6 +54,7 @@ class DrainActivities:
     @activity.defn
     async def mark(self, drain: Drain) -> Marking:
         """Marks what runs there to be replaced, and has its workloads look."""
+        refuse_elsewhere(self._region, drain.target.region)
         marked = await mark_claims(self._databases, self._region, drain)
         reach(Failpoint.AFTER_MARK)
         undelivered = await self._have_workloads_look(marked.shares, "claims were marked")
@@ -59,11 +63,13 @@ class DrainActivities:
     @activity.defn
     async def observe(self, drain: Drain) -> DrainProgress:
         """What is left on the nodes, and what keeps it there."""
+        refuse_elsewhere(self._region, drain.target.region)
         return await read_progress(self._databases, self._region, drain)
 
     @activity.defn
     async def finish(self, step: EndStep) -> Drain:
         """Records how the drain ended; what it had not begun to move stays."""
+        refuse_elsewhere(self._region, step.drain.target.region)
         ended = await end_drain(
             self._databases,
             self._region,

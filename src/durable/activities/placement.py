@@ -13,6 +13,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from durable.activities.audit import AuditMessages, write_messages
+from durable.activities.elsewhere import refuse_elsewhere
 from durable.activities.reserve import Reserver
 from durable.activities.steps import (
     Claim,
@@ -21,7 +22,6 @@ from durable.activities.steps import (
     RecallStep,
     Reserved,
     ReserveStep,
-    Started,
     StartStep,
     StepRefusal,
     StepResult,
@@ -31,14 +31,14 @@ from durable.authority.reads.placements import read_placement
 from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
-from durable.model.refusal import RefusalCode
+from durable.model.refusal import Refusal, RefusalCode
 from durable.model.request import SchedulingRequest
-from durable.model.share import PlacementFacts, SlotsObserved
+from durable.model.share import PlacementFacts
 from durable.scheduling.urgency import urgency_at
 
 UNREACHABLE = "unreachable"
 # Messages to the placement wait as long; a process that takes longer is reported by a signal.
-COME_UP_SECONDS = 1.0
+EFFECT_SECONDS = 1.0
 
 
 class PlacementActivities:
@@ -56,6 +56,7 @@ class PlacementActivities:
     @activity.defn
     async def reserve(self, step: ReserveStep) -> Reserved:
         """Decides on the cache and reserves; when refused, decides again, a few times."""
+        refuse_elsewhere(self._regional.region, step.key.region)
         return await self._reserver.run(step)
 
     @activity.defn
@@ -75,7 +76,7 @@ class PlacementActivities:
         return bound
 
     @activity.defn
-    async def start(self, step: StartStep) -> Started:
+    async def start(self, step: StartStep) -> StepResult:
         """Publishes what to run and asks the nodes to start it.
 
         What comes up within a moment is in the answer, so that a quick start needs no message.
@@ -85,21 +86,25 @@ class PlacementActivities:
         reach(Failpoint.BEFORE_START)
         started = await self._commit(step, lambda fields: Start(**fields))
         reach(Failpoint.AFTER_START)
-        observed = await self._come_up(step, started.done)
-        return Started(done=started.done, refused=started.refused, observed=observed)
+        return await self._with_effect(step, started)
 
     @activity.defn
     async def stop(self, step: ClaimsStep) -> StepResult:
-        """Asks the nodes to stop; the claims live until a release shows that they have."""
+        """Asks the nodes to stop; the claims live until a release shows that they have.
+
+        What ends within a moment is in the answer, so that a quick stop needs no message.
+        """
         stopped = await self._commit(
             step, lambda fields: Evict(**fields, is_forced=fields["slot"] in step.forced)
         )
         reach(Failpoint.AFTER_EVICT)
-        return stopped
+        return await self._with_effect(step, stopped)
 
     @activity.defn
     async def release(self, step: ClaimsStep) -> StepResult:
         """Frees claims whose cause shows that it is safe."""
+        if step.unless_fenced and not self._regional.cache.snapshot().is_open:
+            return _not_while_fenced(step)
         released = await self._commit(step, lambda fields: Release(**fields, cause=step.cause))
         reach(Failpoint.AFTER_RELEASE)
         return released
@@ -113,6 +118,7 @@ class PlacementActivities:
     async def recall(self, step: RecallStep) -> PlacementFacts:
         """What the region knows of this placement: its claims, and its share if that is news."""
         key = step.key
+        refuse_elsewhere(self._regional.region, key.region)
         return await read_placement(
             self._regional.databases,
             key.region,
@@ -129,25 +135,29 @@ class PlacementActivities:
         await write_messages(self._regional.databases, self._regional.region, step)
 
     async def _write_request(self, request: SchedulingRequest) -> None:
+        refuse_elsewhere(self._regional.region, request.region)
         reach(Failpoint.BEFORE_ENQUEUE)
         await self._regional.requests.submit(request)
         reach(Failpoint.AFTER_ENQUEUE)
 
-    async def _come_up(self, step: StartStep, started: Sequence[Claim]) -> SlotsObserved | None:
-        if not started or not step.coming_up:
-            return None
+    async def _with_effect(self, step: ClaimsStep, result: StepResult) -> StepResult:
+        """Also what was observed of the step, if that comes soon."""
+        if not result.done or not step.passing:
+            return result
         key = step.key
         share = await self._regional.watch.wait_past(
             (str(key.tenant), str(key.workload), key.generation),
-            (claim.token for claim in started),
-            step.coming_up,
-            seconds=COME_UP_SECONDS,
+            (claim.token for claim in result.done),
+            step.passing,
+            seconds=EFFECT_SECONDS,
         )
-        return None if share is None else share.observed()
+        observed = None if share is None else share.observed()
+        return result.model_copy(update={"observed": observed})
 
     async def _commit(
         self, step: ClaimsStep, intent: Callable[[dict[str, Any]], AnyIntent]
     ) -> StepResult:
+        refuse_elsewhere(self._regional.region, step.key.region)
         epoch = self._regional.cache.epoch
         outcomes = await self._regional.commit(
             [intent(claim.intent(step.key, epoch, step.why_of(claim))) for claim in step.claims]
@@ -171,3 +181,14 @@ class PlacementActivities:
             self.recall, self.enqueue, self.reserve, self.bind, self.start, self.stop,
             self.release, self.expire, self.audit, self.urgency,
         )  # fmt: skip
+
+
+def _not_while_fenced(step: ClaimsStep) -> StepResult:
+    """Nothing could be placed in their stead, and hundreds would ask at the same time."""
+    region = step.key.region
+    why = Refusal(
+        code=RefusalCode.REGION_FENCED,
+        sentence=f"{region} is fenced; wait for its recovery, or for the node to come back.",
+    )
+    refused = tuple(StepRefusal(slot=claim.slot, refusal=why) for claim in step.claims)
+    return StepResult(done=(), refused=refused)

@@ -25,7 +25,9 @@ async def replace_slots(databases: Databases, step: ReplaceStep) -> str:
         step.actor,
     )
     answer = await _claims(databases, step, wanted)
-    recorded = await request_replacement(databases, identity, answer, reason=step.reason)
+    recorded = await request_replacement(
+        databases, identity, answer, reason=step.reason, signed=step.signed
+    )
     for region, tokens in recorded["tokens"].items():
         await mark_replaced(
             databases,

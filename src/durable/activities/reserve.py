@@ -1,16 +1,18 @@
 """Decide, record the decision, reserve; and again with a fresher cache when refused."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from durable.activities.steps import Claim, Reserved, ReserveStep
 from durable.authority.queue.decisions import read_newest_attempt
+from durable.authority.quota.budgets import find_draw
 from durable.authority.reads.claims import read_live_claims
 from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId
-from durable.model.intents import Granted, Refused, Release, ReleaseCause, Reserve
+from durable.model.intents import Draw, Granted, Refused, Release, ReleaseCause, Reserve
 from durable.model.pending import Pending
 from durable.model.pending_reasons import Gang, PendingCode
 from durable.model.policy import Policy
@@ -21,14 +23,21 @@ from durable.scheduling.decide import decide
 from durable.scheduling.findings import findings_of
 from durable.scheduling.request import PlacementRequest, Proposal
 from durable.scheduling.retries import retry_after_seconds
+from durable.scheduling.work_overrides import ends_after, override_fields
 
 # What the authority would answer again however fresh the cache is, as the reason for the wait.
 _PENDING_CODES = {
     RefusalCode.GRANT_EXHAUSTED: PendingCode.GRANT,
     RefusalCode.HEADROOM_RESERVED: PendingCode.HEADROOM,
     RefusalCode.REGION_FENCED: PendingCode.REGION_FENCED,
+    RefusalCode.REGION_LEASE_LAPSED: PendingCode.REGION_LEASE_LAPSED,
     RefusalCode.UNKNOWN_TENANT: PendingCode.NO_GRANT,
 }
+
+# The rest of the work is ordinary work.
+_DRAW_ENDED = frozenset(
+    {RefusalCode.BUDGET_EXHAUSTED, RefusalCode.BUDGET_CLOSED, RefusalCode.UNKNOWN_BUDGET}
+)
 
 _NEXT_TURN = Pending(code=PendingCode.QUEUED)
 
@@ -43,9 +52,14 @@ class _Outcome:
     taken: set[int] = field(default_factory=set[int])
     replayed: bool = False
     pending: Pending | None = None
-    # Of the last round: the version that the cache had, and whether a commit refused anything.
+    # Of the last round: the version that the cache had, the revision that it was decided under, and
+    # whether a commit refused anything.
     decided_version: int = 0
+    policy_revision: int | None = None
     was_refused: bool = False
+    # The recovery budget that it draws on, until that is used up.
+    draw: Draw | None = None
+    draw_ended: bool = False
 
 
 class Reserver:
@@ -56,8 +70,8 @@ class Reserver:
 
     async def run(self, step: ReserveStep) -> Reserved:
         cache = self._regional.cache
-        revision, policy = cache.policy()
-        so_far = _Outcome(step.slots, step.first_attempt)
+        _, policy = cache.policy()
+        so_far = _Outcome(step.slots, step.first_attempt, draw=await self._find_draw(step))
         rounds = 0
         while so_far.waiting and rounds < policy.rounds_per_attempt:
             decision, is_new = await self._decide(step, so_far)
@@ -70,7 +84,7 @@ class Reserver:
                 break  # what waits is woken when what it waits for appears
             rounds += is_new
             await cache.refresh()
-            if is_new and cache.version == so_far.decided_version:
+            if is_new and cache.version == so_far.decided_version and not so_far.draw_ended:
                 break  # nothing has changed, so another decision would be the same
         if len(step.live) + len(so_far.claims) < step.spec.gang_size:
             await self._release_partial_gang(step, so_far)
@@ -82,7 +96,15 @@ class Reserver:
             taken=tuple(sorted(so_far.taken)),
             replayed=so_far.replayed,
             decided_version=so_far.decided_version,
-            policy_revision=revision,
+            policy_revision=so_far.policy_revision,
+        )
+
+    async def _find_draw(self, step: ReserveStep) -> Draw | None:
+        """What was moved out of a lost region draws on what is kept for that, while it lasts."""
+        if step.incident is None:
+            return None
+        return await find_draw(
+            self._regional.databases, step.key.region, step.incident, step.spec.resources
         )
 
     async def _newest_attempt(self, step: ReserveStep) -> int:
@@ -98,12 +120,18 @@ class Reserver:
             tries=step.tries,
             queued=self._regional.queued,
             seed=f"{step.key} {step.tries}",
-            may_return=(
-                avoided_until(crash, policy).timestamp() - self._regional.cache.snapshot().now
-                for crash in step.crashes
-                if crash.slot in so_far.waiting
-            ),
+            may_return=self._may_help_after(step, so_far, policy),
         )
+
+    def _may_help_after(
+        self, step: ReserveStep, so_far: _Outcome, policy: Policy
+    ) -> Iterator[float]:
+        """In how many seconds something ends that keeps slots from nodes now."""
+        snapshot = self._regional.cache.snapshot()
+        for crash in step.crashes:
+            if crash.slot in so_far.waiting:
+                yield avoided_until(crash, policy).timestamp() - snapshot.now
+        yield from ends_after(snapshot, step.key.tenant, step.key.workload)
 
     async def _send(
         self, step: ReserveStep, so_far: _Outcome, decision: Decision, *, is_new: bool
@@ -116,11 +144,14 @@ class Reserver:
         proposal = Proposal.read(decision.evidence["proposal"])
         # One that found the same as the attempt before it was only counted.
         so_far.attempt = decision.attempt + 1
-        so_far.was_refused = False
+        so_far.policy_revision = decision.policy_revision
+        so_far.was_refused = so_far.draw_ended = False
         nodes = {one.slot: one.node for one in proposal.assignments}
         proposed = [slot for slot in so_far.waiting if slot in nodes]
+        # As it was decided: the same intents are sent again, whatever has changed since.
+        priority = PlacementRequest.read(decision.evidence["request"]).priority
         outcomes = await self._regional.commit(
-            [self._intent(step, decision, slot, nodes[slot]) for slot in proposed]
+            [self._intent(step, decision, slot, nodes[slot], priority) for slot in proposed]
         )
         reach(Failpoint.AFTER_RESERVE)
         so_far.pending = proposal.pending
@@ -156,6 +187,8 @@ class Reserver:
             )
             return
         so_far.was_refused = True
+        if outcome.refusal.code in _DRAW_ENDED:
+            so_far.draw, so_far.draw_ended = None, True
         if outcome.refusal.code is RefusalCode.SLOT_TAKEN:
             so_far.taken.add(slot)
         so_far.pending = _pending(outcome.refusal)
@@ -174,6 +207,8 @@ class Reserver:
             live=tuple(SlotOnNode(slot=one.slot, node=one.node) for one in live),
             crashes=still_avoided(step.crashes, policy, snapshot.now),
             urgency=step.urgency,
+            draw=so_far.draw,
+            **override_fields(snapshot, step.key.tenant, step.key.workload),
         )
         so_far.decided_version = snapshot.version
         proposal = decide(snapshot, request, policy, revision)
@@ -194,17 +229,20 @@ class Reserver:
         reach(Failpoint.AFTER_DECISION)
         return stored, stored.attempt < made.attempt or stored == made
 
-    def _intent(self, step: ReserveStep, decision: Decision, slot: int, node: NodeId) -> Reserve:
+    def _intent(
+        self, step: ReserveStep, decision: Decision, slot: int, node: NodeId, priority: int
+    ) -> Reserve:
         lease_seconds = decision.evidence["lease_seconds"]
         assert isinstance(lease_seconds, int)
         return Reserve(
             **step.key.intent(slot, decision.attempt, self._regional.cache.epoch),
             node=node,
             resources=step.spec.resources,
-            priority=step.spec.priority + step.urgency,
+            priority=priority,
             policy_revision=decision.policy_revision,
             lease_ttl_seconds=lease_seconds,
             requirements=step.spec.requirements,
+            draw=_draw_of(decision),
             evidence=f"decision {decision.attempt} at version {decision.cache_version}",
         )
 
@@ -245,6 +283,14 @@ def _forgotten(newest: int) -> Reserved:
         retry_after_seconds=0.0,
         replayed=True,
     )
+
+
+def _draw_of(decision: Decision) -> Draw | None:
+    """Of the decision that counts, which may be one of an earlier run."""
+    request = decision.evidence["request"]
+    assert isinstance(request, dict)
+    draw = request.get("draw")
+    return None if draw is None else Draw.read(draw)
 
 
 def _pending(refusal: Refusal) -> Pending:

@@ -9,6 +9,7 @@ from durable.model.claims import Crash, ObservedSlot, SlotOnNode
 from durable.model.ids import (
     ActorId,
     Generation,
+    IncidentId,
     NodeId,
     PolicyRevision,
     RegionId,
@@ -102,6 +103,8 @@ class ReserveStep(Value):
     crashes: tuple[Crash, ...] = ()
     # By how much its deadline has raised its priority.
     urgency: Annotated[int, Field(ge=0)] = 0
+    # The recovery on whose budgets it may draw.
+    incident: IncidentId | None = None
 
 
 class UrgencyStep(Value):
@@ -147,6 +150,10 @@ class ClaimsStep(Value):
     cause: ReleaseCause = ReleaseCause.WITHDRAWN
     # Slots that are to be stopped although too few others serve.
     forced: tuple[Slot, ...] = ()
+    # Bindings in these states are still on their way; none: do not wait for what comes of them.
+    passing: tuple[BindingState, ...] = ()
+    # Whether it has time while the region is fenced: its recovery moves what can be moved.
+    unless_fenced: bool = False
 
     def why_of(self, claim: Claim) -> str:
         return self.reasons.get(claim.slot, self.why)
@@ -156,8 +163,6 @@ class StartStep(ClaimsStep):
     """What to start, and the placement's request if agents cannot read there yet what to run."""
 
     request: SchedulingRequest | None = None
-    # Bindings in these states are still on their way; none: do not wait for them to come up.
-    coming_up: tuple[BindingState, ...] = ()
 
 
 class StepRefusal(Value):
@@ -170,9 +175,5 @@ class StepResult(Value):
 
     done: tuple[Claim, ...] = ()
     refused: tuple[StepRefusal, ...] = ()
-
-
-class Started(StepResult):
-    """Also what was observed of it, if it came up at once."""
-
+    # What came of it at once, if anybody waited for that.
     observed: SlotsObserved | None = None

@@ -33,6 +33,7 @@ from durable.activities.workload_steps import (
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.shares import read_those_shares
+from durable.authority.recovery.readiness import read_recoverable
 from durable.authority.sides import GlobalSide
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.deadline import miss_deadline
@@ -116,7 +117,13 @@ class WorkloadActivities:
         admissible = await self._admission.check(manifest)
         outcome = await self._side.admissions.submit(
             AdmissionRequest(
-                manifest, step.request, step.actor, admissible.share_of, scales, step.reason
+                manifest,
+                step.request,
+                step.actor,
+                admissible.share_of,
+                scales,
+                step.reason,
+                step.signed,
             )
         )
         if isinstance(outcome, Refusal):
@@ -200,6 +207,7 @@ class WorkloadActivities:
             reports=tuple(reports),
             unreachable=tuple(unreachable),
             is_complete=await self._complete(step, reports),
+            recoverable=await read_recoverable(self._databases, step.tenant, step.workload),
         )
 
     async def _complete(self, step: ObserveStep, reports: Sequence[ShareReport]) -> bool:
@@ -219,7 +227,9 @@ class WorkloadActivities:
     @activity.defn
     async def divide(self, step: DivideStep) -> Divided:
         """Gives each region its slots, and its placements their shares, one step at a time."""
-        return await self._divider.run(step)
+        divided = await self._divider.run(step)
+        found = await read_recoverable(self._databases, step.tenant, step.workload)
+        return divided.model_copy(update={"recoverable": found})
 
     @activity.defn
     async def change_rollout(self, step: RolloutRequestStep) -> str:
@@ -235,6 +245,7 @@ class WorkloadActivities:
                     step.actor,
                     step.reason,
                     step.to,
+                    step.signed,
                 ),
             )
         except RefusedError as error:
@@ -259,6 +270,7 @@ class WorkloadActivities:
                 request=step.request,
                 actor=step.actor,
                 reason=step.reason,
+                signed=step.signed,
             )
         except RefusedError as error:
             raise refusal_failure(error) from error

@@ -6,6 +6,8 @@ from pydantic import AwareDatetime, Field
 
 from durable.activities.steps import PlacementKey
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.readiness import Recoverable
+from durable.model.rights import Asked
 from durable.model.rollout import RolloutProgress, RolloutState
 from durable.model.share import ShareReport
 from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
@@ -27,6 +29,8 @@ class AdmitStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str = ""
+    # The message as it came, if it was signed; so with every request below.
+    signed: Asked | None = None
 
 
 class Admitted(Value):
@@ -99,6 +103,8 @@ class ObservedShares(Value):
     unreachable: tuple[RegionId, ...] = ()
     # Whether the generation that was asked about is complete.
     is_complete: bool = False
+    # Of critical work: whether it would come back if a region were lost.
+    recoverable: Recoverable | None = None
 
 
 class DeadlineStep(ObserveStep):
@@ -159,6 +165,8 @@ class Divided(Value):
     # Set while replicas are being replaced.
     progress: RolloutProgress | None = None
     look_again_seconds: float | None = None
+    # Of critical work: whether it would come back if a region were lost.
+    recoverable: Recoverable | None = None
 
 
 class RolloutRequestStep(WorkloadKey):
@@ -169,6 +177,7 @@ class RolloutRequestStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str
+    signed: Asked | None = None
 
 
 class ReplaceStep(WorkloadKey):
@@ -178,12 +187,14 @@ class ReplaceStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str
+    signed: Asked | None = None
 
 
 class DeleteStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str
+    signed: Asked | None = None
 
 
 class Deletion(Value):

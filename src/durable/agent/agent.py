@@ -90,6 +90,10 @@ class Agent:
         finally:
             await self._driver.close()
 
+    def look(self) -> None:
+        """Has it look at once which nodes it hosts, and what they are to run."""
+        self._due.set()
+
     async def _listen(self) -> None:
         url = self._databases.at_region(self._region, "durable_agent").url
         address = url.render_as_string(hide_password=False)

@@ -29,6 +29,12 @@ FENCED = StopOrder(
     at_once=True,
 )
 
+FENCED_REGION = StopOrder(
+    reason="the lease of its region lapsed, and its on_disconnect is stop",
+    ends_as=ObservedState.FAILED,
+    at_once=True,
+)
+
 
 class Report(Protocol):
     """Reports what a replica was seen to be; only the newest report counts."""

@@ -4,12 +4,16 @@ The authority counts a lease from when it receives the request, the agent from w
 which is earlier. So the agent gives up first, whatever the network did in between.
 """
 
+import math
 import sys
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from durable.model.ids import NodeId
+
+# What must stop by the end of a lease needs a moment to.
+KILLING_SECONDS = 2.0
 
 
 def boot_seconds() -> float:
@@ -44,7 +48,7 @@ class Timing:
 
         The rest, at most two seconds, is for killing; docs/design.md has the arithmetic.
         """
-        return self.lease_ttl_seconds - min(2.0, self.lease_ttl_seconds / 5)
+        return self.lease_ttl_seconds - min(KILLING_SECONDS, self.lease_ttl_seconds / 5)
 
     @property
     def call_seconds(self) -> float:
@@ -57,6 +61,9 @@ class Leases:
 
     def __init__(self, trusted_seconds: float) -> None:
         self._trusted_seconds = trusted_seconds
+        # Until when the region is left to itself: then others may run its work, wherever the
+        # region's database is.
+        self._region_until = math.inf
         self._sessions: dict[NodeId, int] = {}
         self._deadlines: dict[NodeId, float] = {}
 
@@ -77,6 +84,17 @@ class Leases:
         for node in nodes:
             before = self._deadlines.get(node, sent_at)
             self._deadlines[node] = max(before, sent_at + self._trusted_seconds)
+
+    def bound_by_region(self, seconds_left: float | None, sent_at: float) -> None:
+        """Adopts how long the lease of the region lasts; None: its nodes' leases are enough."""
+        if seconds_left is None:
+            self._region_until = math.inf
+        else:
+            self._region_until = sent_at + seconds_left - KILLING_SECONDS
+
+    def has_region_lapsed(self, now: float) -> bool:
+        """Whether the region may have been given up, although its database answers."""
+        return self._region_until <= now
 
     def trust_until(self, node: NodeId, deadline: float) -> None:
         """Adopts what an earlier agent knew about the node's lease."""
@@ -111,5 +129,7 @@ class Leases:
         self._sessions.pop(node, None)
         self._deadlines.pop(node, None)
 
-    def deadline_of(self, node: NodeId) -> float | None:
-        return self._deadlines.get(node)
+    def stop_at(self, node: NodeId) -> float | None:
+        """When what must not run without a lease has to end on this node."""
+        deadline = self._deadlines.get(node)
+        return None if deadline is None else min(deadline, self._region_until)

@@ -1,6 +1,6 @@
 """Which nodes an agent hosts: one that describes itself, or all that a region declares."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from durable.authority.db.connection import Databases
@@ -31,10 +31,16 @@ class OwnNode:
 
 
 class DeclaredNodes:
-    """Every declared node of a region that has no agent of its own."""
+    """Every declared node of a region that has no agent of its own, but for those that are lost."""
 
-    def __init__(self, databases: Databases, region: RegionId) -> None:
+    def __init__(
+        self,
+        databases: Databases,
+        region: RegionId,
+        is_lost: Callable[[NodeSpec], bool] = lambda _: False,
+    ) -> None:
         self._databases = databases
+        self._is_lost = is_lost
         self._region = region
         self._version = 0
         self._nodes: dict[NodeId, NodeSpec] = {}
@@ -51,4 +57,4 @@ class DeclaredNodes:
         for node in removed:
             self._nodes.pop(node, None)
         self._version = version
-        return self._nodes
+        return {node: spec for node, spec in self._nodes.items() if not self._is_lost(spec)}

@@ -56,8 +56,13 @@ class Reconciler:
     async def _start(self, assignment: Assignment) -> Replica | None:
         # Without a lease the region may move the work elsewhere at any time, so nothing is started.
         # The whole read after the next registration finds it again.
-        has_lease = self._leases.holds(assignment.node, self._clock())
+        now = self._clock()
+        has_lease = self._leases.holds(assignment.node, now)
         if assignment.observed in ENDS or not has_lease:
+            return None
+        if assignment.stops_when_cut_off and self._leases.has_region_lapsed(now):
+            # The region may have been given up since this was committed.
+            self.needs_whole_read = True
             return None
         replica = self._replicas.add(assignment)
         if assignment.stop_requested and assignment.observed is None:

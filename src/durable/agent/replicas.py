@@ -10,7 +10,6 @@ from durable.agent.driver import ENDS, as_evidence
 from durable.agent.log import Log
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId
-from durable.model.running import OnDisconnect
 from durable.model.states import ObservedState
 
 
@@ -36,8 +35,7 @@ class Replica:
 
     @property
     def stops_when_cut_off(self) -> bool:
-        spec = self.assignment.spec
-        return spec is not None and spec.run.on_disconnect is OnDisconnect.STOP
+        return self.assignment.stops_when_cut_off
 
 
 class PendingReports:

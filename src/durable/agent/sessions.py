@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from durable.agent.driver import FENCED, Driver
+from durable.agent.driver import FENCED, FENCED_REGION, Driver
 from durable.agent.leases import Leases, Timing
 from durable.agent.log import FailureLog, Log
 from durable.agent.replicas import Replicas
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
-from durable.authority.fleet.node_sessions import register_nodes, renew_leases
+from durable.authority.fleet.node_sessions import (
+    read_region_lease,
+    register_nodes,
+    renew_leases,
+)
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet import NodeSpec
 from durable.model.ids import NodeId, RegionId
@@ -44,9 +48,11 @@ class NodeSessions:
         self._log = log
         self._host = host
         self._failures = FailureLog(log)
+        self._was_region_lapsed = False
 
     async def register(self, nodes: Sequence[NodeSpec], epoch: int) -> None:
         """Begins a session for each node, in which everything is reported again."""
+        await self._read_region()
         for start in range(0, len(nodes), MAX_NODES_PER_MESSAGE):
             await self._register(nodes[start : start + MAX_NODES_PER_MESSAGE], epoch)
 
@@ -103,6 +109,7 @@ class NodeSessions:
         """Whether the authority has ended some session."""
         # Those that end soonest come first, so that it is not always the same nodes that are left
         # over when time runs out.
+        await self._read_region()
         sessions = iter(self._leases.by_deadline())
         lost: dict[NodeId, int] = {}
         while part := dict(islice(sessions, MAX_NODES_PER_MESSAGE)):
@@ -125,9 +132,25 @@ class NodeSessions:
             self._log("session ended", region=self._region, nodes=len(lost))
         return bool(lost)
 
+    async def _read_region(self) -> None:
+        sent_at = self._clock()
+        left = await read_region_lease(self._databases, self._region)
+        self._leases.bound_by_region(left, sent_at)
+
+    async def _fence_region(self) -> None:
+        """Once for each lapse: until the lease is renewed, nothing that would stop is started."""
+        has_lapsed = self._leases.has_region_lapsed(self._clock())
+        if has_lapsed and not self._was_region_lapsed:
+            self._log("lease of the region ended", region=self._region)
+            for replica in self._replicas:
+                if replica.stops_when_cut_off and not replica.has_ended:
+                    await self._driver.stop(replica.assignment.token, FENCED_REGION)
+        self._was_region_lapsed = has_lapsed
+
     async def keep_fencing(self, session_ended: asyncio.Event) -> None:
         """Acts at the end of each lease, even while a renewal hangs in the network."""
         while True:
+            await self._fence_region()
             lapsed = frozenset(self._leases.take_lapsed(self._clock()))
             if lapsed:
                 self._log("lease ended", region=self._region, nodes=len(lapsed))

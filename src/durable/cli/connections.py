@@ -1,8 +1,7 @@
 """How commands reach the control plane: one connection, used inside one event loop."""
 
 import asyncio
-import getpass
-import re
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,10 +23,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+# A command ends with a sentence of its own; what our parts log is for those that run on.
+logging.getLogger("durable").addHandler(logging.NullHandler())
+
+
 def with_authority(state_dir: Path | None, use: Callable[[Databases], Awaitable[T]]) -> T:
     """Calls `use` with the databases of these settings, and closes them afterwards."""
     settings = load_settings(state_dir)
-    urls = settings.require_database_url(), settings.regional_database_urls
+    urls = settings.require_database_url(), settings.known_regional_urls()
 
     async def run() -> T:
         async with Databases(*urls) as databases:
@@ -73,9 +76,8 @@ async def look_at_workflows(
 
 
 def current_user() -> ActorId:
-    """The user of this terminal, as the audit names them."""
-    name = re.sub("[^a-z0-9]+", "-", getpass.getuser().lower()).strip("-")
-    return ActorId(f"person:{name or 'unknown'}")
+    """Whoever DURABLE_ACTOR names, else the user of this terminal."""
+    return ActorId(load_settings(None).acting_as)
 
 
 async def select_regions(databases: Databases, requested: RegionId | None = None) -> list[RegionId]:

@@ -57,7 +57,7 @@ def _classify(error: Exception) -> tuple[int, str] | None:
     # Imported here: these load the database and the models, which a success may not need.
     from durable.authority.db.errors import AuthorityError
     from durable.cli.input.manifests import ManifestError
-    from durable.model.refusal import RefusedError
+    from durable.model.refusal import RefusalCode, RefusedError
     from durable.settings import SettingsError
     from durable.state_dir.record import StackError
 
@@ -67,7 +67,9 @@ def _classify(error: Exception) -> tuple[int, str] | None:
         case ManifestError():
             return USAGE, "manifest"
         case RefusedError():
-            return REFUSED, error.refusal.code.value
+            code = error.refusal.code
+            # What can never be accepted is wrong input, whoever finds out.
+            return USAGE if code is RefusalCode.INVALID else REFUSED, code.value
         case AuthorityError():
             return REFUSED, "authority"
         case StackError():

@@ -42,7 +42,7 @@ SUBCOMMANDS = {
     "demo": Subcommand(
         "demo",
         "demo",
-        "Start a stack, run five workloads, roll one, explain one, check every invariant.",
+        "Start a stack, run five workloads, roll one, avoid a zone, lose a region, check it all.",
     ),
     "migrate": Subcommand(
         "migrate", "migrate", "Migrate every database to this release's schema; safe to repeat."
@@ -77,6 +77,11 @@ SUBCOMMANDS = {
         "Explain where a workload runs, how that was decided, and what happens next.",
     ),
     "queue": Subcommand("queue", "queue", "Show who waits for a node, in order, and what for."),
+    "readiness": Subcommand(
+        "readiness",
+        "readiness",
+        "Show what the loss of a region would mean now; exit 1 if the objective would be missed.",
+    ),
     "logs": Subcommand(
         "logs", "logs", "Print the logs of a replica; simulated replicas have none."
     ),
@@ -87,6 +92,16 @@ SUBCOMMANDS = {
         "drain",
         "drain",
         "Cordon nodes and replace what runs there, each replica up elsewhere before it is stopped.",
+    ),
+    "override": Subcommand(
+        "override",
+        "app",
+        "Propose, approve, extend or end an override: avoid a zone, hold a workload, and others.",
+    ),
+    "drill": Subcommand(
+        "drill",
+        "drill",
+        "Rehearse what a runbook says, on the stack that runs here or on one of its own.",
     ),
     "cordon": Subcommand("cordon", "cordon", "Keep new work off nodes; what runs there stays."),
     "uncordon": Subcommand(
@@ -110,9 +125,23 @@ SUBCOMMANDS = {
         "Run an agent: start and stop the replicas bound to its nodes, and report their state.",
     ),
     "get": Subcommand(
-        "get", "app", "List workloads, placements, decisions, nodes, drains, tenants or regions."
+        "get", "app", "List workloads, placements, decisions, nodes, drains, overrides and others."
     ),
     "fleet": Subcommand("fleet", "app", "Load and show regions, nodes and tenants."),
+    "policy": Subcommand(
+        "policy", "app", "Publish, compare, promote and roll back scheduler policies."
+    ),
+    "recovery": Subcommand(
+        "recovery", "app", "Declare, show, confirm, veto and end the loss of a region."
+    ),
+    "operator": Subcommand(
+        "operator", "app", "Add and remove operators, and change their rights and keys."
+    ),
+    "sign": Subcommand(
+        "sign",
+        "sign",
+        "Print a message's payload signed with your key, to paste into the Temporal UI.",
+    ),
     "audit": Subcommand("audit", "app", "Show and verify the hash-chained audit log."),
 }
 

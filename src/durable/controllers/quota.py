@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import read_region, regions_at
+from durable.authority.quota.lapses import lapse_grants, lapsed_regions, settle_lapsed
 from durable.authority.quota.rebalancing import (
     owe_excess,
     read_lowered,
@@ -23,6 +24,7 @@ from durable.authority.quota.rebalancing import (
     resume_transfers,
     top_up,
 )
+from durable.authority.recovery.region_facts import read_facts
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusedError
 from durable.model.resources import Resources
@@ -52,8 +54,12 @@ class QuotaController:
             await asyncio.sleep(POLL_SECONDS)
 
     async def once(self, now: float) -> None:
-        """Moves what is missing; a region that cannot be reached neither receives nor gives."""
+        """Moves what is missing; a region that cannot be reached neither receives nor gives.
+
+        What it was granted is taken back without it, once its lease has lapsed.
+        """
         needs = await self._needs()
+        await self._lapse(needs)
         owing = await self._reclaim(sorted(needs))
         for region in sorted(needs):
             for tenant, need in needs[region].items():
@@ -64,6 +70,22 @@ class QuotaController:
                 donors = [one for one in needs if tenant not in needs[one] or one > region]
                 with _logged(f"grant of {tenant} for {region}"):
                     await self._move(tenant, region, need, donors, now)
+
+    async def _lapse(self, needs: dict[RegionId, Mapping[TenantId, Resources]]) -> None:
+        """Takes back the grants of lost regions; one that is back first gives its half."""
+        for region in await lapsed_regions(self._databases):
+            if region in needs:
+                with _logged(f"grants of {region} that have lapsed"):
+                    await settle_lapsed(self._databases, region)
+                    continue
+                del needs[region]
+        for region, fact in (await read_facts(self._databases)).items():
+            if fact.is_movable and region not in needs:
+                with _logged(f"grants of {region}"):
+                    for tenant, amount in (
+                        await lapse_grants(self._databases, region, ACTOR)
+                    ).items():
+                        log.warning("%s of the grant of %s in %s lapsed", amount, tenant, region)
 
     async def _reclaim(self, regions: Sequence[RegionId]) -> set[TenantId]:
         """Brings back what exceeds lowered quotas; answers the tenants that still owe some of it.

@@ -7,15 +7,14 @@ region's lock, so it may come late, never early, and whichever of the two comes 
 was done.
 """
 
-import asyncio
 import logging
 
-from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.claims import read_lapsed_reservations
 from durable.authority.sides import Regional
+from durable.controllers.rounds import in_rounds
 from durable.model.ids import ActorId
 from durable.model.intents import Granted
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.refusal import RefusalCode
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +32,8 @@ class ReaperController:
         self._regional = regional
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self.once()
-            except (AuthorityError, RefusedError) as error:
-                log.warning("lapsed reservations of %s: %s", self._regional.region, error)
-            await asyncio.sleep(POLL_SECONDS)
+        what = f"lapsed reservations of {self._regional.region}"
+        await in_rounds(self.once, POLL_SECONDS, what)
 
     async def once(self) -> int:
         """Frees what has lapsed for long enough, at most so many; answers how many were freed."""

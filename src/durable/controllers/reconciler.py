@@ -1,4 +1,4 @@
-"""The reconciler: every workload, share and drain that the authority knows has a workflow.
+"""The reconciler: all that the authority knows, from workloads to recoveries, has a workflow.
 
 Level-triggered: each round compares the authority's rows with the workflows that Temporal says are
 running, and starts what is missing. A workflow that is started finds in the authority all that it
@@ -22,21 +22,38 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.regions import list_regions
+from durable.authority.overrides.reads import obeyed_overrides
+from durable.authority.overrides.rows import read_overrides
+from durable.authority.policies.rows import unfinished_policies
+from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.slots.shares import open_shares
 from durable.authority.workloads.rows import live_workloads
 from durable.controllers.sending import SignalSender
 from durable.model.drain import NodesTarget
-from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.ids import OverrideId, PolicyRevision, RegionId, TenantId, WorkloadName
+from durable.model.recoveries import RecoveryKey
 from durable.signals.names import (
     DRAIN,
+    OVERRIDE,
+    POLICY,
+    RECOVERY,
     RUNNING_QUERY,
     WORKLOAD,
     drain_id,
+    override_id,
     placement_id,
+    policy_id,
+    recovery_id,
     workload_id,
 )
 from durable.signals.payloads import Look
-from durable.signals.starting import drain_options, workload_options
+from durable.signals.starting import (
+    drain_options,
+    override_options,
+    policy_options,
+    recovery_options,
+    workload_options,
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +71,22 @@ class Unmanaged:
     workloads: Mapping[str, tuple[TenantId, WorkloadName]]
     placements: Mapping[str, PlacementKey]
     drains: Mapping[str, NodesTarget] = field(default_factory=dict[str, NodesTarget])
+    overrides: Mapping[str, OverrideId] = field(default_factory=dict[str, OverrideId])
+    policies: Mapping[str, PolicyRevision] = field(default_factory=dict[str, PolicyRevision])
+    recoveries: Mapping[str, RecoveryKey] = field(default_factory=dict[str, RecoveryKey])
     # Regions that did not answer: what they want is not known.
     missing: Missing = field(default_factory=dict[RegionId, str])
 
     @property
     def ids(self) -> list[str]:
-        return [*self.workloads, *self.placements, *self.drains]
+        return [
+            *self.workloads,
+            *self.placements,
+            *self.drains,
+            *self.overrides,
+            *self.policies,
+            *self.recoveries,
+        ]
 
     def only(self, ids: Iterable[str]) -> "Unmanaged":
         chosen = set(ids)
@@ -67,6 +94,9 @@ class Unmanaged:
             {name: one for name, one in self.workloads.items() if name in chosen},
             {name: one for name, one in self.placements.items() if name in chosen},
             {name: one for name, one in self.drains.items() if name in chosen},
+            {name: one for name, one in self.overrides.items() if name in chosen},
+            {name: one for name, one in self.policies.items() if name in chosen},
+            {name: one for name, one in self.recoveries.items() if name in chosen},
             self.missing,
         )
 
@@ -120,11 +150,23 @@ class Reconciler:
             for tenant, workload, generation in found
         }
         drains = await ask_regions(regions, lambda region: read_drains(self._databases, region))
+        policies = await unfinished_policies(self._databases)
+        recoveries = {
+            recovery_id(one.region, one.epoch): one.key
+            for one in await list_recoveries(self._databases)
+        }
         targets = [drain.target for found in drains.by_region.values() for drain in found]
+        overrides = {override_id(one.id): one.id for one in await read_overrides(self._databases)}
+        # One that has ended and that a region still obeys has something left to do.
+        copies = await ask_regions(regions, lambda one: obeyed_overrides(self._databases, one))
+        overrides |= {override_id(one): one for found in copies.by_region.values() for one in found}
         return Unmanaged(
             {name: one for name, one in workloads.items() if name not in running},
             {name: one for name, one in placements.items() if name not in running},
             {drain_id(one): one for one in targets if drain_id(one) not in running},
+            {name: one for name, one in overrides.items() if name not in running},
+            {policy_id(one): one for one in policies if policy_id(one) not in running},
+            {name: one for name, one in recoveries.items() if name not in running},
             {**drains.missing, **shares.missing},
         )
 
@@ -135,6 +177,9 @@ class Reconciler:
         await _few_at_once([self._start_workload(*one) for one in unmanaged.workloads.values()])
         await _few_at_once([self._placements.start(one) for one in unmanaged.placements.values()])
         await _few_at_once([self._start_drain(one) for one in unmanaged.drains.values()])
+        await _few_at_once([self._start_override(one) for one in unmanaged.overrides.values()])
+        await _few_at_once([self._start_policy(one) for one in unmanaged.policies.values()])
+        await _few_at_once([self._start_recovery(one) for one in unmanaged.recoveries.values()])
 
     async def _start_workload(self, tenant: TenantId, workload: WorkloadName) -> None:
         start = {"tenant": tenant, "workload": workload, "recalls": True}
@@ -144,6 +189,16 @@ class Reconciler:
     async def _start_drain(self, target: NodesTarget) -> None:
         start = {"target": target}
         await self._client.start_workflow(DRAIN, start, **drain_options(target))  # pyright: ignore[reportUnknownMemberType]
+
+    async def _start_override(self, override: OverrideId) -> None:
+        await self._client.start_workflow(OVERRIDE, **override_options(override))  # pyright: ignore[reportUnknownMemberType]
+
+    async def _start_policy(self, revision: PolicyRevision) -> None:
+        start = {"revision": revision}
+        await self._client.start_workflow(POLICY, start, **policy_options(revision))  # pyright: ignore[reportUnknownMemberType]
+
+    async def _start_recovery(self, key: RecoveryKey) -> None:
+        await self._client.start_workflow(RECOVERY, **recovery_options(key))  # pyright: ignore[reportUnknownMemberType]
 
     async def _have_replacements_look(self, running: Mapping[str, str]) -> None:
         replaced = [name for name, run in running.items() if self._runs.get(name, run) != run]

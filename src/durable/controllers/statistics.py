@@ -1,11 +1,11 @@
 """The statistics controller: has the database analyze a region whenever it has doubled."""
 
-import asyncio
 import logging
 
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import refresh_statistics, tokens_issued
 from durable.authority.sides import Regional
+from durable.controllers.rounds import in_rounds
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +22,8 @@ class StatisticsController:
         self._known = (0, 0)
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self.once()
-            except AuthorityError as error:
-                log.warning("statistics of %s: %s", self._regional.region, error)
-            await asyncio.sleep(POLL_SECONDS)
+        what = f"statistics of {self._regional.region}"
+        await in_rounds(self.once, POLL_SECONDS, what, (AuthorityError,))
 
     async def once(self) -> bool:
         """Whether the nodes or the claims have doubled, and were analyzed."""

@@ -8,8 +8,9 @@ be sent stays due; after a restart everything is reported once more, what is set
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from operator import ne
+from typing import Any, NamedTuple
 
 from temporalio.client import Client
 
@@ -18,8 +19,9 @@ from durable.authority.reads.share_feed import ShareFeed
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.authority.sides import Regional
 from durable.controllers.sending import SignalSender
+from durable.model.claims import ObservedSlot
 from durable.model.refusal import RefusedError
-from durable.model.states import COMING_UP, TROUBLED, BindingState, RequestState
+from durable.model.states import COMING_UP, TROUBLED, BindingState
 from durable.signals.names import placement_id, workload_id
 from durable.signals.payloads import Look, Payload
 
@@ -29,9 +31,9 @@ POLL_SECONDS = 0.2
 # Finds what writes nothing when it happens: a lease that lapses, which lasts as long as this.
 SWEEP_SECONDS = 15.0
 # From the first change of a share to its signal: what else happens until then goes along. While
-# slots are coming up more will happen soon, and nobody acts on a count of them.
+# slots are coming up or going down more will happen soon, and nobody acts on a count of them.
 GATHER_SECONDS = 0.15
-GATHER_COMING_UP_SECONDS = 1.0
+GATHER_MOVING_SECONDS = 1.0
 RETRY_SECONDS = 1.0
 MAX_SIGNALS_PER_ROUND = 500
 # While placements start, their tasks go before the workloads' counts: one report in so many is
@@ -42,8 +44,9 @@ REPORTS_FRACTION = 25
 # to look at this pace: replayed all at once, their histories would take longer than a task lasts.
 RESYNC_PER_SECOND = 4.0
 
-# A placement has made these states itself.
+# A placement has made these states itself, and of what has ended it frees the claim itself.
 _OWN_STATES = frozenset({BindingState.BOUND, BindingState.STARTING})
+_ENDED_STATES = frozenset({BindingState.FAILED, BindingState.STOPPED})
 
 
 class _Signal(NamedTuple):
@@ -59,9 +62,15 @@ class _Outbox:
     """One kind of signal: the shares that are due to be reported, and what was reported last."""
 
     def __init__(
-        self, name: str, make: Callable[[ShareStatus], _Signal], sender: SignalSender
+        self,
+        sender: SignalSender,
+        make: Callable[[ShareStatus], _Signal],
+        *,
+        is_news: Callable[[Any, Any], bool],
+        is_moving: Callable[[ShareStatus], bool],
     ) -> None:
-        self._name, self._make, self._sender = name, make, sender
+        self._sender, self._make = sender, make
+        self._is_news, self._is_moving = is_news, is_moving
         self._due: dict[ShareKey, tuple[float, ShareStatus]] = {}
         self._reported: dict[ShareKey, object] = {}
 
@@ -86,7 +95,7 @@ class _Outbox:
         """
         ripe, news = self._ripe(now, most)
         sent = await self._sender.send_all(
-            (signal.workflow_id, self._name, signal.payload) for signal in news
+            (signal.workflow_id, "look", signal.payload) for signal in news
         )
         failed = {signal.share.key for signal, done in zip(news, sent, strict=True) if not done}
         for signal in ripe:
@@ -101,11 +110,12 @@ class _Outbox:
         ripe: list[_Signal] = []
         news: list[_Signal] = []
         for since, share in self._due.values():
-            if now - since < _gather_seconds(share):
+            if now - since < (GATHER_MOVING_SECONDS if self._is_moving(share) else GATHER_SECONDS):
                 continue
             signal = self._make(share)
             ripe.append(signal)
-            if self._reported.get(share.key) != signal.content:
+            reported = self._reported.get(share.key)
+            if reported is None or self._is_news(reported, signal.content):
                 news.append(signal)
             if len(news) == most:
                 break
@@ -114,8 +124,7 @@ class _Outbox:
     def _settle(self, signal: _Signal) -> None:
         share = signal.share
         self._due.pop(share.key, None)
-        has_ended = share.request is None or share.request.state is RequestState.WITHDRAWN
-        if has_ended and not share.slots:
+        if share.is_over:
             self._reported.pop(share.key, None)
         else:
             self._reported[share.key] = signal.content
@@ -129,8 +138,10 @@ class StatusController:
         self._watch = regional.watch
         self._region = regional.region
         sender = SignalSender(client)
-        self._placements = _Outbox("look", _to_placement, sender)
-        self._workloads = _Outbox("look", _to_workload, sender)
+        self._placements = _Outbox(sender, _to_placement, is_news=has_news, is_moving=_is_coming_up)
+        self._workloads = _Outbox(sender, _to_workload, is_news=ne, is_moving=_is_moving)
+        # Those that change go on by what is reported, so nothing else goes before that.
+        self._changing = _Outbox(sender, _to_workload, is_news=ne, is_moving=_is_moving)
         self._swept_at = float("-inf")
 
     async def run(self) -> None:
@@ -157,9 +168,11 @@ class StatusController:
             since = now + settled / RESYNC_PER_SECOND if is_settled else now
             if self._is_news_to_its_placement(share):
                 self._placements.put(share, since)
-            self._workloads.put(share, since)
+            is_changing = self._feed.is_changing(share)
+            (self._changing if is_changing else self._workloads).put(share, since)
         is_busy = self._answer_waiters()
         is_busy |= await self._placements.flush(now, most=MAX_SIGNALS_PER_ROUND)
+        await self._changing.flush(now, most=MAX_SIGNALS_PER_ROUND)
         few = 1 + len(self._workloads) // REPORTS_FRACTION
         await self._workloads.flush(now, most=few if is_busy else MAX_SIGNALS_PER_ROUND)
 
@@ -178,6 +191,25 @@ class StatusController:
         return others or self._placements.knows(share.key)
 
 
+def has_news(reported: Sequence[ObservedSlot], observed: Sequence[ObservedSlot]) -> bool:
+    """Whether a placement does not know by itself what was observed of its slots.
+
+    It has bound, started and stopped them itself, and freed what had ended.
+    """
+    before = {one.token: one for one in reported}
+    tokens = {one.token for one in observed}
+    lost = [one for one in reported if one.token not in tokens]
+    return any(one.state not in _ENDED_STATES for one in lost) or any(
+        one.state not in _OWN_STATES and not _says_the_same(before.get(one.token), one)
+        for one in observed
+    )
+
+
+def _says_the_same(before: ObservedSlot | None, now: ObservedSlot) -> bool:
+    asked = {"stop_requested": now.stop_requested, "stop_requested_at": now.stop_requested_at}
+    return before is not None and before.model_copy(update=asked) == now
+
+
 def _to_placement(share: ShareStatus) -> _Signal:
     workflow_id = placement_id(share.tenant, share.workload, share.generation, share.region)
     return _Signal(share, workflow_id, _hint(share), share.observed().slots)
@@ -189,11 +221,25 @@ def _to_workload(share: ShareStatus) -> _Signal:
 
 
 def _hint(share: ShareStatus) -> Look:
-    why = f"observed at version {share.as_of}"
-    return Look(why=why, region=share.region, generation=share.generation)
+    return Look(
+        why=f"observed at version {share.as_of}",
+        region=share.region,
+        generation=share.generation,
+        seen_until=share.read_until,
+    )
 
 
-def _gather_seconds(share: ShareStatus) -> float:
+def _is_coming_up(share: ShareStatus) -> bool:
+    """Whether more will be observed of it soon, and nothing is wrong."""
     states = {slot.state for slot in share.slots}
-    is_coming_up = not states.isdisjoint(COMING_UP) and states.isdisjoint(TROUBLED)
-    return GATHER_COMING_UP_SECONDS if is_coming_up else GATHER_SECONDS
+    return not states.isdisjoint(COMING_UP) and states.isdisjoint(TROUBLED)
+
+
+def _is_moving(share: ShareStatus) -> bool:
+    """Whether slots are also going down: freed soon, and then gone from the request, too."""
+    staying = {slot.state for slot in share.slots if not slot.stop_requested}
+    request = share.request
+    is_freed = request is not None and len(share.slots) + request.waiting < request.slots_left
+    is_going_down = is_freed or any(slot.stop_requested for slot in share.slots)
+    is_moving = is_going_down or not staying.isdisjoint(COMING_UP)
+    return is_moving and staying.isdisjoint(TROUBLED)

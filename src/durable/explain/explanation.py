@@ -9,7 +9,7 @@ from durable.explain.queue import QueueExplanation
 from durable.explain.rollout import RolloutExplanation
 from durable.explain.slots import EndedSlot
 from durable.model.claims import ObservedSlot
-from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.ids import Generation, PolicyRevision, RegionId, Slot, TenantId, WorkloadName
 from durable.model.phases import Owner
 from durable.model.workload import WorkloadSpec
 from durable.validation.value import Value
@@ -25,6 +25,8 @@ class RegionExplanation(Value):
     # How many earlier attempts are not among `attempts`.
     attempts_omitted: int
     observed: tuple[ObservedSlot, ...]
+    # By revision: slots that go on although the policy they were placed under was rolled back.
+    withdrawn: Mapping[PolicyRevision, tuple[Slot, ...]] = {}
     # Of a job: the slots that ran and no longer run.
     ended: tuple[EndedSlot, ...]
     condition: str

@@ -5,7 +5,6 @@ from datetime import datetime
 
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_queue
-from durable.model.pending_reasons import PendingCode
 from durable.model.records import Decision
 from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
@@ -19,11 +18,6 @@ class QueueExplanation(Value):
     position: int | None
     # Until the newest decision; while something waits, until now.
     queue_seconds: float
-
-    @property
-    def is_held(self) -> bool:
-        wait = self.request.pending
-        return wait is not None and wait.code is PendingCode.HELD
 
 
 async def explain_queue(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from durable.authority.db.connection import Databases
+from durable.authority.policies.region_reads import read_withdrawn
 from durable.authority.queue.requests import read_request
 from durable.authority.reads.intents import read_intents, read_last_tries
 from durable.authority.reads.shares import ShareStatus, read_those_shares
@@ -61,6 +62,7 @@ class RegionExplainer:
             attempts=tuple(attempts),
             attempts_omitted=found.omitted,
             observed=tuple(observed),
+            withdrawn=await self._withdrawn(region),
             ended=tuple(ended),
             condition=describe_condition(slots, observed, ended, queue),
             owner=next_owner(slots, observed, ended, queue),
@@ -89,6 +91,11 @@ class RegionExplainer:
         key = (str(tenant), str(workload), generation)
         [share] = await read_those_shares(self._databases, region, [key])
         return share
+
+    async def _withdrawn(self, region: RegionId) -> dict[int, tuple[Slot, ...]]:
+        found = await read_withdrawn(self._databases, region, *self._key)
+        kept = {one: tuple(filter(self._concerns, slots)) for one, slots in found.items()}
+        return {revision: slots for revision, slots in kept.items() if slots}
 
     async def _ended(self, request: SchedulingRequest) -> list[EndedSlot]:
         """A service's slot has no end: it is placed again, or no longer desired."""

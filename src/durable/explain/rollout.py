@@ -66,15 +66,21 @@ def _by_generation(shares: Sequence[ShareStatus]) -> dict[Generation, Counts]:
 def _waits_for(row: AdmittedWorkload, state: RolloutState, now: datetime) -> str:
     """The same order in which the rollout itself looks: people first, then bakes, then replicas."""
     name, settings = f"{row.tenant}/{row.workload}", row.spec.rollout
+    if state.undoing is not None and not state.goes_back(row.generation, row.stable_generation):
+        return (
+            "somebody to apply another version: no generation was ever good, and this one failed, "
+            f"because {state.undoing}"
+        )
     if state.undoing is not None:
         return f"replicas of generation {row.generation} to serve, because {state.undoing}"
     if state.pause is not None:
         return (
-            f"somebody to resume it: it was paused by {state.pause}; durable rollout resume {name}"
+            f"somebody to resume it: it was paused by {state.pause}; `durable rollout resume "
+            f"{name}`"
         )
     point = pause_point(state, settings, row.spec.replicas)
     if point is not None and state.replaced >= point:
-        return f"somebody to promote it past its pause point: durable rollout promote {name}"
+        return f"somebody to promote it past its pause point: `durable rollout promote {name}`"
     bake = settings.bake or timedelta(0)
     baking = [region for region, since in state.served_since.items() if now - since < bake]
     if baking:

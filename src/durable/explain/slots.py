@@ -93,7 +93,7 @@ def next_owner(
     state = None if queue is None else queue.request.state
     is_over = state is RequestState.WITHDRAWN
     failed = any(one.end is not SlotEnd.COMPLETED and one.slot in slots for one in ended)
-    if (is_over and failed) or (queue is not None and queue.is_held):
+    if is_over and failed:
         return Owner.OPERATOR
     if state is RequestState.PENDING:
         return Owner.SCHEDULER

@@ -28,6 +28,15 @@ class SlotOnNode(Value):
     node: NodeId
 
 
+class HeldSlot(SlotOnNode):
+    """A slot's live claim as a plan needs it: whose it is, and what it uses."""
+
+    generation: Generation
+    resources: Resources
+    # None while the claim is a reservation that was not bound yet.
+    state: BindingState | None = None
+
+
 class Crash(SlotOnNode):
     """A slot failed on a node, and does not go back there for as long as the policy says."""
 

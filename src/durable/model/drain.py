@@ -10,6 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from durable.model.ids import ActorId, Identifier, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending
 from durable.validation.quantities import Duration, show_duration
+from durable.validation.text import counted
 from durable.validation.value import Value
 
 DEFAULT_DEADLINE = timedelta(hours=1)
@@ -148,7 +149,7 @@ class WorkloadLeft(Value):
         assert_never(self.code)
 
     def __str__(self) -> str:
-        many = "1 replica" if self.replicas == 1 else f"{self.replicas:,} replicas"
+        many = counted(self.replicas, "replica")
         return f"{self.tenant}/{self.workload} ({many}): {self.sentence}"
 
 

@@ -5,7 +5,7 @@ from functools import reduce
 from itertools import chain, islice
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from durable.model.ids import BudgetId, DeviceId, NodeId, PoolId, RegionId, TenantId, ZoneId
 from durable.model.labels import Labels, Taint
@@ -70,6 +70,13 @@ class RecoveryHeadroom(Value):
     id: BudgetId
     resources: Resources
     expires_in: Duration
+
+    @field_validator("id")
+    @classmethod
+    def _leave_overrides_their_names(cls, id: BudgetId) -> BudgetId:
+        if "/" in id:
+            raise ValueError(f"got '{id}'; allowed: a name without override/")
+        return id
 
 
 class Region(Value):

@@ -106,11 +106,18 @@ class OverrideId(Identifier):
 
 
 class BudgetId(Identifier):
+    """A name that a manifest gives, or that of the override which keeps the budget."""
+
     __slots__ = ()
+
+    # Both names are as long as any other: the limit is in the pattern.
+    pattern = re.compile("(?:override/)?[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+    max_length = len("override/") + Identifier.max_length
+    allowed = f"{Identifier.allowed}; or override/ and the name of an override"
 
 
 class ActorId(Identifier):
-    """A person or a controller, such as `alice@example.com` or `controller:quota`."""
+    """A person or a controller, such as `person:alice` or `controller:quota`."""
 
     __slots__ = ()
 

@@ -121,6 +121,10 @@ def _conflicts(_: Parameters) -> str:
     return "Others took the nodes first; it tries again."
 
 
+def _lapsed(_: Parameters) -> str:
+    return "The lease of its region has lapsed; it goes on when the global side is reached again."
+
+
 def _no_node(remedy: str) -> Callable[[Parameters], str]:
     def words(parameters: Parameters) -> str:
         return _no_node_words(NoNode.read(parameters), "", remedy)
@@ -229,7 +233,10 @@ def _held_back(parameters: Parameters) -> str:
 
 def _held(parameters: Parameters) -> str:
     details = Held.read(parameters)
-    return f"Held by {details.actor}: {details.reason}"
+    return (
+        f"Held by {details.actor} until {details.ends_at:%Y-%m-%d %H:%M:%S}Z: "
+        f"{details.reason[:300]}; wait, or end it: `durable override revoke {details.override}`."
+    )
 
 
 def _unreachable(parameters: Parameters) -> str:
@@ -251,6 +258,7 @@ _WORDS: Mapping[PendingCode, Callable[[Parameters], str]] = {
     PendingCode.PARALLELISM: _held_back,
     PendingCode.HELD: _held,
     PendingCode.REGION_FENCED: _no_node("place it elsewhere, or wait for the failback"),
+    PendingCode.REGION_LEASE_LAPSED: _lapsed,
     PendingCode.AUTHORITY_UNREACHABLE: _unreachable,
     PendingCode.NEVER_FITS: _never_fits,
     PendingCode.REQUIREMENTS: _no_node("change its requirements, or add nodes that meet them"),

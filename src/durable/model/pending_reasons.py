@@ -26,6 +26,7 @@ class PendingCode(StrEnum):
     PARALLELISM = "parallelism"
     HELD = "held"
     REGION_FENCED = "region_fenced"
+    REGION_LEASE_LAPSED = "region_lease_lapsed"
     AUTHORITY_UNREACHABLE = "authority_unreachable"
     NEVER_FITS = "never_fits"
     REQUIREMENTS = "requirements"
@@ -33,10 +34,9 @@ class PendingCode(StrEnum):
     NO_GRANT = "no_grant"
 
 
-# Somebody has to change the workload, the fleet or the quota, or resume; waiting never helps.
+# Somebody has to change the workload, the fleet or the quota; waiting never helps.
 NEEDS_A_CHANGE = frozenset(
     {
-        PendingCode.HELD,
         PendingCode.NEVER_FITS,
         PendingCode.REQUIREMENTS,
         PendingCode.TAINTED,
@@ -127,8 +127,12 @@ class HeldBack(Details):
 
 
 class Held(Details):
+    """Somebody holds the workload; it ends by itself."""
+
     actor: str
     reason: str
+    override: str
+    ends_at: AwareDatetime
 
 
 class Unreachable(Details):

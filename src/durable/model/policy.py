@@ -9,7 +9,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from durable.model.overrides.effects import Gate
+from durable.model.recovery import RecoveryPolicy
+from durable.model.rights import Verb
 from durable.validation.value import Value
+
+DEFAULT_GATES = (Gate.CORDON, Gate.AVOIDED, Gate.CRASHES, Gate.SPREAD)
 
 ScoreWeight = Annotated[float, Field(ge=0, le=1_000)]
 
@@ -32,6 +37,22 @@ class Urgency(Value):
     begins: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
 
+class Guardrails(Value):
+    """What a region must show while a new revision is watched there; else it is rolled back."""
+
+    # How long the first region is watched, and each further one.
+    bake_seconds: Annotated[int, Field(ge=0, le=86_400)] = 300
+    step_seconds: Annotated[int, Field(ge=0, le=86_400)] = 60
+    # By how many points the part of replicas that wait may rise.
+    pending_rise_percent: Annotated[float, Field(ge=0, le=100)] = 10.0
+    # How many of its reservations may be refused.
+    refused_percent: Annotated[float, Field(ge=0, le=100)] = 50.0
+    # How long 95 of 100 replicas at most may wait for a node.
+    place_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    # With fewer decisions than this, refusals and waits say nothing.
+    least_decisions: Annotated[int, Field(ge=1, le=10_000)] = 5
+
+
 class Policy(Value):
     """One revision's content."""
 
@@ -50,3 +71,9 @@ class Policy(Value):
     retry_first_seconds: Annotated[float, Field(gt=0, le=3_600)]
     retry_longest_seconds: Annotated[float, Field(gt=0, le=3_600)]
     urgency: Urgency = Urgency()
+    # What a break-glass override may skip; what keeps the invariants is no gate.
+    overridable_gates: tuple[Gate, ...] = DEFAULT_GATES
+    guardrails: Guardrails = Guardrails()
+    recovery: RecoveryPolicy = RecoveryPolicy()
+    # What nobody asks for without a signature: an actor without one is only a claim.
+    signed_verbs: tuple[Verb, ...] = (Verb.APPROVE, Verb.BREAK_GLASS, Verb.FENCE)

@@ -27,10 +27,18 @@ class RefusalCode(StrEnum):
     UNKNOWN_BUDGET = "unknown_budget"
     UNKNOWN_DRAIN = "unknown_drain"
     UNKNOWN_VERSION = "unknown_version"
+    UNKNOWN_OVERRIDE = "unknown_override"
+    UNKNOWN_OPERATOR = "unknown_operator"
+    NOT_ALLOWED = "not_allowed"
+    SIGNATURE_MISSING = "signature_missing"
+    SIGNATURE_WRONG = "signature_wrong"
+    SIGNATURE_OLD = "signature_old"
     KEY_CONFLICT = "key_conflict"
     FENCED_WRITER = "fenced_writer"
     REGION_FENCED = "region_fenced"
     REGION_OPEN = "region_open"
+    REGION_LEASE_LAPSED = "region_lease_lapsed"
+    CLAIMS_LEFT = "claims_left"
     SLOT_NOT_OWNED = "slot_not_owned"
     SLOT_TAKEN = "slot_taken"
     OLD_DIVISION = "old_division"
@@ -49,6 +57,8 @@ class RefusalCode(StrEnum):
     BUDGET_CLOSED = "budget_closed"
     BUDGET_EXHAUSTED = "budget_exhausted"
     POLICY_WITHDRAWN = "policy_withdrawn"
+    POLICY_UNDER_WAY = "policy_under_way"
+    OVERTAKEN = "overtaken"
     LEASE_EXPIRED = "lease_expired"
     LEASE_ACTIVE = "lease_active"
     WRONG_STATE = "wrong_state"
@@ -74,6 +84,14 @@ class RefusalCode(StrEnum):
     GRANT_IN_USE = "grant_in_use"
     OVER_HARD_QUOTA = "over_hard_quota"
     TRANSFER_CONFLICT = "transfer_conflict"
+    AVOIDED = "avoided"
+    HELD = "held"
+    SELF_APPROVAL = "self_approval"
+    TTL_TOO_LONG = "ttl_too_long"
+    OVERRIDE_ENDED = "override_ended"
+    DRAW_ENDED = "draw_ended"
+    GATE_NOT_OVERRIDABLE = "gate_not_overridable"
+    POLICY_FROZEN = "policy_frozen"
     BROKEN_CONSTRAINT = "broken_constraint"
 
 
@@ -82,6 +100,8 @@ class RefusalCode(StrEnum):
 WAITING_HELPS = frozenset(
     {
         RefusalCode.REGION_FENCED,
+        RefusalCode.REGION_LEASE_LAPSED,
+        RefusalCode.CLAIMS_LEFT,
         RefusalCode.SLOT_TAKEN,
         RefusalCode.NODE_NOT_READY,
         RefusalCode.NODE_CORDONED,
@@ -96,6 +116,9 @@ WAITING_HELPS = frozenset(
         RefusalCode.CAPACITY_IN_USE,
         RefusalCode.GRANT_IN_USE,
         RefusalCode.DISRUPTION_ALLOWANCE,
+        RefusalCode.AVOIDED,
+        RefusalCode.HELD,
+        RefusalCode.POLICY_FROZEN,
     }
 )
 

@@ -4,22 +4,11 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.pending import Pending
 from durable.model.states import RequestState
 from durable.model.workload import MAX_REPLICAS, WorkloadSpec
 from durable.validation.value import Value
-
-
-class PlacementHold(Value):
-    """While it is held, a placement places nothing new; somebody has to resume it."""
-
-    actor: ActorId
-    reason: str
-    since: AwareDatetime
-
-    def __str__(self) -> str:
-        return f"{self.actor}: {self.reason}"
 
 
 class SchedulingRequest(Value):
@@ -34,7 +23,6 @@ class SchedulingRequest(Value):
     state: RequestState
     # What it waits for, while anything waits.
     pending: Pending | None = None
-    hold: PlacementHold | None = None
     attempts: Annotated[int, Field(ge=0)] = 0
     enqueued_at: AwareDatetime
     deadline: AwareDatetime

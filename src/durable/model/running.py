@@ -71,6 +71,13 @@ class OnDisconnect(StrEnum):
     KEEP = "keep"
 
 
+class OnReconnect(StrEnum):
+    """Which copy stays when a lost region gets its work back: the moved one, or the one there."""
+
+    REPLACEMENT = "replacement"
+    ORIGINAL = "original"
+
+
 class Run(Value):
     """The command of a replica; a simulated node only pretends to run it."""
 
@@ -84,3 +91,14 @@ class Run(Value):
     limits: Limits = Limits()
     stop_grace: Duration = timedelta(seconds=10)
     on_disconnect: OnDisconnect = OnDisconnect.KEEP
+    on_reconnect: OnReconnect = OnReconnect.REPLACEMENT
+
+    @model_validator(mode="after")
+    def _keep_an_original(self) -> Self:
+        is_stopped = self.on_disconnect is OnDisconnect.STOP
+        if is_stopped and self.on_reconnect is OnReconnect.ORIGINAL:
+            raise ValueError(
+                "on_reconnect: got original beside on_disconnect: stop, which leaves no original; "
+                "allowed: on_disconnect: keep, or omit on_reconnect"
+            )
+        return self

@@ -6,9 +6,8 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from durable.model.claims import ObservedSlot
-from durable.model.ids import Generation, NodeId, RegionId, Slot
+from durable.model.ids import Generation, IncidentId, NodeId, RegionId, Slot
 from durable.model.pending import Pending
-from durable.model.request import PlacementHold
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import MAX_REPLICAS, WorkloadSpec
 from durable.validation.value import Value
@@ -28,6 +27,8 @@ class DesiredShare(Value):
     # Of a job with a deadline: when it was admitted, and until when it is to be done.
     admitted_at: AwareDatetime | None = None
     due_at: AwareDatetime | None = None
+    # The recovery that moved the workload, on whose budgets its reservations may draw.
+    incident: IncidentId | None = None
 
 
 class ShareReport(Value):
@@ -97,7 +98,6 @@ class PlacementPast(Value):
     """What earlier runs of a placement left, for one that has no memory of its own."""
 
     next_attempt: Annotated[int, Field(ge=1)]
-    hold: PlacementHold | None = None
     enqueued_at: AwareDatetime | None = None
     # Of a job: the slots that are done, and how often the others failed.
     completed: tuple[Slot, ...] = ()

@@ -139,6 +139,8 @@ NODE_MOVES = Moves(
 
 class RegionState(StrEnum):
     OPEN = "open"
+    # Known to the global side alone: the region is given nothing new, and goes on.
+    SUSPECTED = "suspected"
     FENCED = "fenced"
 
 
@@ -147,7 +149,8 @@ class RegionState(StrEnum):
 REGION_MOVES = Moves(
     RegionState.OPEN,
     {
-        RegionState.OPEN: (RegionState.FENCED,),
+        RegionState.OPEN: (RegionState.SUSPECTED, RegionState.FENCED),
+        RegionState.SUSPECTED: (RegionState.OPEN, RegionState.FENCED),
         RegionState.FENCED: (RegionState.OPEN,),
     },
 )

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.ids import Generation, IncidentId, RegionId, Slot, TenantId, WorkloadName
 from durable.model.intents import Requirements
 from durable.model.job import MAX_REPLICAS, Job
 from durable.model.labels import LabelKey, Labels, LabelValue, TaintEffect
 from durable.model.resources import Resources
 from durable.model.rollout import Disruption, Rollout, RolloutState
-from durable.model.running import Run
+from durable.model.running import OnReconnect, Run
 from durable.validation.problems import Finding, refuse
 from durable.validation.quantities import Duration
 from durable.validation.value import Value
@@ -119,7 +119,7 @@ class WorkloadSpec(Value):
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
-        refuse("WorkloadSpec", self._wrong_for_a_job())
+        refuse("WorkloadSpec", (*self._wrong_for_a_job(), *self._wrong_on_reconnect()))
         if self.resources.is_zero:
             raise ValueError("resources: got nothing; allowed: some cpu, memory or gpu")
         if self.minimum is not None and self.minimum > self.replicas:
@@ -132,6 +132,16 @@ class WorkloadSpec(Value):
         if size > MAX_SPEC_BYTES:
             raise ValueError(f"got {size:,} bytes as JSON; allowed: up to {MAX_SPEC_BYTES:,} bytes")
         return self
+
+    def _wrong_on_reconnect(self) -> Iterator[Finding]:
+        """A stand-in has a number of its own, and a slot of a job is a piece of work."""
+        chosen = self.run.on_reconnect
+        if self.kind is WorkloadKind.JOB and chosen is OnReconnect.ORIGINAL:
+            yield Finding(
+                ("run", "on_reconnect"),
+                chosen,
+                "got original for a job; allowed: replacement, or omit it",
+            )
 
     def _wrong_for_a_job(self) -> Iterator[Finding]:
         job = self.job
@@ -222,6 +232,8 @@ class AdmittedWorkload(Value):
     # When this generation was admitted, and when it was recorded that it missed its deadline.
     admitted_at: AwareDatetime | None = None
     deadline_missed_at: AwareDatetime | None = None
+    # The recovery that moved it, until that has ended.
+    incident: IncidentId | None = None
     # Of a job that ended by itself; applied again, it begins without them.
     conditions: tuple[Condition, ...] = ()
     replicas_by_state: Mapping[str, int] = Field(default={})

@@ -9,12 +9,14 @@ from typing import Generic, TypeVar
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
-from durable.authority.quota.quotas import read_quota
+from durable.authority.quota.quotas import read_booked, read_quota
 from durable.authority.reads.room import read_room
+from durable.authority.recovery.region_facts import read_facts
 from durable.model.capacity import Quota
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.resources import ZERO, Resources, at_most, minus, show_amounts, times
+from durable.model.resources import NOTHING, ZERO, Resources, at_most, minus, show_amounts, times
+from durable.model.states import RegionState
 from durable.model.workload import (
     AdmittedWorkload,
     WorkloadKind,
@@ -122,8 +124,18 @@ class AdmissionCheck:
     async def _read_rooms(self, _: None) -> None:
         regions = await list_regions(self._databases)
         answers = await ask_regions(regions, lambda region: read_room(self._databases, region))
+        facts = await read_facts(self._databases)
+        for region, room in answers.by_region.items():
+            # One that is only suspected goes on with what it has, and is given nothing new.
+            if region in facts and facts[region].state is not RegionState.OPEN:
+                room.snapshot.is_open = False
+        booked = await read_booked(self._databases, list(answers.missing))
         for region in answers.missing:
             known = self._rooms.get(region) or RegionRoom(Snapshot.empty(region))
+            # The books know what is still its: what has lapsed is to be had again.
+            known.snapshot.grants = {
+                tenant: (amount.amounts, NOTHING) for tenant, amount in booked[region].items()
+            }
             self._rooms[region] = replace(known, is_reachable=False)
         self._rooms |= answers.by_region
 

@@ -1,9 +1,10 @@
 """How a change would be rolled out: what may be added, what may be missing, what fits now."""
 
 from collections.abc import Callable, Mapping
+from itertools import count, islice
 
-from durable.model.claims import ObservedSlot, SlotOnNode
-from durable.model.ids import Generation, NodeId, RegionId
+from durable.model.claims import HeldSlot, SlotOnNode
+from durable.model.ids import Generation, RegionId
 from durable.model.pending import Pending
 from durable.model.workload import WorkloadKind, WorkloadManifest
 from durable.scheduling.request import PlacementRequest, Proposal
@@ -60,7 +61,7 @@ def rollout_outlook(
     manifest: WorkloadManifest,
     generation: Generation,
     shares: Mapping[RegionId, tuple[int, ...]],
-    claims: Mapping[RegionId, list[ObservedSlot]],
+    claims: Mapping[RegionId, list[HeldSlot]],
     decide: Decide,
 ) -> RolloutOutlook:
     """Asks each region where surge replicas would go now, beside everything that runs."""
@@ -75,20 +76,29 @@ def rollout_outlook(
         if region not in claims:
             continue
         most = min(posts.surge, len(shares[region]))
+        there = {one.slot for one in claims[region]}
+        # A rollout that is under way has some of them already.
+        surging = [
+            one
+            for one in claims[region]
+            if one.slot >= spec.replicas and one.generation == generation
+        ]
+        free = (slot for slot in count(spec.replicas) if slot not in there)
+        fits[region] = min(most, len(surging))
+        if len(surging) >= most:
+            continue
         request = PlacementRequest(
             region=region,
             tenant=manifest.tenant,
             workload=manifest.name,
             generation=generation,
             attempt=1,
-            slots=tuple(range(spec.replicas, spec.replicas + most)),
+            slots=tuple(islice(free, most - len(surging))),
             spec=spec,
-            live=tuple(
-                SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in claims[region]
-            ),
+            live=tuple(SlotOnNode(slot=one.slot, node=one.node) for one in claims[region]),
         )
         proposal = decide(request)
-        fits[region] = len(proposal.assignments)
+        fits[region] += len(proposal.assignments)
         if proposal.pending is not None:
             waits[region] = proposal.pending
     return RolloutOutlook(

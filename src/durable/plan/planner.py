@@ -1,37 +1,29 @@
 """What applying a manifest would do now: decided on what the authority knows, changing nothing."""
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
-from durable.authority.reads.claims import read_live_claims
+from durable.authority.reads.claims import read_held_slots
+from durable.authority.workloads.generations import read_stable_spec
 from durable.authority.workloads.rows import read_workload
-from durable.model.claims import ObservedSlot, SlotOnNode
-from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.claims import HeldSlot, SlotOnNode
+from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.parallelism import RegionUse, divide_parallelism
 from durable.model.pending import Pending, show_rejections
 from durable.model.pending_reasons import PendingCode, Unreachable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import BindingState
-from durable.model.workload import AdmittedWorkload, WorkloadManifest, template_of
+from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.admission import AdmissionCheck
 from durable.plan.outlook import RolloutOutlook, rollout_outlook
 from durable.plan.region import PlannedRegion
+from durable.plan.step import Action, next_step
 from durable.scheduling.request import Evidence, PlacementRequest, Proposal
 from durable.validation.value import Value
 
 _GONE = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
-
-
-class Action(StrEnum):
-    """What the desired state becomes."""
-
-    CREATE = "create"
-    ROLL_OUT = "roll out a new generation"
-    SCALE = "change the size or the shares"
-    NOTHING = "no change"
 
 
 class RegionPlan(Value):
@@ -86,14 +78,15 @@ class Planner:
         current = None if before is None or before.deleted else before
         admissible = await self._admission.check(manifest)
         shares = admissible.share_of(current)
-        action, generation = _step(manifest, before, current, shares)
-        stays = current is not None and generation == current.generation
+        stable = None if current is None else await read_stable_spec(self._databases, current)
+        action, generation = next_step(manifest, before, shares, stable)
         held: set[RegionId] = set() if current is None else set(current.share)
         regions = sorted(held.union(shares))
         found = await ask_regions(regions, lambda region: self._read(current, region))
         claims = found.by_region
         outlook = None
-        if current is not None and not stays:
+        is_old = [one.generation != generation for some in claims.values() for one in some]
+        if any(is_old) or (current is not None and generation != current.generation):
             outlook = rollout_outlook(
                 manifest,
                 generation,
@@ -101,9 +94,12 @@ class Planner:
                 claims,
                 lambda request: self._regions[request.region].decide(request),
             )
-            # What follows is the end of it, when the old generation has released its nodes.
-            for region, live in claims.items():
-                self._regions[region].free(live, manifest.tenant, current.spec.resources)
+        # What follows is the end of it, when everything that has to go has released its node.
+        kept: dict[RegionId, list[HeldSlot]] = {}
+        stops: dict[RegionId, list[HeldSlot]] = {}
+        for region, live in claims.items():
+            kept[region], stops[region] = _divided(live, generation, shares.get(region, ()))
+            self._regions[region].free(stops[region], manifest.tenant)
         most = _at_once(manifest, shares)
         plans = [
             _unknown(region, shares.get(region, ()), found.missing[region])
@@ -113,8 +109,8 @@ class Planner:
                 generation,
                 region,
                 shares.get(region, ()),
-                claims[region],
-                stays,
+                kept[region],
+                stops[region],
                 most.get(region),
             )
             for region in regions
@@ -129,23 +125,13 @@ class Planner:
             regions=tuple(plans),
         )
 
-    async def _read(self, current: AdmittedWorkload | None, region: RegionId) -> list[ObservedSlot]:
+    async def _read(self, current: AdmittedWorkload | None, region: RegionId) -> list[HeldSlot]:
         """The live claims, once the region itself is known too."""
         if region not in self._regions:
             self._regions[region] = await PlannedRegion.read(self._databases, region)
         if current is None:
             return []
-        generations = {current.generation}
-        if current.rollout is not None and current.stable_generation is not None:
-            # While it rolls, some slots still run what was good before.
-            generations.add(current.stable_generation)
-        found = [
-            claim
-            for generation in sorted(generations)
-            for claim in await read_live_claims(
-                self._databases, region, current.tenant, current.workload, generation
-            )
-        ]
+        found = await read_held_slots(self._databases, region, current.tenant, current.workload)
         return [claim for claim in found if claim.state is None or claim.state not in _GONE]
 
     def _region_plan(
@@ -154,12 +140,10 @@ class Planner:
         generation: Generation,
         region: RegionId,
         share: Sequence[int],
-        claims: Sequence[ObservedSlot],
-        stays: bool,
+        kept: Sequence[HeldSlot],
+        stops: Sequence[HeldSlot],
         at_once: int | None,
     ) -> RegionPlan:
-        kept = [claim for claim in claims if stays and claim.slot in share]
-        stops = [claim for claim in claims if claim not in kept]
         missing = tuple(slot for slot in share if slot not in {claim.slot for claim in kept})
         room = len(missing) if at_once is None else max(0, at_once - len(kept))
         missing, held_back = missing[:room], missing[room:]
@@ -176,7 +160,7 @@ class Planner:
             attempt=1,
             slots=missing,
             spec=manifest.spec,
-            live=tuple(SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in kept),
+            live=_placed(kept),
         )
         proposal = self._decided(request, manifest.spec.resources)
         evidence = proposal.evidence
@@ -214,22 +198,18 @@ def _unknown(region: RegionId, share: Sequence[int], why: str) -> RegionPlan:
     return RegionPlan(region=region, waits=tuple(share), pending=pending)
 
 
-def _placed(claims: Sequence[ObservedSlot]) -> tuple[SlotOnNode, ...]:
-    return tuple(SlotOnNode(slot=claim.slot, node=NodeId(claim.node)) for claim in claims)
+def _divided(
+    claims: Sequence[HeldSlot], generation: Generation, share: Sequence[int]
+) -> tuple[list[HeldSlot], list[HeldSlot]]:
+    """What runs what is wanted, where it is wanted; and all else, which has to go."""
+    kept: list[HeldSlot] = []
+    stops: list[HeldSlot] = []
+    wanted = frozenset(share)
+    for one in claims:
+        stays = one.generation == generation and one.slot in wanted
+        (kept if stays else stops).append(one)
+    return kept, stops
 
 
-def _step(
-    manifest: WorkloadManifest,
-    before: AdmittedWorkload | None,
-    current: AdmittedWorkload | None,
-    shares: Mapping[RegionId, tuple[int, ...]],
-) -> tuple[Action, Generation]:
-    """What admission would make of it; the same rules, without writing."""
-    if before is None:
-        return Action.CREATE, 1
-    if current is None:
-        return Action.CREATE, before.generations + 1
-    if template_of(current.spec) != template_of(manifest.spec):
-        return Action.ROLL_OUT, before.generations + 1
-    same = current.spec == manifest.spec and dict(current.share) == dict(shares)
-    return (Action.NOTHING if same else Action.SCALE), before.generation
+def _placed(claims: Sequence[HeldSlot]) -> tuple[SlotOnNode, ...]:
+    return tuple(SlotOnNode(slot=claim.slot, node=claim.node) for claim in claims)

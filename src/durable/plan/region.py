@@ -10,13 +10,16 @@ from durable.authority.cache.region_read import RegionRead, read_whole
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
-from durable.model.claims import ObservedSlot, SlotOnNode
+from durable.model.capacity import RecoveryBudget
+from durable.model.claims import HeldSlot, SlotOnNode
 from durable.model.ids import PolicyRevision, RegionId, TenantId
 from durable.model.policy import Policy
 from durable.model.resources import NOTHING, Amounts, Resources, minus, plus
+from durable.model.states import RegionState
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import PolicyError, read_policy
 from durable.scheduling.request import PlacementRequest, Proposal
+from durable.scheduling.work_overrides import override_fields
 
 
 class PlannedRegion:
@@ -47,32 +50,62 @@ class PlannedRegion:
             ) from error
         return cls(read, sent_at, revision, policy)
 
+    @property
+    def policy(self) -> Policy:
+        return self._policy
+
+    @property
+    def is_open(self) -> bool:
+        return self._read.state is RegionState.OPEN
+
+    def grant_of(self, tenant: TenantId) -> tuple[Amounts, Amounts]:
+        """What the tenant was granted here, and what it would use of that."""
+        return self._read.grants.get(tenant, (NOTHING, NOTHING))
+
+    def lend(self, tenant: TenantId, granted: Amounts) -> None:
+        """Lets a tenant that has a grant here have this much, as the quota controller would."""
+        if tenant in self._read.grants:
+            used = self._read.grants[tenant][1]
+            grants = {**self._read.grants, tenant: (granted, used)}
+            self._read = replace(self._read, grants=grants)
+
+    def open_headroom(self, budgets: Iterable[RecoveryBudget]) -> None:
+        """Lets requests find what is kept for recovery, as a recovery would."""
+        room = self._read.room
+        for budget in budgets:
+            room = plus(room, minus(budget.amount.amounts, budget.used.amounts))
+        self._read = replace(self._read, room=room)
+
     def decide(self, request: PlacementRequest) -> Proposal:
         """What the region's worker would propose for this request."""
         held = CachedRegion(self._read.region)
         held.merge(self._read, sent_at=self._sent_at, is_whole=True)
-        return decide(held.snapshot(), request, self._policy, self._revision)
+        snapshot = held.snapshot()
+        fields = override_fields(snapshot, request.tenant, request.workload)
+        asked = request.model_copy(update=fields)
+        return decide(snapshot, asked, self._policy, self._revision)
 
     def take(
         self, assignments: Sequence[SlotOnNode], tenant: TenantId, resources: Resources
     ) -> None:
         """Lets the next request find what these would use."""
-        self._move([str(one.node) for one in assignments], tenant, resources.amounts)
+        self._move([(str(one.node), resources.amounts) for one in assignments], tenant)
 
-    def free(self, claims: Sequence[ObservedSlot], tenant: TenantId, resources: Resources) -> None:
-        """Lets the next request find what these would leave."""
-        self._move([claim.node for claim in claims], tenant, minus(NOTHING, resources.amounts))
+    def free(self, claims: Iterable[HeldSlot], tenant: TenantId) -> None:
+        """Lets the next request find what these would leave: each what it uses itself."""
+        left = [(str(one.node), minus(NOTHING, one.resources.amounts)) for one in claims]
+        self._move(left, tenant)
 
-    def _move(self, nodes: Iterable[str], tenant: TenantId, each: Amounts) -> None:
+    def _move(self, used: Iterable[tuple[str, Amounts]], tenant: TenantId) -> None:
         moved: dict[str, Amounts] = {}
         total = NOTHING
-        for node in nodes:
+        for node, each in used:
             moved[node] = plus(moved.get(node, NOTHING), each)
             total = plus(total, each)
         grants = dict(self._read.grants)
         if tenant in grants:
-            granted, used = grants[tenant]
-            grants[tenant] = (granted, plus(used, total))
+            granted, before = grants[tenant]
+            grants[tenant] = (granted, plus(before, total))
         self._read = replace(
             self._read,
             nodes=tuple(

@@ -42,7 +42,7 @@ class _Search:
         # Rows that could take one more but for their zone. Where nodes must be even as well, they
         # stay out of it: taking a replica off one node could close all the others.
         self._closed: dict[int, list[int]] = defaultdict(list)
-        if working.request.spec.spread.node_max_skew is None:
+        if working.spread.node_max_skew is None:
             is_open = set(self.open)
             for row in candidates.rows_with_room():
                 if row not in is_open:
@@ -75,7 +75,7 @@ class _Search:
 
     def even_out(self) -> bool:
         """Moves a slot from where the workload is ahead by two or more to where it has least."""
-        working, spread = self._working, self._working.request.spec.spread
+        working, spread = self._working, self._working.spread
         if spread.node_max_skew is not None:
             counts, floor = working.on_node, working.emptiest_node
         elif spread.zone_max_skew is not None:

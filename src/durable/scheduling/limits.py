@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from durable.model.overrides.effects import Gate
+from durable.model.overrides.in_force import holder
 from durable.model.pending import Pending
-from durable.model.pending_reasons import NoGrant, PendingCode, Shortage
-from durable.model.resources import Amounts, Resources, how_often, minus
+from durable.model.pending_reasons import Held, NoGrant, PendingCode, Shortage
+from durable.model.resources import Amounts, Resources, how_often, minus, plus
 from durable.scheduling.working_set import WorkingSet
 
 
@@ -28,7 +30,9 @@ def grant_limit(working: WorkingSet) -> SlotLimit:
         no_grant = NoGrant(region=region, tenant=tenant)
         return SlotLimit(0, Pending.because(PendingCode.NO_GRANT, no_grant))
     granted, used = found
-    return _limit(working, minus(granted, used), PendingCode.GRANT)
+    left = minus(granted, plus(used, working.request.overdrawn))
+    drawn = sum(how_often(draw, working.requested) for draw in working.request.draws)
+    return _limit(working, left, PendingCode.GRANT, drawn)
 
 
 def headroom_limit(working: WorkingSet) -> SlotLimit:
@@ -38,12 +42,25 @@ def headroom_limit(working: WorkingSet) -> SlotLimit:
     return _limit(working, working.snapshot.room, PendingCode.HEADROOM)
 
 
-LIMITS = (grant_limit, headroom_limit)
-
-
-def _limit(working: WorkingSet, left: Amounts, code: PendingCode) -> SlotLimit:
+def hold_limit(working: WorkingSet) -> SlotLimit:
+    """A workload that somebody holds gets nothing new."""
     request = working.request
-    slots, enough_for = len(request.slots), how_often(left, working.requested)
+    held = None if Gate.HOLD in working.skips else holder(request.overrides)
+    if held is None:
+        return SlotLimit(len(request.slots))
+    details = Held(
+        actor=held.actor, reason=held.reason, override=held.override, ends_at=held.expires_at
+    )
+    return SlotLimit(0, Pending.because(PendingCode.HELD, details))
+
+
+LIMITS = (hold_limit, grant_limit, headroom_limit)
+
+
+def _limit(working: WorkingSet, left: Amounts, code: PendingCode, beside: int = 0) -> SlotLimit:
+    """`beside`: how many more may be placed on something else."""
+    request = working.request
+    slots, enough_for = len(request.slots), how_often(left, working.requested) + beside
     if enough_for >= slots:
         return SlotLimit(slots)
     shortage = Shortage(

@@ -1,6 +1,6 @@
 """Why slots wait: the one reason for all that found no node, with its numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from durable.model.pending import Pending
 from durable.model.pending_reasons import MAX_REJECTIONS, Gang, NoNode, PendingCode, Rejection
@@ -10,6 +10,12 @@ from durable.scheduling.limits import SlotLimit
 from durable.scheduling.snapshot.columns import AmountColumns
 from durable.scheduling.working_set import WorkingSet
 
+# By the limit that was met, what says more than the limit does when no node is left.
+_NOBODY_THERE: Mapping[PendingCode, frozenset[PendingCode]] = {
+    PendingCode.GRANT: frozenset({PendingCode.REGION_FENCED}),
+    PendingCode.HEADROOM: frozenset({PendingCode.REGION_FENCED, PendingCode.NODES_UNAVAILABLE}),
+}
+
 
 def why_unplaced(
     working: WorkingSet, limit: SlotLimit, placed: int, rejections: Rejections
@@ -18,9 +24,13 @@ def why_unplaced(
     nodes = _why_rejected(working, placed, rejections)
     if limit.pending is None or placed < limit.slots:
         return nodes
-    # A larger grant would not help where no node could ever take the work.
-    is_hopeless = not rejections.feasible and not nodes.waiting_helps
-    return nodes if is_hopeless and limit.pending.waiting_helps else limit.pending
+    if rejections.feasible:
+        return limit.pending
+    # A larger grant does not help where no node could ever take the work, or the region is closed;
+    # headroom does not help where the nodes are gone.
+    is_hopeless = not nodes.waiting_helps and limit.pending.waiting_helps
+    is_gone = nodes.code in _NOBODY_THERE.get(limit.pending.code, ())
+    return nodes if is_hopeless or is_gone else limit.pending
 
 
 def why_gang_waits(working: WorkingSet, placeable: int, why: Pending | None) -> Pending:

@@ -8,8 +8,9 @@ import yaml
 from pydantic import ValidationError
 
 from durable.model.policy import Policy
+from durable.model.rights import NEVER_SIGNED, Verb
 from durable.scheduling.scores import SCORES
-from durable.validation.problems import problems_in, sentences
+from durable.validation.problems import Location, dotted, problems_in, sentences
 
 _FIRST = "policy-1.yaml"
 
@@ -35,14 +36,34 @@ def read_policy(data: Mapping[str, Any]) -> Policy:
 
 def check_policy(policy: Policy) -> None:
     """Refuses what no type can: names that no score has, and waits that end before they begin."""
+    problems = policy_problems(policy)
+    if problems:
+        raise PolicyError(" ".join(f"field {dotted(where)}: {what}" for where, what in problems))
+
+
+def policy_problems(policy: Policy) -> list[tuple[Location, str]]:
+    """The same with the place of each, for whoever knows its line."""
     known = [score.name for score in SCORES]
-    unknown = sorted(set(policy.weights) - set(known))
-    if unknown:
-        raise PolicyError(
-            f"field weights: unknown score {', '.join(unknown)}; known scores: {', '.join(known)}"
-        )
+    problems: list[tuple[Location, str]] = [
+        (("weights", name), f"unknown score {name}; known scores: {', '.join(known)}")
+        for name in sorted(set(policy.weights) - set(known))
+    ]
     if policy.retry_first_seconds > policy.retry_longest_seconds:
-        raise PolicyError(
-            f"field retry_first_seconds: got {policy.retry_first_seconds}; "
-            f"allowed: up to retry_longest_seconds, {policy.retry_longest_seconds}"
+        problems.append(
+            (
+                ("retry_first_seconds",),
+                f"got {policy.retry_first_seconds}; "
+                f"allowed: up to retry_longest_seconds, {policy.retry_longest_seconds}",
+            )
         )
+    unsigned = sorted(NEVER_SIGNED.intersection(policy.signed_verbs))
+    if unsigned:
+        allowed = ", ".join(verb for verb in Verb if verb not in NEVER_SIGNED)
+        problems.append(
+            (
+                ("signed_verbs",),
+                f"{', '.join(unsigned)}: only commands do that, which carry no signature, so it "
+                f"cannot be demanded; allowed: {allowed}",
+            )
+        )
+    return problems

@@ -73,7 +73,7 @@ class Relief:
     # By tenant, what is left of its grant.
     grants: dict[str, tuple[Amounts, int]] = field(default_factory=dict[str, tuple[Amounts, int]])
     room: tuple[Amounts, int] = (NOTHING, 0)
-    # When the region was fenced or opened, or another policy came into force.
+    # When the region was fenced or opened, or another policy or override came into force or ended.
     rules_changed_at: int = 0
     is_open: bool = True
     _looks: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 8), dtype=np.int64))
@@ -103,7 +103,13 @@ class Relief:
         self.capacity = np.where(usable[:, None], columns.capacity, 0)
         # Neither has room that a budget gave back when it expired.
         self._observe_limits(snapshot, version + was_known)
-        rules = (snapshot.epoch, snapshot.is_open, policy_revision)
+        # An override that ends by itself changes no version.
+        in_force = tuple(
+            (one.override, one.effects)
+            for one in snapshot.overrides
+            if snapshot.now < one.expires_at.timestamp()
+        )
+        rules = (snapshot.epoch, snapshot.is_open, policy_revision, in_force)
         if self._rules and rules != self._rules:
             self.rules_changed_at = version + was_known
         self.version, self._rules, self.is_open = version, rules, snapshot.is_open
@@ -141,9 +147,7 @@ class Relief:
         )  # fmt: skip
 
 
-_WAITS_FOR_NOTHING_HERE = frozenset(
-    {PendingCode.HELD, PendingCode.PARALLELISM, PendingCode.AUTHORITY_UNREACHABLE}
-)
+_WAITS_FOR_NOTHING_HERE = frozenset({PendingCode.PARALLELISM, PendingCode.AUTHORITY_UNREACHABLE})
 
 
 def could_help(relief: Relief, waiting: Waiting) -> bool:
@@ -153,6 +157,8 @@ def could_help(relief: Relief, waiting: Waiting) -> bool:
         return False
     if relief.rules_changed_at > since:
         return True
+    if code is PendingCode.HELD:
+        return False
     if code in _WAITS_FOR_ROOM:
         fits = cast(Mask, (relief.free >= requested).all(axis=1))
         is_new = bool((fits & (relief.freed_at > since)).any())
@@ -162,6 +168,8 @@ def could_help(relief: Relief, waiting: Waiting) -> bool:
         return bool((fits & (relief.changed_at > since)).any())
     if code is PendingCode.REGION_FENCED:
         return relief.is_open
+    if code is PendingCode.REGION_LEASE_LAPSED:
+        return relief.version > since  # a renewal after a lapse is a version of its own
     left, at = relief.room if code is PendingCode.HEADROOM else relief.grant_of(waiting.tenant)
     return at > since and (code is PendingCode.NO_GRANT or at_most(requested, left))
 

@@ -14,12 +14,12 @@ from durable.model.ids import (
     Slot,
     TenantId,
     WorkloadName,
-    ZoneId,
 )
 from durable.model.intents import Draw
+from durable.model.overrides.in_force import RegionalOverride, raised
 from durable.model.pending import Pending
 from durable.model.pending_reasons import Rejection
-from durable.model.resources import Amounts
+from durable.model.resources import NOTHING, Amounts
 from durable.model.workload import WorkloadSpec
 from durable.validation.value import Value
 
@@ -40,12 +40,16 @@ class PlacementRequest(Value):
     crashes: tuple[Crash, ...] = ()
     # By how much its deadline has raised its priority.
     urgency: Annotated[int, Field(ge=0, le=1_000)] = 0
-    avoid_zones: tuple[ZoneId, ...] = ()
+    # Those that are in force and mean this workload, so that a replay sees them as they were.
+    overrides: tuple[RegionalOverride, ...] = ()
+    # What is left of each emergency draw that is open, and what runs on those that are over.
+    draws: tuple[Amounts, ...] = ()
+    overdrawn: Amounts = NOTHING
     draw: Draw | None = None
 
     @property
     def priority(self) -> int:
-        return self.spec.priority + self.urgency
+        return raised(self.spec.priority + self.urgency, self.overrides)
 
 
 class Candidate(Value):

@@ -28,13 +28,14 @@ def retry_after_seconds(
 ) -> float:
     """The backoff: longer with each try and with each request that waits as well.
 
-    What only a change can help waits for the longest: a wakeup tells it of the change. Never
-    longer than the policy's limit, which is the resync period of the queue; and not beyond the
-    moment, one of those in `may_return`, at which a slot may go back to where it crashed.
+    What only a change can help waits longest, and so does a region that is fenced: a wakeup tells
+    of the change. Never longer than the policy's limit, which is the resync period of the queue;
+    and not beyond the moment, one of those in `may_return`, at which a slot may go back to where it
+    crashed.
     """
     longest = policy.retry_longest_seconds
     backoff = policy.retry_first_seconds * 2.0 ** min(tries, 20)
-    if not pending.waiting_helps:
+    if not pending.waiting_helps or pending.code is PendingCode.REGION_FENCED:
         backoff = longest
     elif pending.code not in _PASSING:
         backoff = max(backoff, queued / RETRIES_PER_SECOND)

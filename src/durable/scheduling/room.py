@@ -135,7 +135,7 @@ def _standing(room: RegionRoom, tenant: TenantId, has_node: bool, obtainable: in
 
 
 def _fit_on_nodes(room: RegionRoom, working: WorkingSet, rows: Rows) -> int:
-    most = working.request.spec.spread.max_per_node
+    most = working.spread.max_per_node
     fits = np.full(len(rows), np.iinfo(np.int32).max if most is None else most, dtype=np.int64)
     for dimension, amount in enumerate(working.requested):
         if amount:

@@ -22,6 +22,8 @@ class CurrentShares:
     is_rollout: bool = False
     # Somebody changed the weights, and so asked for slots to move.
     is_rebalanced: bool = False
+    # Regions that are lost: what they have moves to others, or has nowhere to go.
+    lost: frozenset[str] = frozenset()
 
 
 NOWHERE = CurrentShares()
@@ -39,6 +41,7 @@ def split(
     """
     regions = sorted(offer.region for offer in offers)
     weights = _weights(spec, regions)
+    weights = _without(weights, current.lost)
     allowed = {offer.region: offer for offer in offers if offer.region in weights}
     homes = _homes(spec.replicas, allowed, current)
     if spec.is_gang:
@@ -53,7 +56,7 @@ def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
     if not regions:
         raise RefusedError(
             RefusalCode.UNKNOWN_REGION,
-            "There are no regions yet; load a fleet with durable fleet load -f FILE.",
+            "There are no regions yet; load a fleet with `durable fleet load -f FILE`.",
         )
     named = spec.requirements.regions
     unknown = sorted({*named, *spec.weights}.difference(regions))
@@ -73,6 +76,18 @@ def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
             f"the regions {_listed(sorted(regions))}, give one a weight or allow another.",
         )
     return weights
+
+
+def _without(weights: Mapping[str, int], lost: frozenset[str]) -> dict[str, int]:
+    """The regions that are left."""
+    left = {region: weight for region, weight in weights.items() if region not in lost}
+    if not left:
+        raise RefusedError(
+            RefusalCode.RESIDENCY,
+            f"It may run only in {_listed(sorted(weights))}, which is lost; allow another region "
+            "or give one a weight.",
+        )
+    return left
 
 
 def _homes(

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durable.model.claims import Crash
+from durable.model.overrides.effects import Gate
+from durable.model.overrides.in_force import skipped_gates
 from durable.model.policy import Policy
+from durable.model.workload import Spread
 from durable.scheduling.crash_backoff import avoided_until
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask, Rows
@@ -31,6 +34,11 @@ class WorkingSet:
         self.snapshot = snapshot
         self.request = request
         self._policy = policy
+        # Gates that an override lets this work pass, as far as the policy lets go of them.
+        self.skips = skipped_gates(request.overrides).intersection(
+            policy.overridable_gates if policy is not None else ()
+        )
+        self.spread = Spread() if Gate.SPREAD in self.skips else request.spec.spread
         self.requested = request.spec.resources.amounts
         self.free: AmountColumns = columns.capacity - columns.used
         # With one more replica on the node, over the dimensions that it declares.
@@ -47,7 +55,7 @@ class WorkingSet:
         self._eligible = columns.live
         # By slot, and then by row. The last crash counts.
         self._crashed_on: dict[int, dict[int, Crash]] = {}
-        for crash in request.crashes:
+        for crash in () if Gate.CRASHES in self.skips else request.crashes:
             row = snapshot.row(crash.node)
             if row is not None:
                 self._crashed_on.setdefault(crash.slot, {})[row] = crash
@@ -69,11 +77,17 @@ class WorkingSet:
         ids = [self.snapshot.zones.find(zone) for zone in zones]
         return np.isin(self.columns.zone[rows], ids)
 
+    def are_nodes(self, rows: RowSelection, nodes: Iterable[str]) -> Mask:
+        """Which of the nodes have one of these names."""
+        named = np.zeros_like(self.columns.live)
+        named[_known_rows(self.snapshot, nodes)] = True
+        return named[rows]
+
     def spread_over(self, eligible: Mask) -> None:
         """Sets which nodes, and so which zones, count when replicas are spread evenly."""
         self.zone_counts[:] = False
         self.zone_counts[self.columns.zone[eligible]] = True
-        if self.request.spec.spread.node_max_skew is not None:
+        if self.spread.node_max_skew is not None:
             self._eligible = eligible
             self._find_floor()
 

@@ -3,22 +3,54 @@
 from datetime import timedelta
 
 from durable.model.drain import NodesKind, NodesTarget
-from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
+from durable.model.ids import (
+    ActorId,
+    Generation,
+    OverrideId,
+    PolicyRevision,
+    RegionId,
+    TenantId,
+    WorkloadName,
+)
 
 GLOBAL_QUEUE = "durable-global"
 WORKLOAD = "Workload"
 PLACEMENT = "Placement"
 DRAIN = "Drain"
+OVERRIDE = "Override"
+POLICY = "Policy"
+RECOVERY = "Recovery"
 # What Temporal is asked for the workflows of ours that run.
 RUNNING_QUERY = (
-    f"ExecutionStatus = 'Running' AND WorkflowType IN ('{WORKLOAD}', '{PLACEMENT}', '{DRAIN}')"
+    "ExecutionStatus = 'Running' AND WorkflowType IN "
+    f"('{WORKLOAD}', '{PLACEMENT}', '{DRAIN}', '{OVERRIDE}', '{POLICY}', '{RECOVERY}')"
 )
 # The type of the refusal of a run that is about to end: the next run takes the same request.
 ENDING = "ending"
 # Who acts for a workload.
 WORKLOAD_CONTROLLER = ActorId("controller:workload")
+# Who acts for a policy, when nobody has asked for it: a guardrail, or the next step.
+POLICY_CONTROLLER = ActorId("controller:policy")
+# Who acts for a recovery.
+RECOVERY_CONTROLLER = ActorId("controller:recovery")
 # How long a worker may be silent, or replay a history, before another takes its workflow task.
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=10)
+
+
+# The beginning of a workflow's id says its kind.
+_KINDS = {
+    "workload": WORKLOAD,
+    "placement": PLACEMENT,
+    "drain": DRAIN,
+    "override": OVERRIDE,
+    "policy": POLICY,
+    "recovery": RECOVERY,
+}
+
+
+def kind_of(workflow_id: str) -> str | None:
+    """The kind of workflow that has this id, if people may send it anything."""
+    return _KINDS.get(workflow_id.partition("/")[0])
 
 
 def regional_queue(region: RegionId) -> str:
@@ -44,3 +76,20 @@ def drain_id(target: NodesTarget) -> str:
     """A node's name is its own only in its region, so the region goes first."""
     kind = "" if target.kind is NodesKind.NODE else f"{target.kind}/"
     return f"drain/{target.region}/{kind}{target.name}"
+
+
+def override_id(override: OverrideId) -> str:
+    return f"override/{override}"
+
+
+# What a policy that has no number yet is published as, so that it can be signed.
+NEXT_POLICY = "policy/next"
+
+
+def policy_id(revision: PolicyRevision) -> str:
+    return f"policy/{revision}"
+
+
+def recovery_id(region: RegionId, epoch: int) -> str:
+    """The epoch is the one that fences the region: two triggers for one loss are one recovery."""
+    return f"recovery/{region}/{epoch}"

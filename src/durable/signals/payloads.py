@@ -7,15 +7,25 @@ facts: a forged one changes nothing.
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from durable.model.ids import ActorId, Generation, RegionId, Slot
+from durable.model.rights import Signature
 from durable.model.workload import MAX_REPLICAS, WorkloadManifest
 from durable.validation.text import PlainText
 from durable.validation.value import Value
 
 RequestId = Annotated[str, Field(min_length=1, max_length=128, pattern="^[A-Za-z0-9._:@/-]+$")]
 Slots = Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)]
+
+
+def controllers_request(what: str, *which: object) -> str:
+    """The id of what a controller asks for by itself.
+
+    It has spaces, which no RequestId has: else somebody could use it first, and the controller's
+    own request would be refused for ever.
+    """
+    return " ".join(("controller", what, *map(str, which)))
 
 
 class Payload(Value):
@@ -28,14 +38,9 @@ class OperatorRequest(Payload):
     actor: ActorId
     reason: PlainText
     request_id: RequestId
-
-
-class HoldPlacement(OperatorRequest):
-    """Place nothing new until somebody resumes; what runs stays."""
-
-
-class ResumePlacement(OperatorRequest):
-    """Place again after a hold."""
+    # When it was signed, and the signature by the actor's key; `durable sign` makes both.
+    signed_at: AwareDatetime | None = None
+    signature: Signature | None = None
 
 
 class RetryPlacement(OperatorRequest):
@@ -102,6 +107,8 @@ class Look(Payload):
     # What changed, if it is known: of a workload, this region's share of this generation.
     region: RegionId | None = None
     generation: Generation | None = None
+    # By the region's clock: whoever has read the share since then knows what is hinted at.
+    seen_until: AwareDatetime | None = None
 
 
 class Wake(Payload):

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from durable.signals import drains, payloads
-from durable.signals.names import DRAIN, PLACEMENT, WORKLOAD
+from durable.model.rights import Verb
+from durable.signals import drains, overrides, payloads, policies, recoveries
+from durable.signals.names import DRAIN, OVERRIDE, PLACEMENT, POLICY, RECOVERY, WORKLOAD
 from durable.signals.payloads import Payload
 
 
@@ -32,14 +33,19 @@ class Message:
     payload: type[Payload]
     sentence: str
     sender: Sender = Sender.PERSON
+    # What its actor must have the right to do; a controller's message changes nothing by itself.
+    verb: Verb | None = None
     example: Mapping[str, Any] = field(default_factory=dict[str, Any])
     is_audited: bool = True
     is_in_cli: bool = False
 
+    def __post_init__(self) -> None:
+        assert (self.sender is Sender.PERSON) == (self.verb is not None), "people need a right"
+
     @property
     def has_ledger(self) -> bool:
         """Whether the authority counts its request ids, and remembers what it answered."""
-        return self.to == WORKLOAD
+        return self.to in (WORKLOAD, OVERRIDE)
 
     @property
     def description(self) -> str:
@@ -47,68 +53,61 @@ class Message:
         return f"{self.sentence} Example: {json.dumps(self.example)}"
 
 
-_WHO = {"actor": "alice@example.com", "reason": "INC-42", "request_id": "INC-42-1"}
+_WHO = {"actor": "person:alice", "reason": "INC-42", "request_id": "INC-42-1"}
 
 REGISTRY: tuple[Message, ...] = (
     Message(
         "apply", WORKLOAD, payloads.ApplyWorkload,
         "Set the desired state; send it with `durable apply -f FILE` or the SDK.",
+        verb=Verb.APPLY,
         example={**_WHO, "manifest": {"tenant": "risk", "name": "risk-api", "spec": {}}},
         is_audited=False,  # the admission audits it together with what it changes
     ),
     Message(
         "scale", WORKLOAD, payloads.ScaleWorkload, "Change the replica count.",
-        example={**_WHO, "replicas": 6}, is_audited=False,
+        verb=Verb.SCALE, example={**_WHO, "replicas": 6}, is_audited=False,
     ),
     Message(
         "delete", WORKLOAD, payloads.DeleteWorkload, "Stop and release everything, then end.",
-        example=_WHO, is_audited=False,
+        verb=Verb.DELETE, example=_WHO, is_audited=False,
     ),
     Message(
         "pause", WORKLOAD, payloads.PauseRollout,
-        "Replace nothing more of a rollout until somebody resumes.", example=_WHO,
-        is_audited=False,
+        "Replace nothing more of a rollout until somebody resumes.", verb=Verb.ROLLOUT,
+        example=_WHO, is_audited=False,
     ),
     Message(
         "resume", WORKLOAD, payloads.ResumeRollout, "Go on with a rollout that was paused.",
-        example=_WHO, is_audited=False,
+        verb=Verb.ROLLOUT, example=_WHO, is_audited=False,
     ),
     Message(
         "promote", WORKLOAD, payloads.PromoteRollout, "Go on past a pause point of the spec.",
-        example=_WHO, is_audited=False,
+        verb=Verb.ROLLOUT, example=_WHO, is_audited=False,
     ),
     Message(
         "rollback", WORKLOAD, payloads.RollBack,
         "Go back to the last generation that was good, or to another one that was.",
-        example={**_WHO, "to": 1}, is_audited=False,
+        verb=Verb.ROLLOUT, example={**_WHO, "to": 1}, is_audited=False,
     ),
     Message(
         "replace", WORKLOAD, payloads.ReplaceSlots,
         "Replace slots (all if none is named), each up before another is stopped.",
-        example={**_WHO, "slots": [0]}, is_audited=False,
+        verb=Verb.REPLACE, example={**_WHO, "slots": [0]}, is_audited=False,
     ),
     Message(
         "look", WORKLOAD, payloads.Look, "A share changed: read it from the authority.",
         Sender.CONTROLLER, is_audited=False,
     ),
     Message(
-        "hold", PLACEMENT, payloads.HoldPlacement,
-        "Place nothing new until resumed; what runs stays.", example=_WHO, is_in_cli=True,
-    ),
-    Message(
-        "resume", PLACEMENT, payloads.ResumePlacement, "Place again after a hold.",
-        example=_WHO, is_in_cli=True,
-    ),
-    Message(
         "retry_now", PLACEMENT, payloads.RetryPlacement,
         "Try to place what waits now instead of at the end of the backoff.",
-        example=_WHO, is_in_cli=True,
+        verb=Verb.RETRY, example=_WHO, is_in_cli=True,
     ),
     Message(
         "evict", PLACEMENT, payloads.EvictSlots,
         "Stop slots (all if none is named) and place them again, within the disruption allowance "
         "unless forced.",
-        example={**_WHO, "slots": [0], "force": False}, is_in_cli=True,
+        verb=Verb.EVICT, example={**_WHO, "slots": [0], "force": False}, is_in_cli=True,
     ),
     Message(
         "look", PLACEMENT, payloads.Look, "Share or claims changed: read them from the authority.",
@@ -121,15 +120,96 @@ REGISTRY: tuple[Message, ...] = (
     Message(
         "drain", DRAIN, drains.DrainNodes,
         "Cordon the nodes and have all that runs there replaced; send it with `durable drain`.",
-        example={**_WHO, "deadline": "1h", "wait_for_jobs": False},
+        verb=Verb.DRAIN, example={**_WHO, "deadline": "1h", "wait_for_jobs": False},
     ),
     Message(
         "cancel", DRAIN, drains.CancelDrain,
         "Replace nothing more, and let the nodes that it cordoned take work again.",
-        example=_WHO,
+        verb=Verb.DRAIN, example=_WHO,
     ),
     Message(
         "look", DRAIN, payloads.Look, "Something changed: read it from the authority.",
+        Sender.CONTROLLER, is_audited=False,
+    ),
+    Message(
+        "promote", POLICY, policies.PromotePolicy,
+        "Begin with one region; or go on after a pause, or before a region's time is over.",
+        verb=Verb.POLICY, example={**_WHO, "after": 0, "canary": "us-east"},
+        is_audited=False,  # the order audits it
+    ),
+    Message(
+        "pause", POLICY, policies.PausePolicy,
+        "Bring it into force nowhere else until somebody promotes it again.",
+        verb=Verb.POLICY, example={**_WHO, "after": 1}, is_audited=False,
+    ),
+    Message(
+        "rollback", POLICY, policies.RollBackPolicy,
+        "Take the revision back in every region; with reroll, replace what it has placed.",
+        verb=Verb.POLICY, example={**_WHO, "after": 1, "to": 1, "reroll": False},
+        is_audited=False,
+    ),
+    Message(
+        "look", POLICY, payloads.Look, "Something changed: read it from the authority.",
+        Sender.CONTROLLER, is_audited=False,
+    ),
+    Message(
+        "propose", OVERRIDE, overrides.ProposeOverride,
+        "Propose an override: it is in force at once, or when a second person approves it. The "
+        "same JSON may be the input with which the workflow is started.",
+        example={
+            **_WHO, "kind": "avoid-zone", "scope": {"region": "us-east", "zone": "us-east-a"},
+            "effect": {"move": True}, "ttl": "30m", "ticket": "INC-42",
+        },
+        verb=Verb.OVERRIDE,
+        is_audited=False,  # the authority audits it together with what it changes
+    ),
+    Message(
+        "approve", OVERRIDE, overrides.ApproveOverride,
+        "Agree to what somebody else proposed; from now on it is in force.",
+        verb=Verb.APPROVE, example=_WHO, is_audited=False,
+    ),
+    Message(
+        "reject", OVERRIDE, overrides.RejectOverride,
+        "Refuse what was proposed; it never has an effect.", verb=Verb.APPROVE,
+        example=_WHO, is_audited=False,
+    ),
+    Message(
+        "revoke", OVERRIDE, overrides.RevokeOverride, "End it now.",
+        verb=Verb.OVERRIDE, example=_WHO, is_audited=False,
+    ),
+    Message(
+        "extend", OVERRIDE, overrides.ExtendOverride,
+        "Let it last longer, never past the maximum of its kind.",
+        verb=Verb.OVERRIDE, example={**_WHO, "by": "30m"}, is_audited=False,
+    ),
+    Message(
+        "look", OVERRIDE, payloads.Look, "Something changed: read it from the authority.",
+        Sender.CONTROLLER, is_audited=False,
+    ),
+    Message(
+        "confirm", RECOVERY, recoveries.ConfirmLoss,
+        "The region is lost: fence it, and move its work elsewhere.",
+        verb=Verb.FENCE, example=_WHO,
+        is_audited=False,  # the order audits it
+    ),
+    Message(
+        "veto", RECOVERY, recoveries.VetoLoss,
+        "The region is not lost: change nothing, however it looks. Only before it is fenced.",
+        verb=Verb.FENCE, example=_WHO, is_audited=False,
+    ),
+    Message(
+        "failback", RECOVERY, recoveries.FailBack,
+        "Open the region, and give it back what was moved, each replica up there before another "
+        "is stopped.",
+        verb=Verb.FENCE, example=_WHO, is_audited=False,
+    ),
+    Message(
+        "settle", RECOVERY, recoveries.SettleRecovery,
+        "Leave what was moved where it is; the region takes new work once it answers.",
+        verb=Verb.FENCE, example=_WHO, is_audited=False,
+    ),
+    Message(
+        "look", RECOVERY, payloads.Look, "Something changed: read it from the authority.",
         Sender.CONTROLLER, is_audited=False,
     ),
 )  # fmt: skip

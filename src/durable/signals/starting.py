@@ -11,14 +11,26 @@ from temporalio.common import (
 )
 
 from durable.model.drain import DrainState, NodesTarget
-from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.ids import (
+    Generation,
+    OverrideId,
+    PolicyRevision,
+    RegionId,
+    TenantId,
+    WorkloadName,
+)
 from durable.model.phases import PlacementPhase
+from durable.model.policy_rollout import PolicyStage
+from durable.model.recoveries import RecoveryKey, RecoveryStage
 from durable.signals import search_attributes
 from durable.signals.names import (
     GLOBAL_QUEUE,
     WORKFLOW_TASK_TIMEOUT,
     drain_id,
+    override_id,
     placement_id,
+    policy_id,
+    recovery_id,
     regional_queue,
     workload_id,
 )
@@ -65,8 +77,8 @@ def placement_options(
         ),
         "static_summary": f"{tenant}/{workload} g{generation} in {region}",
         "static_details": f"One region's share of `{workload_id(tenant, workload)}`, which owns "
-        "it. Its state is under current details. To stop it from placing, send `hold`; a paused "
-        "workflow hears nothing, not even that its nodes are lost.",
+        "it. Its state is under current details. To stop it from placing, propose an override of "
+        "the kind `hold`; a paused workflow hears nothing, not even that its nodes are lost.",
     }
 
 
@@ -88,6 +100,63 @@ def drain_options(target: NodesTarget) -> dict[str, Any]:
         "static_details": "Empties nodes within the disruption allowances of what runs there, each "
         "replica up elsewhere before another is stopped. Its state is under current details. To "
         "undo it, send `cancel`; terminated, it is started again from what the authority knows.",
+    }
+
+
+def override_options(override: OverrideId) -> dict[str, Any]:
+    """An override that runs is used as it is; one that has ended ends again."""
+    return {
+        "id": override_id(override),
+        "task_queue": GLOBAL_QUEUE,
+        "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING,
+        "id_reuse_policy": WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        "task_timeout": WORKFLOW_TASK_TIMEOUT,
+        "static_summary": f"override {override}",
+        "static_details": "What a person decided for a while. It ends by itself; its state, and "
+        "who may do what next, is under current details. Terminated, it is started again from "
+        "what the authority knows; to end it, send `revoke`.",
+    }
+
+
+def policy_options(revision: PolicyRevision) -> dict[str, Any]:
+    """One that runs is used as it is; one that has ended begins anew, and finds where it was."""
+    return {
+        "id": policy_id(revision),
+        "task_queue": GLOBAL_QUEUE,
+        "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING,
+        "id_reuse_policy": WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        "task_timeout": WORKFLOW_TASK_TIMEOUT,
+        "search_attributes": TypedSearchAttributes(
+            [SearchAttributePair(search_attributes.PHASE, PolicyStage.SHADOW.value)]
+        ),
+        "static_summary": f"policy revision {revision}",
+        "static_details": "Brings a revision of the scheduler policy into force: compared with "
+        "recent decisions, then in one region, watched, then region by region. Its state is under "
+        "current details. To take it back, send `rollback`; terminated, it is started again from "
+        "what the authority knows.",
+    }
+
+
+def recovery_options(key: RecoveryKey) -> dict[str, Any]:
+    """On the global queue: the lost region's own may have nobody left who asks for work."""
+    return {
+        "id": recovery_id(key.region, key.epoch),
+        "task_queue": GLOBAL_QUEUE,
+        "priority": Priority(priority_key=1),
+        "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING,
+        "id_reuse_policy": WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        "task_timeout": WORKFLOW_TASK_TIMEOUT,
+        "search_attributes": TypedSearchAttributes(
+            [
+                SearchAttributePair(search_attributes.REGION, str(key.region)),
+                SearchAttributePair(search_attributes.PHASE, RecoveryStage.SUSPECTED.value),
+            ]
+        ),
+        "static_summary": f"recovery of {key.region}, epoch {key.epoch}",
+        "static_details": "Moves work out of a lost region, critical work first, and back when the "
+        "region is. Its state is under current details. Before the region is fenced, `veto` stops "
+        "it; afterwards, `failback` or `settle` ends it. Terminated, it is started again from what "
+        "the authority knows.",
     }
 
 

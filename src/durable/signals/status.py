@@ -8,7 +8,6 @@ from pydantic import AwareDatetime, Field, computed_field, model_validator
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
 from durable.model.pending import Pending
 from durable.model.phases import Counts, Owner, PlacementPhase, SlotPhase, WorkloadPhase
-from durable.model.request import PlacementHold
 from durable.model.rollout import RolloutProgress, RolloutState
 from durable.model.workload import Condition, WorkloadSpec
 from durable.validation.value import Value
@@ -48,7 +47,6 @@ class PlacementStatus(Value):
     owner: Owner
     next_retry_at: AwareDatetime | None
     placed_by: AwareDatetime
-    hold: PlacementHold | None
     attempts: int
     # That the last decision was made under.
     policy_revision: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from durable.temporal.connection import queues_not_polled_by
 GLOBAL_WORKER = "worker-global"
 REGIONAL_WORKER = "worker-regions"
 AGENT = "agent"
+# In the state directory: what drills break, and the simulating agent obeys.
+FAULTS = "faults.yaml"
 
 _COMMANDS = {
     GLOBAL_WORKER: ("worker", "--global"),
@@ -32,10 +35,17 @@ ADDRESSES = {
 
 
 def control_plane(
-    directory: Path, settings: Settings, database_url: str, temporal_address: str
+    directory: Path,
+    settings: Settings,
+    database_url: str,
+    regional_urls: Mapping[str, str],
+    temporal_address: str,
 ) -> list[Child]:
     """How to run them, in the order in which the stack starts them."""
-    environment = _environment(settings, directory.parent, database_url, temporal_address)
+    environment = {
+        **_environment(settings, directory.parent, database_url, temporal_address),
+        variable("regional_database_urls"): json.dumps(dict(regional_urls)),
+    }
     database, temporal = port_of(database_url), int(temporal_address.rpartition(":")[2])
 
     def polls(pid: int) -> bool:
@@ -51,10 +61,11 @@ def control_plane(
         REGIONAL_WORKER: lambda pid: is_connected(pid, temporal) and is_connected(pid, database),
         AGENT: lambda pid: is_connected(pid, database),
     }
+    more = {AGENT: ("--faults", str(directory.parent.absolute() / FAULTS))}
     return [
         Child(
             name=name,
-            argv=(sys.executable, "-m", "durable.cli", *command),
+            argv=(sys.executable, "-m", "durable.cli", *command, *more.get(name, ())),
             environment=environment,
             directory=directory,
             ready=ready[name],

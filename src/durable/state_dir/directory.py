@@ -88,7 +88,7 @@ class StateDirectory:
         where = "" if ui_url is None else f" with its UI at {ui_url}"
         return (
             f"A stack is already running in {self.path}{where}: "
-            f"stop it with durable down --state-dir {self.path}."
+            f"stop it with `durable down --state-dir {self.path}`."
         )
 
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -63,6 +64,8 @@ class StackRecord(BaseModel):
     supervisor: Process
     parts: tuple[Part, ...] = ()
     database_url: str | None = None
+    # Of the regions that have a database of their own.
+    regional_database_urls: Mapping[str, str] = {}
     temporal_address: str | None = None
     temporal_ui_url: str | None = None
 
@@ -99,34 +102,34 @@ def read_record(state_dir: Path) -> StackRecord | None:
     except PermissionError as error:
         raise _belongs_to_another_user(state_dir) from error
     except ValueError as error:
-        raise StackError(f"{path} is damaged: remove it and run durable up.") from error
+        raise StackError(f"{path} is damaged: remove it and run `durable up`.") from error
     check_version(content, path)
     try:
         return StackRecord.model_validate(content)
     except ValidationError as error:
-        raise StackError(f"{path} is damaged: remove it and run durable up.") from error
+        raise StackError(f"{path} is damaged: remove it and run `durable up`.") from error
 
 
 def why_nothing_runs(path: Path) -> str:
     """Why no supervisor holds the directory's lock, and what to do about it."""
     record = read_record(path)
     if record is None:
-        return f"No stack is running in {path}: start one with durable up."
+        return f"No stack is running in {path}: start one with `durable up`."
     if record.phase == "failed":
         return (
             f"The stack stopped by itself: {record.reason.rstrip('.')}. See the logs in {path}, "
-            "then start it again with durable up."
+            "then start it again with `durable up`."
         )
     running = _still_running(record)
     if not running:
         return (
             f"The supervisor of {path} was killed and nothing of its stack is running any more: "
-            "durable up starts everything again on the same data."
+            "`durable up` starts everything again on the same data."
         )
     return (
         f"The supervisor of {path} was killed, so nothing that ends there is restarted; still "
-        f"running: {', '.join(running)}. durable up stops these and starts everything again on the "
-        "same data; durable down only stops them."
+        f"running: {', '.join(running)}. `durable up` stops these and starts everything again on "
+        "the same data; `durable down` only stops them."
     )
 
 

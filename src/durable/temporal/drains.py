@@ -5,18 +5,11 @@ async for now, progress in durable.drains.follow(drain): ...
 """
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
-)
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client, WithStartWorkflowOperation
 
 from durable.authority.db.connection import Databases
 from durable.authority.drains.progress import read_progress
@@ -34,7 +27,8 @@ from durable.signals.drains import CancelDrain, DrainNodes
 from durable.signals.names import DRAIN, drain_id
 from durable.signals.payloads import OperatorRequest
 from durable.signals.starting import drain_options
-from durable.temporal.updates import PATIENT, send_until_answered
+from durable.temporal.signing import Signer
+from durable.temporal.updates import StartedUpdates, send_until_answered
 
 POLL_SECONDS = 0.5
 
@@ -42,8 +36,11 @@ POLL_SECONDS = 0.5
 class Drains:
     """The drains of all regions."""
 
-    def __init__(self, client: Client, databases: Databases, actor: ActorId) -> None:
+    def __init__(
+        self, client: Client, databases: Databases, actor: ActorId, signer: Signer
+    ) -> None:
         self._client, self._databases, self._actor = client, databases, actor
+        self._updates = StartedUpdates(client, signer)
 
     async def start(
         self,
@@ -112,20 +109,4 @@ class Drains:
         start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             DRAIN, {"target": target}, **drain_options(target)
         )
-        try:
-            return await self._client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
-                update,
-                message,
-                start_workflow_operation=start,
-                id=f"{message.request_id}/{uuid.uuid4()}",
-                result_type=str,
-                rpc_timeout=PATIENT.each,
-            )
-        except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            with suppress(Exception):
-                await start.workflow_handle()  # it holds the same error
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
-                # The run that took it was terminated: the authority knows by the request's id
-                # what came of it.
-                raise RPCError(error.message, RPCStatusCode.ABORTED, b"") from error
-            raise
+        return await self._updates.send(start, drain_id(target), update, message, str)

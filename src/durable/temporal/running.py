@@ -94,6 +94,14 @@ async def unserved_queues(client: Client, queues: Iterable[str]) -> list[str]:
     return [queue for queue, is_served in zip(named, served, strict=True) if not is_served]
 
 
+async def unserved_if_known(client: Client, queues: Iterable[str]) -> list[str] | None:
+    """The same for whoever can go on without the answer."""
+    try:
+        return await unserved_queues(client, queues)
+    except StackError:
+        return None
+
+
 async def _is_served(client: Client, queue: str) -> bool:
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,

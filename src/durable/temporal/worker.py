@@ -7,29 +7,44 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
+from durable.activities.authorize import AuthorizationActivities
 from durable.activities.drain import DrainActivities
+from durable.activities.override import OverrideActivities
 from durable.activities.placement import PlacementActivities
+from durable.activities.policy import PolicyActivities
+from durable.activities.recovery import RecoveryActivities
 from durable.activities.workload import WorkloadActivities
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
 from durable.authority.sides import GlobalSide, Regional
+from durable.controllers.detection import DetectionController
+from durable.controllers.node_life import NodeLifeController
 from durable.controllers.quota import QuotaController
+from durable.controllers.readiness import ReadinessController
 from durable.controllers.reaper import ReaperController
 from durable.controllers.reconciler import Reconciler
+from durable.controllers.region_lease import LEASE_SECONDS, RegionLeaseController
 from durable.controllers.statistics import StatisticsController
 from durable.controllers.status import StatusController
 from durable.controllers.wakeups import WakeupController
+from durable.controllers.watch import WatchController
 from durable.model.ids import RegionId
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
+from durable.temporal.recoveries import begin_recovery
+from durable.temporal.running import unserved_if_known
 from durable.temporal.sandbox import sandbox
 from durable.workflows.drain.workflow import Drain
+from durable.workflows.override.workflow import Override
 from durable.workflows.placement.workflow import Placement
+from durable.workflows.policy.workflow import Policy
+from durable.workflows.recovery.workflow import Recovery
 from durable.workflows.workload.workflow import Workload
 
 log = logging.getLogger(__name__)
@@ -42,6 +57,10 @@ CACHED_WORKFLOWS = 2_000
 # Whoever waits for a task is served in a fair order, and whoever is in one is not. With sixty at
 # once each lasted for seconds in a burst, and a small tenant waited for all of them.
 MAX_WORKFLOW_TASKS = 20
+# The SDK interrupts a task that has not yielded for two seconds. On a busy machine that is one that
+# waits for a CPU, and a workflow that was interrupted while it took in signals is never evicted:
+# its slot is lost, and the worker does not end. The server gives up a task soon enough.
+STALLED_TASK_SECONDS = 60
 REGIONS_POLL_SECONDS = 1.0
 READY_SECONDS = 60.0
 CONTROLLER_RETRY_SECONDS = 1.0
@@ -64,7 +83,7 @@ def _worker(
     activities: Sequence[Callable[..., Any]],
     drain: timedelta,
 ) -> Worker:
-    return Worker(
+    worker = Worker(
         client,
         task_queue=queue,
         workflows=workflows,
@@ -76,6 +95,15 @@ def _worker(
         max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
         max_cached_workflows=CACHED_WORKFLOWS,
     )
+    return patient(worker)
+
+
+def patient(worker: Worker) -> Worker:
+    """The SDK has no option for it but one that also changes how workflows run."""
+    tasks: Any = worker._workflow_worker  # pyright: ignore[reportPrivateUsage]
+    if tasks._deadlock_timeout_seconds is not None:  # or somebody debugs
+        tasks._deadlock_timeout_seconds = STALLED_TASK_SECONDS
+    return worker
 
 
 @asynccontextmanager
@@ -84,29 +112,59 @@ async def global_worker(
 ) -> AsyncGenerator[None]:
     """Serves workloads for as long as the context lasts; leaving it drains."""
     async with GlobalSide(databases) as side:
-        activities = WorkloadActivities(side, client)
-        controllers = (QuotaController(databases), Reconciler(client, databases))
+        activities = (
+            *WorkloadActivities(side, client).all,
+            *PolicyActivities(databases, client).all,
+            *RecoveryActivities(databases, client).all,
+            *AuthorizationActivities(databases).all,
+            *OverrideActivities(databases, client).all,
+        )
+        detection = DetectionController(
+            databases, partial(unserved_if_known, client), partial(begin_recovery, client)
+        )
+        controllers = (
+            detection,
+            ReadinessController(databases, client),
+            QuotaController(databases),
+            Reconciler(client, databases),
+        )
         async with (
-            _worker(client, GLOBAL_QUEUE, [Workload], activities.all, drain),
+            _worker(
+                client, GLOBAL_QUEUE, [Workload, Override, Policy, Recovery], activities, drain
+            ),
             _running([_keep_running(controller.run) for controller in controllers]),
         ):
-            log.info("serving workloads")
+            log.info("serving workloads and overrides")
             yield
 
 
 @asynccontextmanager
 async def regional_worker(
-    client: Client, databases: Databases, region: RegionId, *, drain: timedelta = DRAIN
+    client: Client,
+    databases: Databases,
+    region: RegionId,
+    *,
+    drain: timedelta = DRAIN,
+    lease_seconds: float = LEASE_SECONDS,
 ) -> AsyncGenerator[None]:
     """Serves one region's placements for as long as the context lasts; leaving it drains."""
     async with Regional(databases, region) as regional:
+        lease = RegionLeaseController(regional, lease_seconds)
+        await lease.begin()
         await regional.cache.wait_ready(READY_SECONDS)
-        activities = (*PlacementActivities(regional).all, *DrainActivities(regional, client).all)
+        activities = (
+            *PlacementActivities(regional).all,
+            *DrainActivities(regional, client).all,
+            *AuthorizationActivities(databases).all,
+        )
         controllers = (
             StatusController(regional, client),
             WakeupController(regional, client),
             StatisticsController(regional),
             ReaperController(regional),
+            WatchController(regional),
+            lease,
+            NodeLifeController(regional),
         )
         async with (
             _worker(client, regional_queue(region), [Placement, Drain], activities, drain),
@@ -144,6 +202,7 @@ async def serve_every_region(
     announce: Callable[[str], None],
     *,
     drain: timedelta = DRAIN,
+    lease_seconds: float = LEASE_SECONDS,
 ) -> None:
     """Serves every region there is, those that are added later too, until asked to stop."""
     serving: dict[RegionId, asyncio.Task[None]] = {}
@@ -154,7 +213,14 @@ async def serve_every_region(
                     if region not in serving or serving[region].done():
                         serving[region] = asyncio.create_task(
                             _serve_until(
-                                regional_worker(client, databases, region, drain=drain), stop
+                                regional_worker(
+                                    client,
+                                    databases,
+                                    region,
+                                    drain=drain,
+                                    lease_seconds=lease_seconds,
+                                ),
+                                stop,
                             )
                         )
                         announce(f"serving placements of {region}")

@@ -82,7 +82,7 @@ _ALLOWED = {
     "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "text",
-    "string_too_short": "text of at least {min_length} characters",
+    "string_too_short": "text of {min_length} or more characters",
     "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text that matches {pattern}",
     "greater_than": "a number above {gt}",

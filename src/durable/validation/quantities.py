@@ -13,10 +13,8 @@ _WRITTEN = re.compile(f"([1-9][0-9]*)([{''.join(_UNITS)}])")
 _MAX_DURATION_TEXT = 12
 MAX_DURATION = timedelta(days=3_660)
 
-_ALLOWED = "a whole number and a unit out of s, m, h, d, such as 90s or 30d, up to 3660d"
 
-
-def read_duration(value: object) -> timedelta:
+def read_duration(value: object, longest: timedelta = MAX_DURATION) -> timedelta:
     """`30d` as exactly thirty days; durations that are not whole seconds do not exist here."""
     if isinstance(value, timedelta):
         duration = value
@@ -27,11 +25,24 @@ def read_duration(value: object) -> timedelta:
             else None
         )
         if match is None:
-            raise ValueError(f"got {quote(value)}; allowed: {_ALLOWED}")
+            raise _no_duration(value, longest)
         duration = _of_seconds(int(match[1]) * _UNITS[match[2]])
-    if not timedelta(0) < duration <= MAX_DURATION or duration.microseconds:
-        raise ValueError(f"got {quote(value)}; allowed: {_ALLOWED}")
+    if not timedelta(0) < duration <= longest or duration.microseconds:
+        raise _no_duration(value, longest)
     return duration
+
+
+def _read_any(value: object) -> timedelta:
+    return read_duration(value)
+
+
+def _no_duration(value: object, longest: timedelta) -> ValueError:
+    given = f"{value.total_seconds():g}s" if isinstance(value, timedelta) else quote(value)
+    long = "30d" if longest > timedelta(days=30) else "30m"
+    return ValueError(
+        f"got {given}; allowed: a whole number and one of the units s, m, h, d, such as 90s or "
+        f"{long}, up to {show_duration(longest)}"
+    )
 
 
 def show_duration(duration: timedelta) -> str:
@@ -41,6 +52,17 @@ def show_duration(duration: timedelta) -> str:
     return f"{seconds // size}{unit}"
 
 
+def show_roughly(duration: timedelta) -> str:
+    """In its two largest units, rounded down, for people: `59m 29s`."""
+    parts: list[tuple[int, str]] = []
+    seconds = max(duration // timedelta(seconds=1), 0)
+    for unit, size in _UNITS.items():
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count}{unit}" for count, unit in parts[:2] if count) or "0s"
+
+
 def _of_seconds(seconds: int) -> timedelta:
     # Anything past the bound becomes one second past it, before timedelta itself overflows.
     return min(timedelta(seconds=min(seconds, 10**9)), MAX_DURATION + timedelta(seconds=1))
@@ -48,7 +70,7 @@ def _of_seconds(seconds: int) -> timedelta:
 
 Duration = Annotated[
     timedelta,
-    BeforeValidator(read_duration),
+    BeforeValidator(_read_any),
     PlainSerializer(show_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": f"^{_WRITTEN.pattern}$"}),
 ]
@@ -74,7 +96,7 @@ _MEMORY = re.compile(f"{_NUMBER}({'|'.join(_MEMORY_UNITS)})")
 _MAX_TEXT = 24
 
 _CPU_ALLOWED = "cores such as 2 or 0.5, or whole millis such as 500m"
-_MEMORY_ALLOWED = "a number and a unit out of Ki, Mi, Gi, Ti, M, G, T, such as 512Mi or 1.5Gi"
+_MEMORY_ALLOWED = "a number and one of the units Ki, Mi, Gi, Ti, M, G, T, such as 512Mi or 1.5Gi"
 _COUNT_ALLOWED = "a whole number such as 1"
 
 

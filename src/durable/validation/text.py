@@ -26,9 +26,16 @@ def quote(value: object) -> str:
     return text if len(text) <= _QUOTE_LENGTH else text[: _QUOTE_LENGTH - len(_CUT)] + _CUT
 
 
-def _plain(value: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """`1 slot`, `2 slots`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def read_plain_text(value: str) -> str:
+    """Text that a reason may have; a ValueError says what is allowed."""
     hidden = [character for character in value if unicodedata.category(character) in ("Cc", "Cs")]
-    if hidden or not value.strip() or unicodedata.normalize("NFC", value) != value:
+    is_long = len(value) > MAX_LENGTH
+    if hidden or is_long or not value.strip() or unicodedata.normalize("NFC", value) != value:
         raise ValueError(
             f"got {quote(value)}; allowed: 1 to {MAX_LENGTH} characters in normal form C, "
             "not blank, without control characters"
@@ -36,5 +43,7 @@ def _plain(value: str) -> str:
     return value
 
 
-PlainText = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH), AfterValidator(_plain)]
+PlainText = Annotated[
+    str, Field(min_length=1, max_length=MAX_LENGTH), AfterValidator(read_plain_text)
+]
 PLAIN_TEXT: TypeAdapter[str] = TypeAdapter(PlainText)

@@ -4,6 +4,8 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError
 
 with workflow.unsafe.imports_passed_through():
+    from durable.activities.elsewhere import ELSEWHERE
+    from durable.activities.workload import REFUSED
     from durable.model.refusal import RefusalCode
 
 # A local activity that gave up arrives as its own error, any other as an ActivityError around it.
@@ -25,3 +27,18 @@ def sentence_of(error: FailureError) -> str:
 def refusal(code: RefusalCode, sentence: str) -> ApplicationError:
     """A no to the sender of a message, with its code for programs."""
     return ApplicationError(sentence[:500], code.value)
+
+
+def refusal_in(error: FailureError) -> ApplicationError | None:
+    """The refusal with which a step failed, as one to the sender of a message."""
+    cause = cause_of(error)
+    if isinstance(cause, ApplicationError) and cause.type == REFUSED:
+        return refusal(RefusalCode(cause.details[0]), cause.message)
+    return None
+
+
+def fail_if_elsewhere(error: FailureError) -> None:
+    """Ends a workflow that runs on the queue of another region than its own."""
+    cause = cause_of(error)
+    if isinstance(cause, ApplicationError) and cause.type == ELSEWHERE:
+        raise refusal(RefusalCode.INVALID, cause.message) from error

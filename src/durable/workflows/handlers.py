@@ -12,6 +12,9 @@ with workflow.unsafe.imports_passed_through():
 
 C = TypeVar("C", bound=type)
 
+# What the Temporal UI's dialog shows of the one handler for all signals.
+SIGNALS = "All messages can be sent as signals: choose Custom and type the name. None is dropped."
+
 _NO_INPUT = cast(RawValue, None)
 
 

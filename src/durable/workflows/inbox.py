@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -20,6 +20,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
+    from durable.model.rights import Asked
     from durable.signals.payloads import OperatorRequest, Payload
     from durable.signals.registry import Message, Sender
     from durable.signals.status import MessageRecord
@@ -45,6 +46,8 @@ class Envelope:
 
     message: Message
     payload: Payload
+    # The message as it came, if it carries a signature: that is over everything in it.
+    signed: Asked | None = None
     answer: str | None = None
     refused: ApplicationError | None = None
 
@@ -53,6 +56,19 @@ class Envelope:
         """What a person asks for, if its id has to be counted here."""
         has_ledger, payload = self.message.has_ledger, self.payload
         return payload if isinstance(payload, OperatorRequest) and not has_ledger else None
+
+    @property
+    def asked(self) -> Asked | None:
+        """A person's message, for the authority to judge."""
+        if not isinstance(self.payload, OperatorRequest) or self.signed is not None:
+            return self.signed
+        return Asked.unsigned(
+            workflow.info().workflow_id,
+            self.message.name,
+            actor=self.payload.actor,
+            reason=self.payload.reason,
+            request_id=self.payload.request_id,
+        )
 
     @property
     def digest(self) -> str:
@@ -75,6 +91,8 @@ class AcceptedRequest:
     digest: str
     at: datetime
     answer: str
+    # Whose it was; runs of an earlier release did not keep it.
+    actor: str = ""
 
 
 @dataclass
@@ -149,7 +167,9 @@ class Inbox:
             is_person = message.sender is Sender.PERSON
             payload = message.payload
             read = payload.model_validate_json if is_person else payload.read_json
-            return Envelope(message, read(_json(raw)))
+            sent = json_of(raw)
+            opened = read(sent)
+            return Envelope(message, opened, _signed(message, opened, sent))
         except ValidationError as error:
             problems = in_one_line(problems_in(error, message.payload))
             refused = _invalid(f"Invalid payload: {problems}")
@@ -182,7 +202,10 @@ class Inbox:
             return False
         known = used[-1]
         was = f"Request id {known.id} was used for the {known.name} at {_moment(known.at)}"
-        if known.digest != envelope.digest:
+        if known.actor and known.actor != request.actor:
+            sentence = f"{was} by {known.actor}; send another request id."
+            self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
+        elif known.digest != envelope.digest:
             sentence = f"{was}, which is not this request; send another request id."
             self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
         elif known is not self.log.requests[-1]:
@@ -208,6 +231,7 @@ class Inbox:
                 digest=envelope.digest,
                 at=workflow.now(),
                 answer=answer[:ANSWER_CHARACTERS_KEPT],
+                actor=request.actor,
             )
             self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], accepted]
         if envelope.message.is_audited:
@@ -245,6 +269,22 @@ class Inbox:
         # The beginning of a run's id is the time, which two lives of a workload may nearly share.
         return f"ui-{workflow.info().run_id[-12:]}-{self.log.count}"
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing came that the loop has not looked at, and everybody was answered."""
+        return not self and workflow.all_handlers_finished()
+
+    async def let_handlers_finish(self) -> None:
+        """A handler that was just answered must not keep a run from ending, nor be left behind."""
+        await workflow.wait_condition(lambda: bool(self) or workflow.all_handlers_finished())
+
+    async def rest(self, wait: timedelta, why: str) -> None:
+        """Until something comes, or so long."""
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                self.__bool__, timeout=wait, timeout_summary=f"waits: {why}"[:200]
+            )
+
     def is_full(self) -> bool:
         """Whether this run has had enough, by the server's word or by its messages.
 
@@ -267,13 +307,22 @@ def _invalid(sentence: str) -> ApplicationError:
     return refusal(RefusalCode.INVALID, sentence)
 
 
-def _json(raw: RawValue | None) -> bytes:
+def json_of(raw: RawValue | None) -> bytes:
+    """What was sent, if it may be JSON; refused otherwise."""
     if raw is None:
         raise _invalid("It has no payload; send one JSON object.")
     encoding = raw.payload.metadata.get("encoding", b"").decode(errors="replace")
     if encoding != "json/plain":
         raise _invalid(f"Its payload is {encoding or 'of no known encoding'}; send a JSON object.")
     return raw.payload.data
+
+
+def _signed(message: Message, payload: Payload, sent: bytes) -> Asked | None:
+    if not isinstance(payload, OperatorRequest) or payload.signature is None:
+        return None
+    return Asked(
+        workflow_id=workflow.info().workflow_id, message=message.name, payload=json.loads(sent)
+    )
 
 
 def _shown(*raw: RawValue) -> str:

@@ -36,8 +36,13 @@ def _state(status: WorkloadStatus, rollout: RolloutState, line: Show) -> list[st
     if rollout.pause is not None:
         by = line(str(rollout.pause))
         return [f"**Paused** by {by}; nothing more is replaced until `resume`."]
+    if rollout.goes_back(status.generation, status.stable_generation):
+        return [f"**Going back** to generation {status.generation}: {line(rollout.undoing or '')}"]
     if rollout.undoing is not None:
-        return [f"**Going back** to generation {status.generation}: {line(rollout.undoing)}"]
+        return [
+            f"**Generation {status.generation} has failed**: {line(rollout.undoing)}; no other one "
+            "was ever good, so `apply` one that is."
+        ]
     good = status.stable_generation
     known = "no generation before it was good" if good is None else f"{good} was the last good one"
     return [f"Generation {status.generation} is being rolled out; {known}."]

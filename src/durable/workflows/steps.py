@@ -1,15 +1,22 @@
 """Taking a step: one idempotent local activity, under one set of limits."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.audit import AuditMessages
+    from durable.model.refusal import RefusalCode
     from durable.workflows import timeouts
-    from durable.workflows.failures import STEP_FAILURES
+    from durable.workflows.failures import (
+        STEP_FAILURES,
+        fail_if_elsewhere,
+        refusal,
+        refusal_in,
+        sentence_of,
+    )
     from durable.workflows.inbox import MessageLog
 
 T = TypeVar("T")
@@ -36,6 +43,35 @@ async def run_step(
         retry_policy=retry_policy,
         summary=summary,
     )
+
+
+async def ask_step(
+    activity: Activity[T], argument: object, summary: str, whom: str = "The authority"
+) -> T:
+    """A step that a message asks for; its refusal is the answer to the sender."""
+    try:
+        return await run_step(activity, argument, summary, timeouts.ADMIT_RETRY)
+    except STEP_FAILURES as error:
+        why = f"{whom} does not answer: {sentence_of(error)}; send it again."
+        raise refusal_in(error) or refusal(RefusalCode.WRONG_STATE, why) from error
+
+
+class Retrying(Protocol):
+    """A memory that says why a step could not be taken."""
+
+    unreachable: str
+
+
+async def try_step(memory: Retrying, activity: Activity[T], argument: object, summary: str) -> T:
+    """A step that is taken again later when it fails now."""
+    try:
+        answer = await run_step(activity, argument, summary)
+    except STEP_FAILURES as error:
+        fail_if_elsewhere(error)
+        memory.unreachable = f"Could not {summary}: {sentence_of(error)}"[:500]
+        return UNREACHABLE
+    memory.unreachable = ""
+    return answer
 
 
 async def audit_messages(log: MessageLog, activity: Activity[None]) -> None:

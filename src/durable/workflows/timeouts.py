@@ -23,6 +23,15 @@ ADMIT_RETRY = RetryPolicy(
     maximum_attempts=8,
 )
 
+# Whoever sends a message to a placement waits for it to be judged, and everything else there too.
+AUTHORIZE_RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=200),
+    backoff_coefficient=2.0,
+    maximum_interval=timedelta(seconds=1),
+    maximum_attempts=3,
+    non_retryable_error_types=["CircuitOpenError"],
+)
+
 # A workload that was started and never applied to ends by itself.
 FIRST_APPLY = timedelta(minutes=2)
 
@@ -32,13 +41,14 @@ UNREACHABLE_RETRY = timedelta(seconds=3)
 
 # A node whose lease lapsed may still come back; after this its slots are placed elsewhere.
 UNKNOWN_TIMEOUT = timedelta(seconds=30)
+# In a fenced region it is its recovery that places them elsewhere; after this they are asked again.
+FENCED_RETRY = timedelta(minutes=2)
 
 # How long a node may take to stop a slot before we check whether it is lost.
 STOP_TIMEOUT = timedelta(minutes=1)
 
-# How long to wait before a message is written into the audit again, and how often at the end.
+# How long to wait before a message is written into the audit again.
 AUDIT_RETRY = timedelta(seconds=30)
-AUDIT_TRIES = 10
 
 # A replica that failed is started again after 1, 2, 4 ... seconds, up to this.
 CRASH_FIRST = timedelta(seconds=1)
@@ -65,6 +75,22 @@ DIVIDE_LONGEST = timedelta(seconds=30)
 # A drain looks what is left after 1, 2, 4 ... seconds, for as long as nothing changes.
 DRAIN_FIRST = timedelta(seconds=1)
 DRAIN_LONGEST = timedelta(seconds=15)
+
+# An override tells a region that could not be reached after so long again, and looks so often
+# whether a region has come that does not know of it.
+REGION_RETRY = timedelta(seconds=10)
+OVERRIDE_RESYNC = timedelta(minutes=5)
+# A policy that is on its way is looked at so often; one that waits for a person, much less. Each
+# look fills the history, and whoever has the page of a run that is over cannot answer there.
+POLICY_LOOK = timedelta(seconds=5)
+POLICY_IDLE = timedelta(minutes=10)
+# A guardrail goes on watching what was paused in a region, ever less often up to this.
+POLICY_PAUSED_LONGEST = timedelta(minutes=2)
+# Making the recent decisions of every region again.
+SHADOW = timedelta(minutes=5)
+
+# A recovery is looked at at least so often; while it moves work, every second.
+RECOVERY_LOOK = timedelta(seconds=15)
 
 # A restarted worker replays what is open, half a millisecond for each event: short runs keep that
 # cheap, and cost a read of the authority each.

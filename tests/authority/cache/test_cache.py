@@ -16,8 +16,9 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.fleet.policies import publish_policy, set_policy_state
-from durable.authority.fleet.regions import fence_region, open_region, read_region
+from durable.authority.fleet.regions import read_region
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
+from durable.authority.recovery.fence import fence, reopen
 from durable.model.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
 from durable.model.resources import Capacity, Resources
@@ -147,12 +148,12 @@ async def new_tenant(world: World) -> None:
     await world.with_tenant(BILLING)
 
 
-async def fence(world: World) -> None:
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="a drill")
+async def fence_east(world: World) -> None:
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="a drill")
 
 
-async def reopen(world: World) -> None:
-    await open_region(world.databases, EAST, expected_epoch=2, actor=TEST, reason="over")
+async def reopen_east(world: World) -> None:
+    await reopen(world.databases, EAST, expected_epoch=2, actor=TEST, reason="over")
 
 
 async def activate(world: World) -> None:
@@ -165,7 +166,7 @@ async def activate(world: World) -> None:
     ("before", "then"),
     [
         (claim, free_it), (cordon, uncordon), (None, add_node), (None, raise_grant),
-        (None, new_tenant), (fence, reopen), (None, activate),
+        (None, new_tenant), (fence_east, reopen_east), (None, activate),
     ],
 )  # fmt: skip
 async def test_a_waiting_placement_is_woken_by_what_may_help(

@@ -10,7 +10,8 @@ import pytest
 from durable.authority.cache.watch import Change, watch
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.cordons import cordon_nodes
-from durable.authority.fleet.regions import fence_region, read_region
+from durable.authority.fleet.regions import read_region
+from durable.authority.recovery.fence import fence
 from durable.model.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
 from tests.authority.world import EAST, TEST, WEST, World
@@ -71,9 +72,8 @@ async def test_every_commit_is_notified_in_order(ready_world: World) -> None:
 async def test_a_fence_is_notified_with_its_epoch(ready_world: World) -> None:
     async with watching(ready_world) as changes:
         await anext(changes)
-        status = await fence_region(
-            ready_world.databases, EAST, expected_epoch=1, actor=TEST, reason="a drill"
-        )
+        await fence(ready_world.databases, EAST, expected_epoch=1, actor=TEST, reason="a drill")
+        status = await read_region(ready_world.databases, EAST)
         assert await anext(changes) == Change(EAST, 2, status.version)
 
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from durable.authority.db.connection import Databases
-from durable.authority.fleet.regions import fence_region
 from durable.authority.reads.invariants import violations
+from durable.authority.recovery.fence import fence
 from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
@@ -116,14 +116,14 @@ async def test_a_fence_that_wins_the_lock_stops_the_writer_behind_it(world: Worl
     token = await world.running()
     async with await psycopg.AsyncConnection.connect(world.databases.urls[0]) as gate:
         await gate.execute("SELECT FROM regional.regions WHERE region = 'us-east' FOR UPDATE")
-        fence = asyncio.create_task(
-            fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="race")
+        fencing = asyncio.create_task(
+            fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="race")
         )
         late = world.release(token, cause=ReleaseCause.NODE_LOST)
         writer = asyncio.create_task(world.send(late))
         await until_waiting(gate, 2)
         await gate.commit()
-    await fence
+    await fencing
     (outcome,) = await writer
     assert isinstance(outcome, Refused)
     assert outcome.refusal.code in (RefusalCode.FENCED_WRITER, RefusalCode.STILL_RUNNING)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from durable.authority.fleet.regions import fence_region
 from durable.authority.reads.claims import read_reservations
+from durable.authority.recovery.fence import fence
 from durable.authority.sides import Regional
 from durable.controllers import reaper
 from durable.controllers.reaper import ReaperController
@@ -95,7 +95,7 @@ async def test_after_a_fence_it_goes_on_under_the_new_epoch(
     world: World, regional: Regional
 ) -> None:
     await world.granted(world.reserve(0))
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     freed = [await ReaperController(regional).once() for _ in range(2)]
     assert sum(freed) == 1
     assert await live(world) == []

@@ -14,7 +14,7 @@ from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.policies import set_policy_state
-from durable.authority.fleet.regions import fence_region, open_region
+from durable.authority.recovery.fence import fence, reopen
 from durable.model.drain import NodesTarget
 from durable.model.ids import ActorId, BudgetId, IncidentId, NodeId, RegionId, TenantId, ZoneId
 from durable.model.intents import (
@@ -134,22 +134,34 @@ async def test_a_fenced_worker_cannot_commit(world: World) -> None:
         world.release(token, cause=ReleaseCause.REGION_FENCED, ordinal=2),
         world.expire(token),
     ]
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     for intent in stale[3:] + stale[:1]:
         assert await world.refused(intent) is RefusalCode.FENCED_WRITER
 
 
 async def test_a_fenced_refusal_is_not_remembered(world: World) -> None:
     token = await world.running()
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     release = world.release(token, cause=ReleaseCause.REGION_FENCED)
     assert await world.refused(release) is RefusalCode.FENCED_WRITER
-    world.epoch = 2
+    world.epoch, world.now = 2, seconds(600)
     await world.granted(world.release(token, cause=ReleaseCause.REGION_FENCED))
 
 
+async def test_a_fence_frees_nothing_before_the_leases_of_its_nodes_have_lapsed(
+    world: World,
+) -> None:
+    token = await world.running()
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    world.epoch, world.now = 2, seconds(599)
+    release = world.release(token, cause=ReleaseCause.REGION_FENCED)
+    assert await world.refused(release) is RefusalCode.STILL_RUNNING
+    world.now = seconds(600)
+    await world.granted(world.release(token, cause=ReleaseCause.REGION_FENCED, ordinal=2))
+
+
 async def test_a_fenced_region_takes_no_new_work(world: World) -> None:
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     world.epoch = 2
     assert await world.refused(world.reserve()) is RefusalCode.REGION_FENCED
 
@@ -247,8 +259,8 @@ async def test_a_node_that_fell_silent_since_the_reserve_binds_and_starts_nothin
 
 async def test_a_node_that_is_not_back_since_a_fence_binds_nothing(world: World) -> None:
     token = (await world.granted(world.reserve())).token
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
-    await open_region(world.databases, EAST, expected_epoch=2, actor=TEST, reason="test")
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await reopen(world.databases, EAST, expected_epoch=2, actor=TEST, reason="test")
     world.epoch = 2
     assert await world.refused(world.bind(token)) is RefusalCode.NODE_STALE
 
@@ -498,7 +510,7 @@ async def test_a_renewal_on_its_way_is_waited_for_before_a_node_counts_as_lost(
 async def test_a_fenced_region_binds_and_starts_nothing(world: World) -> None:
     held, bound = [(await world.granted(world.reserve(slot))).token for slot in (0, 1)]
     await world.granted(world.bind(bound, 1))
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     world.epoch = 2
     await world.with_nodes()
     assert await world.refused(world.bind(held, 0)) is RefusalCode.REGION_FENCED
@@ -509,7 +521,7 @@ async def test_a_fenced_region_binds_and_starts_nothing(world: World) -> None:
 
 async def test_a_node_that_came_back_answers_for_what_it_runs(world: World) -> None:
     token = await world.running()
-    await fence_region(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+    await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
     world.epoch = 2
     await world.with_nodes()
     release = world.release(token, cause=ReleaseCause.REGION_FENCED)

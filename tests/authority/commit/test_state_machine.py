@@ -22,9 +22,10 @@ from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.observations import Observation, observe
-from durable.authority.fleet.regions import fence_region, open_region, read_region
+from durable.authority.fleet.regions import read_region
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.invariants import violations
+from durable.authority.recovery.fence import fence, reopen
 from durable.authority.slots.ownership import SlotRegistry
 from durable.model.capacity import RegionStatus
 from durable.model.fleet import NodeSpec
@@ -282,9 +283,9 @@ class Authority(RuleBasedStateMachine):
         status = self.status(region)
         why: dict[str, Any] = {"expected_epoch": status.epoch, "actor": TEST, "reason": "test"}
         if status.state is RegionState.OPEN:
-            self.run(fence_region(self.databases, region, **why))
+            self.run(fence(self.databases, region, **why))
         else:
-            self.run(open_region(self.databases, region, **why))
+            self.run(reopen(self.databases, region, **why))
             self.register(region)
 
     def transfer_slot(self, slot: int) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db import breaker as breaker_module
+from durable.authority.db.breaker import Breaker
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import AuthorityUnreachableError, CircuitOpenError
 from durable.authority.migrations import upgrade
@@ -38,7 +39,7 @@ async def _read(databases: Databases) -> int:
 
 
 async def test_a_server_that_hangs_is_given_up_and_found_again(
-    databases: Databases, other_postgres: EmbeddedPostgres
+    databases: Databases, other_postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()
     with frozen(other_postgres):
@@ -60,6 +61,16 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(
                 break
             except CircuitOpenError:
                 await asyncio.sleep(0.05)
+    breaker: Breaker = databases.at_global("durable_reader").get_execution_options()[
+        "durable_breaker"
+    ]
+    outage = breaker.last_outage
+    assert outage is not None
+    assert outage.asked >= 1
+    assert outage.refused >= 100
+    told = [one.getMessage() for one in caplog.records if "PostgreSQL at" in one.getMessage()]
+    assert len(told) == 2, "once when it falls silent, once when it answers"
+    assert f"asked {outage.asked} times" in told[1]
 
 
 async def test_a_server_that_is_only_slow_is_waited_for(

@@ -15,7 +15,7 @@ from durable.authority.migrations import upgrade, upgrade_all
 from durable.authority.reads.census import take_census
 from durable.authority.reads.invariants import check_invariants
 from durable.stack.postgres.server import EmbeddedPostgres
-from tests.authority.world import EAST, WEST, World
+from tests.authority.world import EAST, TEST, WEST, World
 from tests.frozen import frozen
 
 
@@ -54,5 +54,5 @@ async def test_who_does_not_answer_is_missing_and_keeps_nobody(
             assert (list(answers.by_region), list(answers.missing)) == ([EAST], [WEST])
     urls = databases.urls
     with frozen(other_postgres):
-        migrated, missing = await asyncio.to_thread(upgrade_all, urls[0], {WEST: urls[1]})
+        migrated, missing = await asyncio.to_thread(upgrade_all, urls[0], {WEST: urls[1]}, TEST)
         assert (migrated, list(missing)) == (1, [WEST])

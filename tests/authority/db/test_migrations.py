@@ -307,7 +307,10 @@ def test_the_release_knows_its_newest_migration() -> None:
     assert head_revision() == REVISION
 
 
-async def test_a_database_that_was_never_migrated_says_so_at_once(empty_url: str) -> None:
+async def test_a_database_that_was_never_migrated_says_so_at_once(
+    database_url: str, empty_url: str
+) -> None:
+    assert seen(database_url, TABLES), "another one of this server was: the roles exist"
     async with Databases(empty_url) as databases:
         with pytest.raises(AuthorityError) as error:
             await read_region(databases, EAST)

@@ -26,7 +26,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "UPDATE": {"generation", "spec", "finalizers", "delete_requested_at", "status",
                        "observed_generation", "share", "revision", "generations",
                        "stable_generation", "rollout", "deleted_at", "admitted_at",
-                       "deadline_missed_at", "listed_until"},
+                       "deadline_missed_at", "listed_until", "incident"},
         },
         "global.generations": {
             "INSERT": {"*"}, "UPDATE": {"outcome", "outcome_reason", "completed_at"},
@@ -39,12 +39,12 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number"}},
         "regional.shares": {
             "INSERT": {"region", "tenant", "workload", "generation", "revision", "slots", "spec",
-                       "release_reason", "at_once", "admitted_at", "due_at"},
+                       "release_reason", "at_once", "admitted_at", "due_at", "incident"},
             "UPDATE": {"revision", "slots", "spec", "release_reason", "at_once", "admitted_at",
-                       "due_at"},
+                       "due_at", "incident"},
         },
         "regional.disruption_floors": {"INSERT": {"*"}, "UPDATE": {"revision", "must_serve"}},
-        "regional.replacements": {"INSERT": {"*"}},
+        "regional.replacements": {"INSERT": {"*"}, "UPDATE": {"begun_at"}},
         "regional.regions": {"UPDATE": {"version"}},
     },
     "durable_placement": {
@@ -52,7 +52,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.requests": {
             "INSERT": {"*"},
             "UPDATE": {"slots", "priority", "state", "pending_code", "pending_parameters",
-                       "hold_actor", "hold_reason", "held_since", "attempts",
+                       "attempts",
                        "enqueued_at", "deadline", "next_retry_at", "waiting", "completed",
                        "given_up", "held_back", "failures", "at_once", "decided_version"},
             "DELETE": {"*"},
@@ -103,6 +103,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         },
     },
     "durable_operator": {
+        "global.regions": {"INSERT": {"region"}},
         "regional.regions": {"INSERT": {"region"}, "UPDATE": {"version"}},
         "regional.zones": {"INSERT": {"*"}},
         "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
@@ -113,8 +114,40 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
         "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
+    "durable_region": {
+        "global.regions": {
+            "UPDATE": {"lease_number", "lease_holder", "lease_expires_at", "watched_at"},
+        },
+        "regional.regions": {"UPDATE": {"version", "lease_expires_at"}},
+    },
+    "durable_node_life": {
+        "regional.regions": {"UPDATE": {"version"}},
+        "regional.nodes": {"UPDATE": {"state", "changed_version"}},
+    },
     "durable_recovery": {
+        "global.regions": {
+            "UPDATE": {"epoch", "state", "since", "reason", "evidence", "is_leased_fenced"},
+        },
         "regional.regions": {"UPDATE": {"version", "epoch", "state"}},
+        "global.recoveries": {
+            "INSERT": {"*"},
+            "UPDATE": {
+                "stage", "actor", "reason", "evidence", "lost_at", "changed_at", "fenced_at",
+                "movable_at", "moved_at", "back_since", "ended_at", "draws", "findings",
+            },
+        },
+        "global.recovery_orders": {"INSERT": {"*"}},
+        "global.recovery_moves": {
+            "INSERT": {"*"},
+            "UPDATE": {
+                "slots", "replicas", "moved_at", "serving", "placed", "recovered_at", "whole_at",
+                "returned_at", "waits", "tried_at",
+            },
+        },
+        "global.readiness": {
+            "INSERT": {"*"}, "UPDATE": {"is_met", "sentence"}, "DELETE": {"*"},
+        },
+        "global.workloads": {"UPDATE": {"share", "revision", "incident"}},
         "regional.recovery_budgets": {
             "INSERT": {"region", "budget", "expires_at", "incident", *amounts()},
             "UPDATE": {"expires_at", "incident", *amounts()},
@@ -122,9 +155,21 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     },
     "durable_policy": {
         "global.policies": {"INSERT": {"*"}},
-        "regional.policy_states": {
-            "INSERT": {"*"}, "UPDATE": {"state", "changed_by", "changed_at"},
+        "global.policy_rollouts": {
+            "INSERT": {"*"},
+            "UPDATE": {
+                "stage", "number", "canary", "bake", "is_paused", "to_revision", "reroll",
+                "actor", "reason", "changed_at", "in_force_at", "shadows",
+            },
         },
+        "global.policy_orders": {"INSERT": {"*"}},
+        "regional.policy_states": {
+            "INSERT": {"*"},
+            "UPDATE": {
+                "state", "changed_by", "changed_at", "number", "overridable_gates", "report",
+            },
+        },
+        "regional.replacements": {"INSERT": {"*"}},
         "regional.regions": {"UPDATE": {"version"}},
     },
     "durable_quota": {
@@ -147,8 +192,26 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     "durable_override": {
         "global.overrides": {
             "INSERT": {"*"},
-            "UPDATE": {"approver", "state", "activated_at", "expires_at", "ended_at"},
+            "UPDATE": {"approver", "changed_by", "state", "number", "activated_at", "expires_at",
+                       "latest_expiry", "ended_at", "outcome", "requests"},
         },
+        "regional.overrides": {
+            "INSERT": {"*"}, "UPDATE": {"number", "expires_at", "ended_at"},
+        },
+        "regional.emergency_draws": {
+            "INSERT": {"region", "override", "tenant", *amounts(""), "expires_at"},
+            "UPDATE": {"expires_at", "is_over"},
+        },
+        "regional.recovery_budgets": {
+            "INSERT": {"region", "budget", *amounts(""), "expires_at", "incident"},
+            "UPDATE": {"expires_at", "incident"},
+        },
+        "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
+        "regional.regions": {"UPDATE": {"version"}},
+    },
+    "durable_operators": {
+        "global.operators": {"INSERT": {"*"}, "UPDATE": {"kind", "public_key", "removed_at"}},
+        "global.operator_rights": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
     "durable_reader": {},
 }  # fmt: skip
@@ -191,7 +254,7 @@ def asked(connection: psycopg.Connection, kind: str, *arguments: str) -> bool:
     return bool(answer[0])
 
 
-AUDITS_NOTHING = {"durable_commit", "durable_scheduler", "durable_override", "durable_reader"}
+AUDITS_NOTHING = {"durable_commit", "durable_scheduler", "durable_reader", "durable_region"}
 READERS_CALL = {"regional.binding_status", "regional.may_run"}
 
 

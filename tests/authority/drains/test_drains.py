@@ -110,6 +110,8 @@ async def test_a_request_counts_once(ready_world: World) -> None:
     ended = await end(ready_world, drain, DrainState.CANCELLED)
     assert await begin(ready_world) == ended, "sent again, it is what became of it"
     assert await refusal(ready_world, nodes("a", NodesKind.ZONE)) is RefusalCode.KEY_CONFLICT
+    for other in ({"actor": "eve"}, {"deadline": "2h"}, {"wait_for_jobs": True}):
+        assert await refusal(ready_world, **other) is RefusalCode.KEY_CONFLICT, other
     assert [one.request for one in await read_drains(ready_world.databases, EAST)] == []
     assert len(await read_drains(ready_world.databases, EAST, ended=5)) == 1
     begun = "SELECT count(*) FROM audit.events WHERE action = 'begin drain'"

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
-from durable.authority.fleet.regions import fence_region, open_region
+from durable.authority.recovery.fence import fence, reopen
 from durable.model.fleet import NodeSpec
 from durable.model.ids import DeviceId, NodeId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
@@ -186,12 +186,12 @@ async def test_after_a_fence_a_node_takes_no_work_until_it_registers_at_the_new_
     ready_world: World,
 ) -> None:
     databases = ready_world.databases
-    await fence_region(databases, EAST, expected_epoch=1, actor=TEST, reason="a drill")
+    await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a drill")
     assert await renew(ready_world, at=30, n1=1) == set()
     with pytest.raises(RefusedError) as no:
         await register(ready_world, epoch=1)
     assert no.value.refusal.code is RefusalCode.FENCED_AGENT
-    await open_region(databases, EAST, expected_epoch=2, actor=TEST, reason="the drill is over")
+    await reopen(databases, EAST, expected_epoch=2, actor=TEST, reason="the drill is over")
 
     after = ready_world.at(EAST, epoch=2)
     assert await after.refused(after.reserve()) is RefusalCode.NODE_STALE

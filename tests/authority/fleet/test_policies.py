@@ -103,7 +103,9 @@ async def test_a_move_is_audited_once_and_in_its_region_alone(neighbours: World)
              WHERE object = 'policy/2' AND action = 'set policy state'
         """)
         events = (await connection.execute(query)).all()
-    assert [tuple(event) for event in events] == [({"state": None}, {"state": "shadow"})]
+    assert [tuple(event) for event in events] == [
+        ({"state": None}, {"state": "shadow", "order": 0})
+    ]
 
 
 async def version_of(world: World, region: RegionId) -> int:
@@ -111,7 +113,7 @@ async def version_of(world: World, region: RegionId) -> int:
 
 
 async def test_what_is_unknown_is_not_moved(ready_world: World) -> None:
-    with pytest.raises(RefusedError, match="Policy revision 99 was never published") as no:
+    with pytest.raises(RefusedError, match="There is no policy revision 99") as no:
         await move(ready_world, 99, PolicyState.ACTIVE)
     assert no.value.refusal.code is RefusalCode.UNKNOWN_POLICY
     with pytest.raises(RefusedError) as no:

@@ -14,10 +14,10 @@ from durable.authority.queue.requests import (
     read_request,
     write_requests,
 )
-from durable.model.ids import ActorId, WorkloadName
+from durable.model.ids import WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode
-from durable.model.request import PlacementHold, SchedulingRequest
+from durable.model.request import SchedulingRequest
 from durable.model.resources import Resources
 from durable.model.states import REQUEST_MOVES, RequestState
 from durable.model.workload import WorkloadSpec
@@ -54,18 +54,6 @@ async def test_a_request_is_read_back_as_it_was_written(ready_world: World) -> N
     assert await read(ready_world) is None
     assert await write_requests(ready_world.databases, EAST, [request()]) == [None]
     assert await read(ready_world) == request()
-
-
-async def test_a_hold_is_kept_while_nothing_waits_and_ends_with_its_resume(
-    ready_world: World,
-) -> None:
-    hold = PlacementHold(actor=ActorId("person:ann"), reason="INC-1 (held)", since=seconds(7))
-    placed: dict[str, Any] = {"state": RequestState.PLACED, "pending": None, "waiting": 0}
-    held = request(hold=hold, **placed)
-    await write_requests(ready_world.databases, EAST, [held])
-    assert await read(ready_world) == held
-    await write_requests(ready_world.databases, EAST, [request(**placed)])
-    assert await read(ready_world) == request(**placed)
 
 
 async def test_since_when_it_waits_and_what_it_runs_stay_as_first_written(

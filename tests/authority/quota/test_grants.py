@@ -177,7 +177,7 @@ async def test_a_transfer_that_makes_no_sense_is_refused_before_anything_moves(
 # ── crashes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-STEPS = ("_begin", "take_grant", "_move_books", "add_grant", "_settle")
+STEPS = ("_begin", "take_grant", "_move_books", "add_grant", "settle_books")
 
 
 class Crash(Exception):  # noqa: N818 - it stands for the end of a process

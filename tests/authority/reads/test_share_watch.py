@@ -39,6 +39,7 @@ def share(*states: BindingState) -> ShareStatus:
         request=None,
         as_of=1,
         read_at=NOW,
+        read_until=NOW,
     )
 
 

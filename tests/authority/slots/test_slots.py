@@ -6,14 +6,14 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from durable.authority.fleet.regions import fence_region
 from durable.authority.reads.invariants import violations
+from durable.authority.recovery.fence import fence
 from durable.authority.slots.ownership import SlotRegistry
 from durable.model.ids import RegionId, TenantId
 from durable.model.intents import ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.invariants import assert_promises_hold, copies_of
-from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, TEST, WEST, World
+from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, TEST, WEST, World, seconds
 
 NOWHERE = RegionId("nowhere")
 
@@ -159,14 +159,13 @@ async def test_a_slot_leaves_a_fenced_region_once_it_is_released_as_fenced(
     registry = registry_of(two_regions)
     await registry.assign([0], EAST, transfer="t0")
     token = await two_regions.running(0, node="e1")
-    await fence_region(
-        two_regions.databases, EAST, expected_epoch=1, actor=TEST, reason="its zone burns"
-    )
+    await fence(two_regions.databases, EAST, expected_epoch=1, actor=TEST, reason="its zone burns")
     with pytest.raises(RefusedError) as no:
         await move(registry, 0)
     assert no.value.refusal.code is RefusalCode.SLOT_TAKEN
 
     fenced = two_regions.at(EAST, epoch=2)
+    fenced.now = seconds(600)
     await fenced.granted(fenced.release(token, cause=ReleaseCause.REGION_FENCED))
     await move(registry, 0)
     assert await owners(two_regions) == await copies(two_regions) == {0: WEST}
@@ -342,11 +341,12 @@ async def test_giving_up_that_was_delayed_past_a_new_owner_changes_nothing(
 ) -> None:
     registry, slow = registry_of(two_regions), registry_of(two_regions)
 
-    async def overtaken(*_: object) -> None:
+    async def overtaken(*_: object) -> bool:
         """While this caller slept, others took the slot away and brought it back."""
         await move(registry, 0)
         await move(registry, 0, back=True)
         await two_regions.running(0, node="e1")
+        return True
 
     await registry.assign([0], EAST, transfer="t0")
     setattr(slow, "_take_back", overtaken)  # noqa: B010

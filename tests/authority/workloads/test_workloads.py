@@ -20,7 +20,7 @@ from durable.authority.workloads.deletion import (
     request_delete,
 )
 from durable.authority.workloads.rows import list_workloads, read_workload
-from durable.model.ids import RegionId, TenantId
+from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.workload import AdmittedWorkload, Condition, WorkloadManifest, WorkloadSpec
@@ -52,14 +52,14 @@ def all_in_east(replicas: int = 3) -> Any:
 
 
 async def apply(
-    world: World, request: str, wanted: WorkloadManifest | None = None
+    world: World, request: str, wanted: WorkloadManifest | None = None, actor: ActorId = TEST
 ) -> AdmittedWorkload:
     asked = wanted or manifest()
     return await admit_workload(
         world.databases,
         asked,
         request=request,
-        actor=TEST,
+        actor=actor,
         divide=all_in_east(asked.spec.replicas),
     )
 
@@ -99,6 +99,20 @@ async def test_a_request_that_is_sent_again_is_answered_the_same(ready_world: Wo
     assert now is not None
     assert now.spec.replicas == 5, "the old answer changes nothing"
     assert len(await audited(ready_world)) == 2
+
+
+async def test_a_request_id_is_its_senders_own(ready_world: World) -> None:
+    """Whoever else sends the same under it learns nothing, whatever rights they have."""
+    await apply(ready_world, "r1")
+    await delete(ready_world, "r2")
+    eve = ActorId("eve")
+    for other in (
+        apply(ready_world, "r1", actor=eve),
+        request_delete(ready_world.databases, RISK, API, request="r2", actor=eve, reason="hers"),
+    ):
+        with pytest.raises(RefusedError, match=f"was used by {TEST} for the (apply|delete)") as no:
+            await other
+        assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
 
 
 async def test_a_request_id_is_not_used_for_something_else(ready_world: World) -> None:

@@ -108,4 +108,4 @@ def test_an_apply_waits_until_a_job_is_complete(at_plane: Terminal, write: Write
     assert mine["ended_at"]
     assert at_plane.run("get", "workloads") == 0
     assert "shop/batch" not in at_plane.stdout
-    assert "ended: see durable get workloads --all" in at_plane.stderr
+    assert "ended: see `durable get workloads --all`" in at_plane.stderr

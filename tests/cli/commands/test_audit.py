@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -102,11 +103,67 @@ def test_an_event_without_a_sender_shows_none(after: dict[str, JsonValue] | None
 @pytest.mark.parametrize(
     ("action", "shown"),
     [
-        ("reject message hold", "; refused: reason: it is missing"),
-        ("accept message hold", ""),
+        ("reject message evict", "; refused: reason: it is missing"),
+        ("accept message evict", ""),
         ("reject a quota", ""),
     ],
 )
 def test_a_rejected_message_is_shown_with_the_reason(action: str, shown: str) -> None:
     answered = event({"answer": "reason: it is missing"})
     assert _refusal(answered.model_copy(update={"action": action})) == shown
+
+
+def test_the_log_is_searched_by_object_actor_and_time(terminal: Terminal, write: Write) -> None:
+    terminal.json("fleet", "load", "-f", write(SMALL_FLEET))
+    terminal.json("operator", "add", "service:ci")
+
+    def found(*words: str) -> set[str]:
+        return {event["object"] for event in terminal.json("audit", "log", *words)["events"]}
+
+    assert found("--object", "operator") == {"operator/service:ci"}
+    assert found("--object", "operator/service") == set()
+    assert found("--actor", "service:ci") == set()
+    everything = found("--since", "1h")
+    assert "operator/service:ci" in everything
+    assert found("--since", "2020-01-01", "--last", "100") == everything
+    assert found("--since", "2999-01-01T00:00:00Z") == set()
+    assert terminal.run("audit", "log", "--since", "yesterday") == 2
+    assert "90s" in terminal.stderr
+
+
+def test_what_came_after_an_anchor_is_verified_and_with_all_what_came_before(
+    terminal: Terminal, write: Write, database_url: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "anchors")
+    terminal.json("fleet", "load", "-f", write(SMALL_FLEET))
+    first = terminal.json("audit", "anchor", file)["heads"]
+    terminal.json("operator", "add", "service:ci")
+    terminal.json("operator", "add", "service:cd")
+    assert terminal.json("audit", "verify", file)["holds"] is True
+    second = terminal.json("audit", "anchor", file)["heads"]
+    assert first != second
+    assert len(Path(file).read_text().splitlines()) == 4
+
+    def tamper(sequence: int) -> None:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("SET session_replication_role = replica")
+            connection.execute(
+                "UPDATE audit.events SET actor = 'person:nobody' WHERE chain = 'global'"
+                " AND sequence = %s",
+                [sequence],
+            )
+
+    tamper(1)
+    assert terminal.json("audit", "verify", file)["holds"] is True, "it was verified before"
+    assert terminal.run("audit", "verify", "--all", file) == 1
+    assert "event 1 of global" in terminal.stdout
+    terminal.json("operator", "remove", "service:cd")
+    last = int(second[0].split(":")[1]) + 1
+    tamper(last)
+    assert terminal.run("audit", "verify", file) == 1
+    assert f"event {last} of global" in terminal.stdout
+    assert terminal.run("audit", "anchor", file) == 1, "what is broken is not anchored"
+    assert len(Path(file).read_text().splitlines()) == 4
+    Path(file).write_text("nonsense\n")
+    assert terminal.run("audit", "verify", file) == 2
+    assert "line 1 of" in terminal.stderr

@@ -31,6 +31,9 @@ def test_the_demo_drives_five_workloads_to_serving_and_leaves_nothing_running(
     [risk] = [row for row in shown["workloads"] if row["workload"] == "risk/risk-api"]
     assert all(count >= 4 for count in risk["regions"].values())
     assert shown["explanation"]["workload"] == "risk-api"
+    assert [one["met"] for one in shown["avoided_zone"]] == [True] * 5
+    assert all(one["met"] for one in shown["lost_region"]["expectations"])
+    assert shown["lost_region"]["recovery"]["report"]["missed"] == 0
     assert shown["invariants_hold"] is True
     assert not is_running(state)
 

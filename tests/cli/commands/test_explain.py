@@ -6,7 +6,7 @@ from typing import Any
 
 from durable.client import Durable
 from durable.model.phases import Owner
-from durable.plan.planner import Action
+from durable.plan.step import Action
 from durable.settings import Settings
 
 from ..terminal import Terminal

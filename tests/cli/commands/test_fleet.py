@@ -72,6 +72,8 @@ def test_a_changed_manifest_moves_what_differs(terminal: Terminal, write: Write)
     assert tenant["grants"][0]["granted"]["cpu_millis"] == 9000
     assert tenant["quota"]["granted"]["cpu_millis"] == 9000
     assert shown["regions"][0]["pools"][0]["nodes"] == 4
+    (kept,) = terminal.json("get", "budgets")["budgets"]
+    assert (kept["budget"], kept["state"], kept["amount"]["cpu_millis"]) == ("kept", "kept", 2000)
     assert invariants_hold(terminal)
 
 

@@ -18,6 +18,11 @@ def test_every_kind_is_listed_and_filtered(seen: Terminal) -> None:
     [tenant] = seen.json("get", "tenants")["tenants"]
     assert tenant["tenant"] == "shop"
     assert tenant["hard"] == {"cpu_millis": 90_000, "memory_mib": 400 * 1024, "gpus": 0}
+    grants = seen.json("get", "grants", "--tenant", "shop")["grants"]
+    assert {(row["region"], row["standing"]) for row in grants} == {
+        ("north", "fits"),
+        ("south", "fits"),
+    }
     assert nodes["nodes"][0]["capacity"]["memory_mib"] in (8 * 1024, 32 * 1024)
     assert regions[0]["capacity"]["cpu_millis"] == 48_000
     placements = seen.json("get", "placements", "--region", "north", "--tenant", "shop")
@@ -33,7 +38,9 @@ def test_every_kind_is_listed_and_filtered(seen: Terminal) -> None:
     assert (row["serving"], row["phase"]) == (3, "serving")
 
 
-@pytest.mark.parametrize("kind", ["workloads", "placements", "nodes", "tenants", "regions"])
+@pytest.mark.parametrize(
+    "kind", ["workloads", "placements", "nodes", "tenants", "grants", "regions"]
+)
 def test_every_list_is_readable(seen: Terminal, kind: str) -> None:
     assert seen.run("get", kind, "--limit", "1") == 0
     assert len([line for line in seen.stdout.splitlines() if line.strip()]) >= 3

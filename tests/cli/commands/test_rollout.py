@@ -54,10 +54,10 @@ def test_a_rollout_is_shown_promoted_and_followed_to_its_end(rolling: Rolling) -
     assert (row["phase"], row["serving"], row["updated"], row["wanted"]) == ("rolling", 3, 1, 3)
     assert terminal.run("explain", name) == 0
     assert "Rolling out generation 2 since " in terminal.stdout
-    assert f"promote it past its pause point: durable rollout promote {name}" in terminal.stdout
+    assert f"promote it past its pause point: `durable rollout promote {name}`" in terminal.stdout
 
     late = terminal.refused("rollout", "status", name, "--timeout", "1")
-    assert f"Promote it with durable rollout promote {name}" in late
+    assert f"Promote it with `durable rollout promote {name}`" in late
     promoted = terminal.json("rollout", "promote", name)
     assert promoted == {"workload": name, "answer": "Promoted past pause point 1 of 1."}
     done = terminal.json("rollout", "status", name)
@@ -112,7 +112,7 @@ def test_an_apply_whose_generation_was_rolled_back_ends_with_1(
     assert report["error"]["code"] == "rolled_back"
     assert at_plane.run("apply", "-f", path, *asked) == 1
     assert "rolled back" in at_plane.stdout
-    assert "See durable rollout history shop/undone." in at_plane.stderr
+    assert "See `durable rollout history shop/undone`." in at_plane.stderr
 
 
 def test_generations_are_printed_as_manifests_and_compared(rolling: Rolling, write: Write) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from durable.cli.commands import stack
@@ -24,7 +25,7 @@ from durable.stack.ports import HOST, free_port
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.shutdown import stop_stack
 from durable.stack.temporal_server import temporal_child
-from durable.state_dir.record import is_running, record_path
+from durable.state_dir.record import is_running, read_record, record_path
 
 from ..terminal import Terminal
 
@@ -38,6 +39,7 @@ OURS = ("worker-global", "worker-regions", "agent")
 
 
 SRC = Path(__file__).parents[3] / "src"
+FLEET = Path(__file__).parents[3] / "examples" / "fleet.yaml"
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,32 @@ def test_a_life_from_up_to_down(durable: Durable) -> None:
     after = durable("status", "--json")
     assert after.code == 1
     assert not shown_in(after).running
+
+
+def regions_at(url: str) -> set[str]:
+    with psycopg.connect(url) as connection:
+        return {row[0] for row in connection.execute("SELECT region FROM regional.regions")}
+
+
+def test_a_region_that_was_given_a_database_of_its_own_stays_there(durable: Durable) -> None:
+    parts = ["postgres", "postgres-us-west", "temporal", *OURS]
+    up = durable.elsewhere("up", "--detach", "--json", "--database-per-region", "us-west")
+    assert [part.name for part in shown_in(up).parts] == parts
+    assert durable.elsewhere("fleet", "load", "-f", str(FLEET)).code == 0
+    record = read_record(durable.state_dir)
+    assert record is not None
+    assert record.database_url is not None
+    assert regions_at(record.database_url) == {"us-east", "eu-central"}
+    assert regions_at(record.regional_database_urls["us-west"]) == {"us-west"}
+    durable("down")
+
+    again = durable.elsewhere("up", "--detach", "--json")
+    assert [part.name for part in shown_in(again).parts] == parts, "nobody has to name it again"
+    durable("down")
+
+    sentence = refused(durable.elsewhere("up", "--detach", "--database-per-region", "us-east"))
+    assert sentence.startswith("us-east lives in the stack's own database already")
+    assert nothing_left(durable)
 
 
 def test_up_in_the_foreground_stops_everything_on_interrupt(durable: Durable) -> None:

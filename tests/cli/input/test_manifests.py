@@ -60,7 +60,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(write: Write) -> None:
         (
             "name: a\nparts:\n  - size: {cpu: 1}\n  - size:\n      cpu: 1\n      memory: 1gb\n",
             "things.yaml:6: document 1, field parts[1].size.memory: got '1gb'; allowed: a number "
-            "and a unit out of Ki, Mi, Gi, Ti, M, G, T, such as 512Mi or 1.5Gi",
+            "and one of the units Ki, Mi, Gi, Ti, M, G, T, such as 512Mi or 1.5Gi",
         ),
         (
             "name: a\n---\nname: b\ncuont: 1\n",

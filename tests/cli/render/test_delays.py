@@ -48,14 +48,7 @@ def said(*regions: RegionProgress, until: Until = "serving") -> str:
 
 def test_what_time_mends_continues_by_itself() -> None:
     for report in (said(), said(waiting(PendingCode.CAPACITY))):
-        assert "It continues by itself; see durable explain shop/web." in report
-
-
-def test_a_hold_is_ended_by_somebody_who_resumes() -> None:
-    report = said(waiting(PendingCode.CAPACITY), waiting(PendingCode.HELD, "Held by ann: INC-1"))
-    assert "Reason: north: Held by ann: INC-1 (held)" in report
-    assert "Resume it with durable send shop/web resume --reason REASON" in report
-    assert "by itself" not in report
+        assert "It continues by itself; see `durable explain shop/web`." in report
 
 
 def test_what_needs_a_change_says_that_waiting_does_not_help() -> None:
@@ -64,12 +57,12 @@ def test_what_needs_a_change_says_that_waiting_does_not_help() -> None:
     assert "by itself" not in report
 
 
-def test_no_hold_keeps_a_deletion() -> None:
-    assert "It continues by itself" in said(waiting(PendingCode.HELD), until="deleted")
+def test_no_reason_to_wait_keeps_a_deletion() -> None:
+    assert "It continues by itself" in said(waiting(PendingCode.TAINTED), until="deleted")
 
 
 def test_a_long_reason_does_not_cut_off_the_advice() -> None:
-    assert said(waiting(PendingCode.HELD, "x" * 400)).endswith("see durable explain shop/web.")
+    assert said(waiting(PendingCode.TAINTED, "x" * 400)).endswith("see `durable explain shop/web`.")
 
 
 def test_a_reason_is_shown_as_far_as_the_sentence_has_room() -> None:
@@ -79,7 +72,7 @@ def test_a_reason_is_shown_as_far_as_the_sentence_has_room() -> None:
 
 def test_the_one_that_needs_somebody_to_act_comes_first() -> None:
     fine, held = WaitTarget("shop", "fine", "serving"), WaitTarget("shop", "held", "serving")
-    last = {fine: status(name="fine"), held: status(waiting(PendingCode.HELD), name="held")}
+    last = {fine: status(name="fine"), held: status(waiting(PendingCode.TAINTED), name="held")}
     assert describe_delay([fine, held], last, 3).startswith(
         "shop/held is not serving after 3 s (1 bound, 1 ready, 1 serving of 2; 1 more is late)."
     )

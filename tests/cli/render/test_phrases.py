@@ -2,7 +2,8 @@
 
 import pytest
 
-from durable.cli.render.output import counted, numbered
+from durable.cli.render.output import numbered
+from durable.validation.text import counted
 
 
 def test_one_of_something_is_not_several() -> None:

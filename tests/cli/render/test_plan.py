@@ -6,7 +6,8 @@ from durable.cli.render.plan import print_plan
 from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
-from durable.plan.planner import Action, Plan, RegionPlan
+from durable.plan.planner import Plan, RegionPlan
+from durable.plan.step import Action
 from tests.model.pending import pending
 
 

@@ -13,7 +13,8 @@ from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.pending_reasons import PendingCode
 from durable.model.rollout import RolloutStep
 from durable.plan.outlook import RolloutOutlook
-from durable.plan.planner import Action, Plan
+from durable.plan.planner import Plan
+from durable.plan.step import Action
 from tests.model.pending import pending
 from tests.workflows.test_rollout_pages import PAUSE, SHARES, at, state, workload
 
@@ -44,7 +45,8 @@ def test_whoever_paused_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_failure_with_nothing_to_go_back_to_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, rollout=state(undoing="bad"), progress=at(RolloutStep.REPLACING))
+    failed = {"rollout": state(undoing="bad"), "stable_generation": None}
+    text = shown(capsys, **failed, progress=at(RolloutStep.REPLACING))
     assert "generation 2 has failed, and there is no good one to go back to" in text
 
 
@@ -56,8 +58,8 @@ def test_progress_says_how_many_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("step", "advice"),
     [
-        (RolloutStep.PAUSED, "Resume it with durable rollout resume risk/api"),
-        (RolloutStep.PAUSE_POINT, "Promote it with durable rollout promote risk/api"),
+        (RolloutStep.PAUSED, "Resume it with `durable rollout resume risk/api`"),
+        (RolloutStep.PAUSE_POINT, "Promote it with `durable rollout promote risk/api`"),
         (RolloutStep.BAKING, "It continues by itself"),
     ],
 )

@@ -216,6 +216,8 @@ def test_a_marked_claim_is_replaced_within_its_generation() -> None:
     assert shares(world, wanted) == {(OLD, EAST): (0, 1, 2)}
     world.replicas[2] = serving(OLD, EAST)
     assert shares(world, wanted) == {(OLD, EAST): (0, 2)}
+    assert world.plan(wanted).replaced == {1}
+    assert not world.plan(goal(slots, unavailable=0, allowance=0)).replaced, "a rollout stops it"
     del world.replicas[1]
     assert shares(world, wanted) == {(OLD, EAST): (0, 1, 2)}
     world.replicas[1] = serving(OLD, EAST)

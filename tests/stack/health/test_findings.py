@@ -21,8 +21,8 @@ CASES = [
         findings.workloads_unmanaged(["risk/api"], 2),
         "workloads_unmanaged",
         "1 workload is wanted, but no workflow manages it: risk/api. Nothing that fails there is "
-        "replaced meanwhile. The global worker starts what is missing within a minute; durable "
-        "reconcile does so at once.",
+        "replaced meanwhile. The global worker starts what is missing within a minute; `durable "
+        "reconcile` does so at once.",
     ),
     (
         findings.placements_missing([f"placement/risk/api/g1/r{n}" for n in range(5)]),

@@ -91,7 +91,7 @@ class PersistentLeases(Leases):
 
     def renewed(self, nodes: Collection[NodeId], sent_at: float) -> None:
         super().renewed(nodes, sent_at)
-        until = self.deadline_of(self._node)
+        until = self.stop_at(self._node)
         aside = self._file.with_name(f"{self._file.name}.new")
         # If it cannot be written, the file keeps an earlier deadline, which is safe.
         with suppress(OSError):

@@ -1,5 +1,6 @@
-"""Faults injected into simulated replicas, from a file that may be changed at any time."""
+"""Faults injected into simulated nodes and replicas, from a file that may change at any time."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from durable.agent.log import EventLog, Log
 from durable.authority.fleet.assignments import Assignment
+from durable.model.fleet import NodeSpec
 from durable.validation.value import Value
 
 MAX_BYTES = 256 * 1024
@@ -23,6 +25,8 @@ class FaultKind(StrEnum):
     CRASH = "crash"
     NEVER_READY = "never_ready"
     HANG_ON_STOP = "hang_on_stop"
+    # The node itself is gone, with all that runs there, until the fault is taken away.
+    LOST = "lost"
 
 
 class InjectedFault(Value):
@@ -30,6 +34,9 @@ class InjectedFault(Value):
 
     kind: FaultKind
     node: Pattern = "*"
+    # Of lost nodes: only those of these regions and zones.
+    region: Pattern = "*"
+    zone: Pattern = "*"
     workload: Pattern = "*"
     # Only this generation of it, such as a bad version.
     generation: Annotated[int, Field(ge=1)] | None = None
@@ -43,6 +50,11 @@ class InjectedFault(Value):
         if self.generation not in (None, assignment.generation):
             return False
         return fnmatchcase(assignment.node, self.node) and fnmatchcase(workload, self.workload)
+
+    def loses(self, node: NodeSpec) -> bool:
+        """Whether it is the node itself that is gone."""
+        pairs = ((node.id, self.node), (node.region, self.region), (node.zone, self.zone))
+        return self.kind is FaultKind.LOST and all(fnmatchcase(*pair) for pair in pairs)
 
     def __str__(self) -> str:
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
@@ -82,6 +94,8 @@ class Faults:
     def __init__(self, path: Path | None = None, log: Log | None = None) -> None:
         self._path = path
         self._log = log or EventLog()
+        # Called when nodes may have been lost or found.
+        self.on_change: Callable[[], None] = _nobody
         self._stamp: tuple[int, int, int] | None = None
         self._faults: tuple[InjectedFault, ...] = ()
 
@@ -91,6 +105,10 @@ class Faults:
         if run is not None and run.environment.get(ASKED_FOR) == kind:
             return InjectedFault(kind=kind)
         return next((f for f in self._faults if f.kind is kind and f.matches(assignment)), None)
+
+    def is_lost(self, node: NodeSpec) -> bool:
+        """Whether the node is gone."""
+        return any(fault.loses(node) for fault in self._faults)
 
     def reread(self) -> bool:
         """Whether the faults in force have changed; an invalid file leaves them as they were."""
@@ -109,7 +127,12 @@ class Faults:
             return False
         self._faults = faults
         self._log("faults changed", count=len(faults))
+        self.on_change()
         return True
+
+
+def _nobody() -> None:
+    """Until somebody wants to know."""
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

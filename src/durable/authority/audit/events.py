@@ -1,6 +1,7 @@
 """Audit events: read back for people, and written for messages that workflows received."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -21,19 +22,32 @@ _EVENTS = text("""
            database_role, action, object, before, after,
            encode(hash, 'hex') AS hash
       FROM audit.events
-     WHERE CAST(:chain AS text) IS NULL OR chain = :chain
+     WHERE (CAST(:chain AS text) IS NULL OR chain = :chain)
+       AND (CAST(:object AS text) IS NULL
+            OR object = :object OR starts_with(object, :object || '/'))
+       AND (CAST(:actor AS text) IS NULL
+            OR actor = :actor OR after ->> 'claimed_actor' = :actor)
+       AND (CAST(:since AS timestamptz) IS NULL OR events.at >= :since)
      ORDER BY events.at DESC, chain, sequence DESC LIMIT :last
 """)
 
 
 async def read_events(
-    databases: Databases, *, chain: str | None = None, last: int = 50
+    databases: Databases,
+    *,
+    chain: str | None = None,
+    target: str | None = None,
+    actor: str | None = None,
+    since: datetime | None = None,
+    last: int = 50,
 ) -> tuple[Sequence[AuditEvent], Missing]:
-    """The newest events of the audit, of every region that answers or of one chain, oldest first.
+    """The newest events of every region that answers, oldest first, as far as they match.
 
-    And the regions that did not answer.
+    A target is meant with everything below it, as a path; an actor did it, or claims to have sent
+    the message. And the regions that did not answer.
     """
-    body = partial(_read, chain=chain, last=last)
+    which = {"chain": chain, "object": target, "actor": actor, "since": since, "last": last}
+    body = partial(_read, which=which)
 
     async def read(url: str) -> list[AuditEvent]:
         return await transact(databases.at(url, "durable_reader"), body, doing="read the audit")
@@ -46,8 +60,8 @@ async def read_events(
     return events[-last:], missing
 
 
-async def _read(connection: AsyncConnection, *, chain: str | None, last: int) -> list[AuditEvent]:
-    rows = (await connection.execute(_EVENTS, {"chain": chain, "last": last})).mappings()
+async def _read(connection: AsyncConnection, *, which: Mapping[str, Any]) -> list[AuditEvent]:
+    rows = (await connection.execute(_EVENTS, which)).mappings()
     return [AuditEvent(**dict(row)) for row in rows]
 
 

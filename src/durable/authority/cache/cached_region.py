@@ -95,9 +95,11 @@ class CachedRegion:
             != (held.epoch, held.is_open, self.policy_revision)
             or not at_most(read.room, held.room)
             or _has_more(read.grants, held.grants)
+            or (read.overrides, read.draws) != (held.overrides, held.draws)
         )
         held.epoch, held.version, held.is_open = read.epoch, read.version, is_open
         held.room, held.grants = read.room, dict(read.grants)
+        held.overrides, held.draws = read.overrides, read.draws
         self.policy_revision = read.policy_revision
         return self._merge_nodes(read.nodes, is_whole) or better
 

@@ -54,7 +54,7 @@ _GRANTS_AT = text("""
                         sum(memory_mib)::bigint AS used_memory_mib,
                         sum(gpus)::bigint AS used_gpus
                    FROM regional.reservations
-                  WHERE region = :region AND created_version <= :version
+                  WHERE region = :region AND created_version <= :version AND emergency IS NULL
                     AND (freed_version IS NULL OR freed_version > :version)
                   GROUP BY tenant) AS spent USING (tenant)
      ORDER BY tenant

@@ -12,9 +12,10 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import read_region, unknown_region
 from durable.authority.schema.columns import DIMENSIONS
 from durable.model.ids import RegionId
+from durable.model.overrides.in_force import RegionalOverride
 from durable.model.resources import Amounts, minus
 from durable.model.states import NodeState, RegionState
-from durable.scheduling.snapshot.region import NodeFacts
+from durable.scheduling.snapshot.region import EmergencyDraw, NodeFacts
 
 NODES_PER_CHUNK = 1_000
 
@@ -37,6 +38,9 @@ class RegionRead:
     # What ordinary work may still take; what is kept for recovery is not in it.
     room: Amounts
     policy_revision: int | None
+    # Those that nobody has ended; whether one is in force, only the clock can say.
+    overrides: tuple[RegionalOverride, ...] = ()
+    draws: tuple[EmergencyDraw, ...] = ()
 
 
 # One statement, so that every part is of the same moment without a transaction's snapshot.
@@ -50,14 +54,26 @@ _READ = """
            (SELECT coalesce(jsonb_agg(to_jsonb(g) ORDER BY g.tenant), '[]')
               FROM regional.grants AS g WHERE g.region = r.region) AS grants,
            (SELECT revision FROM regional.policy_states AS p
-             WHERE p.region = r.region AND p.state = 'active') AS policy_revision,
+             WHERE p.region = r.region AND p.state IN ('canary', 'active')
+             ORDER BY p.state = 'canary' DESC LIMIT 1) AS policy_revision,
+           (SELECT coalesce(jsonb_agg(to_jsonb(o) ORDER BY o.override), '[]')
+              FROM regional.overrides AS o
+             WHERE o.region = r.region AND o.ended_at IS NULL) AS overrides,
+           (SELECT coalesce(jsonb_agg(to_jsonb(e) ORDER BY e.override), '[]')
+              FROM regional.emergency_draws AS e
+             WHERE e.region = r.region AND (
+                   NOT e.is_over OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
+           ) AS draws,
            {room}
       FROM regional.regions AS r WHERE r.region = :region
 """
 
-# The rule of Ledger.ordinary_room: a budget past its expiry keeps nothing free.
+# The rule of Ledger.ordinary_room: what is held on silent nodes takes nothing from those that live,
+# and a budget past its expiry keeps nothing free.
 ROOM = ", ".join(
-    f"""r.capacity_{d} - r.used_{d} - (
+    f"""r.capacity_{d} - r.used_{d} + (
+           SELECT coalesce(sum(n.used_{d}), 0)::bigint FROM regional.nodes AS n
+            WHERE n.region = r.region AND n.state IN ('unknown', 'lost')) - (
            SELECT coalesce(sum(b.{d} - b.used_{d}), 0)::bigint FROM regional.recovery_budgets AS b
             WHERE b.region = r.region AND b.expires_at > clock_timestamp()) AS room_{d}"""
     for d in DIMENSIONS
@@ -129,6 +145,8 @@ async def _read(
         grants=dict(grant_of(entry) for entry in row.grants),
         room=(row.room_cpu_millis, row.room_memory_mib, row.room_gpus),
         policy_revision=row.policy_revision,
+        overrides=tuple(RegionalOverride.read(entry) for entry in row.overrides),
+        draws=tuple(draw_of(entry) for entry in row.draws),
     )
 
 
@@ -192,6 +210,17 @@ def grant_of(entry: Any) -> tuple[str, tuple[Amounts, Amounts]]:
     if "owed_gpus" in entry:
         granted = minus(granted, _amounts(entry, "owed_"))
     return entry["tenant"], (granted, _amounts(entry, "used_"))
+
+
+def draw_of(entry: dict[str, Any]) -> EmergencyDraw:
+    """An emergency draw from its row as JSON; one that somebody ended expired long ago."""
+    expires_at = datetime.fromisoformat(entry["expires_at"]).timestamp()
+    return EmergencyDraw(
+        tenant=entry["tenant"],
+        amount=_amounts(entry, ""),
+        used=_amounts(entry, "used_"),
+        expires_at=0.0 if entry["is_over"] else expires_at,
+    )
 
 
 def _amounts(entry: Any, prefix: str) -> Amounts:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from durable.model.resources import Amounts, minus, plus
+from durable.model.overrides.effects import Gate
+from durable.model.overrides.in_force import RegionalOverride
+from durable.model.resources import NOTHING, Amounts, minus, plus
 from durable.model.states import PolicyState, RegionState
 
 
@@ -53,6 +55,21 @@ class BudgetEntry:
 
 
 @dataclass(slots=True)
+class DrawEntry:
+    """What a tenant may use beside its grant, while the override behind it is in force."""
+
+    override: str
+    tenant: str
+    amount: Amounts
+    used: Amounts
+    expires_at: datetime
+    is_over: bool
+
+    def is_open(self, now: datetime) -> bool:
+        return not self.is_over and now < self.expires_at
+
+
+@dataclass(slots=True)
 class ClaimEntry:
     """A reservation and, once it is bound, its binding and what was last observed of it."""
 
@@ -63,8 +80,11 @@ class ClaimEntry:
     slot: int
     attempt: int
     node: str
+    zone: str
     amounts: Amounts
     budget: str | None
+    # The emergency draw that it counts against, instead of the grant.
+    emergency: str | None
     policy_revision: int
     state: str
     expires_at: datetime
@@ -106,10 +126,19 @@ class Ledger:
     capacity: Amounts
     used: Amounts
     now: datetime
+    # The part of it that is held on nodes that fell silent: it takes nothing from those that live.
+    on_silent_nodes: Amounts = NOTHING
+    # Until when the global side leaves the region to itself; None: it was never leased.
+    lease_expires_at: datetime | None = None
     nodes: dict[str, NodeEntry] = field(default_factory=dict[str, NodeEntry])
     grants: dict[str, GrantEntry] = field(default_factory=dict[str, GrantEntry])
     budgets: dict[str, BudgetEntry] = field(default_factory=dict[str, BudgetEntry])
     policies: dict[int, PolicyState] = field(default_factory=dict[int, PolicyState])
+    # Those that nobody has ended; whether one is in force, only the clock can say.
+    overrides: tuple[RegionalOverride, ...] = ()
+    # What the policy in force lets an override pass: those of the canary while there is one.
+    overridable_gates: frozenset[Gate] = frozenset()
+    draws: dict[str, DrawEntry] = field(default_factory=dict[str, DrawEntry])
     owned_slots: set[SlotKey] = field(default_factory=set[SlotKey])
     slot_claims: dict[SlotKey, int] = field(default_factory=dict[SlotKey, int])
     claims: dict[int, ClaimEntry] = field(default_factory=dict[int, ClaimEntry])
@@ -128,11 +157,11 @@ class Ledger:
         self.writes.setdefault(statement, []).append(row)
 
     def ordinary_room(self) -> Amounts:
-        """What ordinary work may still take: capacity less its use and the recovery headroom.
+        """What ordinary work may still take of the nodes that live, beside the recovery headroom.
 
         A budget past its expiry keeps nothing free, but what was drawn on it is still in use.
         """
-        room = minus(self.capacity, self.used)
+        room = plus(minus(self.capacity, self.used), self.on_silent_nodes)
         for budget in self.budgets.values():
             if budget.expires_at > self.now:
                 unused = minus(budget.amount, budget.used)
@@ -141,9 +170,14 @@ class Ledger:
 
     def claim(self, entry: ClaimEntry) -> None:
         """Takes what a new reservation needs out of everything that bounds it."""
-        node, grant = self.nodes[entry.node], self.grants[entry.tenant]
+        node = self.nodes[entry.node]
         node.used = plus(node.used, entry.amounts)
-        grant.used = plus(grant.used, entry.amounts)
+        if entry.emergency is not None:
+            draw = self.draws[entry.emergency]
+            draw.used = plus(draw.used, entry.amounts)
+        else:
+            grant = self.grants[entry.tenant]
+            grant.used = plus(grant.used, entry.amounts)
         self.used = plus(self.used, entry.amounts)
         if entry.budget is not None:
             budget = self.budgets[entry.budget]
@@ -156,10 +190,15 @@ class Ledger:
         if entry.node in self.nodes:
             node = self.nodes[entry.node]
             node.used = minus(node.used, entry.amounts)
-        if entry.tenant in self.grants:
+        if entry.emergency is not None:
+            draw = self.draws[entry.emergency]
+            draw.used = minus(draw.used, entry.amounts)
+        elif entry.tenant in self.grants:
             grant = self.grants[entry.tenant]
             grant.used = minus(grant.used, entry.amounts)
         self.used = minus(self.used, entry.amounts)
+        if entry.health.state in ("unknown", "lost"):
+            self.on_silent_nodes = minus(self.on_silent_nodes, entry.amounts)
         if entry.budget is not None:
             budget = self.budgets[entry.budget]
             budget.used = minus(budget.used, entry.amounts)

@@ -12,6 +12,7 @@ from durable.authority.commit.ledger import (
     Availability,
     BudgetEntry,
     ClaimEntry,
+    DrawEntry,
     GrantEntry,
     Ledger,
     NodeEntry,
@@ -19,11 +20,13 @@ from durable.authority.commit.ledger import (
 )
 from durable.model.ids import RegionId
 from durable.model.intents import AnyIntent, Evict, Release, ReleaseCause, Reserve
+from durable.model.overrides.effects import Gate
+from durable.model.overrides.in_force import RegionalOverride
 from durable.model.states import PolicyState, RegionState
 
 # NO KEY UPDATE: writers of rows that only refer to the region need not wait.
 _LOCK = text("""
-    SELECT region, epoch, version, state, tokens_issued,
+    SELECT region, epoch, version, state, tokens_issued, lease_expires_at,
            capacity_cpu_millis, capacity_memory_mib, capacity_gpus,
            used_cpu_millis, used_memory_mib, used_gpus
       FROM regional.regions WHERE region = :region FOR NO KEY UPDATE
@@ -34,13 +37,28 @@ _SURROUNDINGS = text("""
     SELECT clock_timestamp() AS now,
            (SELECT coalesce(jsonb_agg(to_jsonb(b)), '[]')
               FROM regional.recovery_budgets AS b WHERE b.region = :region) AS budgets,
+           (SELECT jsonb_build_array(coalesce(sum(n.used_cpu_millis), 0),
+                                     coalesce(sum(n.used_memory_mib), 0),
+                                     coalesce(sum(n.used_gpus), 0))
+              FROM regional.nodes AS n
+             WHERE n.region = :region AND n.state IN ('unknown', 'lost')) AS silent,
            (SELECT coalesce(jsonb_object_agg(p.revision, p.state), '{}')
-              FROM regional.policy_states AS p WHERE p.region = :region) AS policies
+              FROM regional.policy_states AS p WHERE p.region = :region) AS policies,
+           (SELECT p.overridable_gates FROM regional.policy_states AS p
+             WHERE p.region = :region AND p.state IN ('canary', 'active')
+             ORDER BY p.state = 'canary' DESC LIMIT 1) AS overridable_gates,
+           (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM regional.overrides AS o
+             WHERE o.region = :region AND o.ended_at IS NULL) AS overrides,
+           (SELECT coalesce(jsonb_agg(to_jsonb(e)), '[]') FROM regional.emergency_draws AS e
+             WHERE e.region = :region AND (
+                   NOT e.is_over OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
+           ) AS draws
 """)
 
 _CLAIMS = text("""
     SELECT r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
-           r.cpu_millis, r.memory_mib, r.gpus, r.budget, r.policy_revision, r.state, r.expires_at,
+           r.cpu_millis, r.memory_mib, r.gpus, r.budget, r.emergency, r.policy_revision, r.state,
+           r.expires_at, n.zone,
            b.state AS binding_state, b.stop_requested_at IS NOT NULL AS stop_requested,
            o.state AS observed, n.state AS node_state, n.cordon_reason,
            l.epoch AS lease_epoch, l.expires_at AS lease_expires_at
@@ -117,6 +135,9 @@ _SLOTS = text("""
               AND r.claimed_slot = requested.slot LIMIT 1) AS claim ON true
 """)
 
+# What is released because a lease has lapsed needs it to stay so.
+_BY_LEASE = frozenset({ReleaseCause.NODE_LOST, ReleaseCause.REGION_FENCED})
+
 
 async def lock_ledger(
     connection: AsyncConnection, region: RegionId, now: datetime | None
@@ -135,9 +156,14 @@ async def lock_ledger(
         tokens_issued=row.tokens_issued,
         capacity=(row.capacity_cpu_millis, row.capacity_memory_mib, row.capacity_gpus),
         used=(row.used_cpu_millis, row.used_memory_mib, row.used_gpus),
+        on_silent_nodes=(around.silent[0], around.silent[1], around.silent[2]),
         now=around.now if now is None else now,
+        lease_expires_at=row.lease_expires_at,
         budgets={entry["budget"]: _budget(entry) for entry in around.budgets},
         policies={int(number): PolicyState(state) for number, state in around.policies.items()},
+        overridable_gates=frozenset(Gate(gate) for gate in around.overridable_gates or ()),
+        overrides=tuple(RegionalOverride.read(entry) for entry in around.overrides),
+        draws={entry["override"]: _draw(entry) for entry in around.draws},
     )
 
 
@@ -147,6 +173,17 @@ def _budget(entry: dict[str, Any]) -> BudgetEntry:
         used=(entry["used_cpu_millis"], entry["used_memory_mib"], entry["used_gpus"]),
         expires_at=datetime.fromisoformat(entry["expires_at"]),
         incident=entry["incident"],
+    )
+
+
+def _draw(entry: dict[str, Any]) -> DrawEntry:
+    return DrawEntry(
+        override=entry["override"],
+        tenant=entry["tenant"],
+        amount=(entry["cpu_millis"], entry["memory_mib"], entry["gpus"]),
+        used=(entry["used_cpu_millis"], entry["used_memory_mib"], entry["used_gpus"]),
+        expires_at=datetime.fromisoformat(entry["expires_at"]),
+        is_over=entry["is_over"],
     )
 
 
@@ -160,7 +197,7 @@ async def read_touched(
     which is all that placing needs; releasing from a lost node needs the lease to stay lapsed, so
     those leases are locked first.
     """
-    lost = [intent.token for intent in intents if _reports_node_lost(intent)]
+    lost = [intent.token for intent in intents if _relies_on_lapse(intent)]
     if lost:
         await connection.execute(_HOLD_LEASES, {"region": ledger.region, "tokens": lost})
     tokens = [intent.token for intent in intents if not isinstance(intent, Reserve)]
@@ -176,8 +213,8 @@ async def read_touched(
         await _read_slots(connection, ledger, reserves)
 
 
-def _reports_node_lost(intent: AnyIntent) -> TypeGuard[Release]:
-    return isinstance(intent, Release) and intent.cause is ReleaseCause.NODE_LOST
+def _relies_on_lapse(intent: AnyIntent) -> TypeGuard[Release]:
+    return isinstance(intent, Release) and intent.cause in _BY_LEASE
 
 
 async def _read_claims(connection: AsyncConnection, ledger: Ledger, tokens: list[int]) -> None:
@@ -190,8 +227,10 @@ async def _read_claims(connection: AsyncConnection, ledger: Ledger, tokens: list
             slot=row.slot,
             attempt=row.attempt,
             node=row.node,
+            zone=row.zone,
             amounts=(row.cpu_millis, row.memory_mib, row.gpus),
             budget=row.budget,
+            emergency=row.emergency,
             policy_revision=row.policy_revision,
             state=row.state,
             expires_at=row.expires_at,

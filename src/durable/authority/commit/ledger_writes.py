@@ -138,17 +138,17 @@ _WRITES = {
         text("""
             INSERT INTO regional.reservations
                    (region, token, tenant, workload, generation, slot, attempt, node, cpu_millis,
-                    memory_mib, gpus, devices, budget, requirements, priority, policy_revision,
-                    epoch, reserved_at, expires_at, created_version, changed_version, actor,
-                    evidence)
+                    memory_mib, gpus, devices, budget, emergency, requirements, priority,
+                    policy_revision, epoch, reserved_at, expires_at, created_version,
+                    changed_version, actor, evidence)
             SELECT :region, token, tenant, workload, generation, slot, attempt, node, cpu_millis,
-                   memory_mib, gpus, devices, budget, requirements, priority, policy_revision,
-                   :epoch, :now, expires_at, :version, :version, actor, evidence
+                   memory_mib, gpus, devices, budget, emergency, requirements, priority,
+                   policy_revision, :epoch, :now, expires_at, :version, :version, actor, evidence
               FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS step(
                    token bigint, tenant text, workload text, generation bigint, slot integer,
                    attempt integer, node text, cpu_millis bigint, memory_mib bigint, gpus bigint,
-                   devices text[], budget text, requirements jsonb, priority integer,
-                   policy_revision integer,
+                   devices text[], budget text, emergency text, requirements jsonb,
+                   priority integer, policy_revision integer,
                    expires_at timestamptz, actor text, evidence text)
         """)
     ],

@@ -7,9 +7,19 @@ from datetime import timedelta
 
 from durable.authority.commit.ledger import (
     ClaimEntry,
+    DrawEntry,
     Ledger,
     NodeEntry,
     NodeHealth,
+)
+from durable.authority.commit.override_rules import (
+    Overrides,
+    hold_refuses,
+    open_draw,
+    overdrawn,
+    overrides_for,
+    place_avoided,
+    skips_cordon,
 )
 from durable.model.ids import DeviceId
 from durable.model.intents import Granted, Refused, Reserve
@@ -33,27 +43,39 @@ def reserve(ledger: Ledger, intent: Reserve) -> Granted | Refused:
             RefusalCode.UNKNOWN_NODE,
             f"{ledger.region} has no node {intent.node}; refresh the cache and decide again.",
         )
+    overrides = overrides_for(ledger, intent.tenant, intent.workload)
+    draw = _draw_for(ledger, intent)
     refusal = (
         region_refuses(ledger)
         or _policy_refuses(ledger, intent)
+        or hold_refuses(overrides, intent.tenant, intent.workload)
         or _slot_refuses(ledger, intent)
         or _place_refuses(ledger, intent, node)
-        or health_refuses(ledger, node.health)
+        or place_avoided(overrides, node.zone, node.node)
+        or health_refuses(ledger, node.health, overrides)
         or _capacity_refuses(intent, node)
-        or _grant_refuses(ledger, intent)
+        or (_grant_refuses(ledger, intent) if draw is None else None)
         or _headroom_refuses(ledger, intent)
     )
-    return refusal or _grant_reservation(ledger, intent, node)
+    return refusal or _grant_reservation(ledger, intent, node, draw)
 
 
 def region_refuses(ledger: Ledger) -> Refused | None:
-    if ledger.state is RegionState.OPEN:
-        return None
-    return refused(
-        RefusalCode.REGION_FENCED,
-        f"{ledger.region} is {ledger.state} and takes no new work; "
-        "place it elsewhere or wait for the failback.",
-    )
+    """Whether the region takes no new work: asked again at every step until it is started."""
+    if ledger.state is not RegionState.OPEN:
+        return refused(
+            RefusalCode.REGION_FENCED,
+            f"{ledger.region} is {ledger.state} and takes no new work; "
+            "place it elsewhere or wait for the failback.",
+        )
+    lapsed_at = ledger.lease_expires_at
+    if lapsed_at is not None and lapsed_at <= ledger.now:
+        return refused(
+            RefusalCode.REGION_LEASE_LAPSED,
+            f"The lease of {ledger.region} lapsed at {lapsed_at.isoformat()}: it cannot reach the "
+            "global side, which may give its slots to others. Wait until it is renewed.",
+        )
+    return None
 
 
 def _policy_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
@@ -120,9 +142,9 @@ def _place_refuses(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Refused 
     return None
 
 
-def health_refuses(ledger: Ledger, node: NodeHealth) -> Refused | None:
+def health_refuses(ledger: Ledger, node: NodeHealth, overrides: Overrides = ()) -> Refused | None:
     """Whether the node takes no new work: asked again at every step until the work is started."""
-    if node.cordon_reason is not None:
+    if node.cordon_reason is not None and not skips_cordon(overrides):
         return refused(
             RefusalCode.NODE_CORDONED,
             f"Node {node.node} is cordoned: {node.cordon_reason[:200]}; choose another node.",
@@ -171,15 +193,27 @@ def _grant_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
             f"Tenant {intent.tenant} has no grant in {ledger.region}; "
             "set a quota for it, or wait for the quota controller to grant some.",
         )
-    if at_most(plus(grant.used, intent.resources.amounts), grant.granted):
+    over = overdrawn(ledger, intent.tenant)
+    used = plus(grant.used, over)
+    if at_most(plus(used, intent.resources.amounts), grant.granted):
         return None
-    left = at_least_nothing(minus(grant.granted, grant.used))
+    left = at_least_nothing(minus(grant.granted, used))
+    runs_over = (
+        f"; {show_amounts(over)} runs on an emergency quota that is over" if any(over) else ""
+    )
     return refused(
         RefusalCode.GRANT_EXHAUSTED,
         f"Tenant {intent.tenant} has {show_amounts(left)} of its grant "
-        f"left in {ledger.region} and {intent.resources} was requested; "
+        f"left in {ledger.region} and {intent.resources} was requested{runs_over}; "
         "request a transfer or wait.",
     )
+
+
+def _draw_for(ledger: Ledger, intent: Reserve) -> DrawEntry | None:
+    """The emergency draw that it counts against; none while the grant has room for it."""
+    if not ledger.draws or _grant_refuses(ledger, intent) is None:
+        return None
+    return open_draw(ledger, intent.tenant, intent.resources.amounts)
 
 
 def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
@@ -216,7 +250,9 @@ def _headroom_refuses(ledger: Ledger, intent: Reserve) -> Refused | None:
     return None
 
 
-def _grant_reservation(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Granted:
+def _grant_reservation(
+    ledger: Ledger, intent: Reserve, node: NodeEntry, draw: DrawEntry | None
+) -> Granted:
     ledger.tokens_issued += 1
     gpus = intent.resources.gpus
     devices, node.free_devices = node.free_devices[:gpus], node.free_devices[gpus:]
@@ -229,8 +265,10 @@ def _grant_reservation(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Gran
         slot=intent.slot,
         attempt=intent.attempt,
         node=node.node,
+        zone=node.zone,
         amounts=intent.resources.amounts,
         budget=str(intent.draw.budget) if intent.draw else None,
+        emergency=draw and draw.override,
         policy_revision=intent.policy_revision,
         state="held",
         expires_at=expires_at,
@@ -247,7 +285,8 @@ def _grant_reservation(ledger: Ledger, intent: Reserve, node: NodeEntry) -> Gran
             "token": entry.token, "tenant": entry.tenant, "workload": entry.workload,
             "generation": entry.generation, "slot": entry.slot, "attempt": entry.attempt,
             "node": entry.node, "cpu_millis": cpu_millis, "memory_mib": memory_mib, "gpus": gpus,
-            "devices": devices, "budget": entry.budget, "priority": intent.priority,
+            "devices": devices, "budget": entry.budget, "emergency": entry.emergency,
+            "priority": intent.priority,
             "requirements": intent.requirements.model_dump(mode="json"),
             "policy_revision": entry.policy_revision, "expires_at": expires_at.isoformat(),
             "actor": str(intent.actor), "evidence": intent.evidence,

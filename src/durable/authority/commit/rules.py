@@ -7,6 +7,7 @@ batch sees it.
 from typing import assert_never
 
 from durable.authority.commit.ledger import Availability, ClaimEntry, Ledger
+from durable.authority.commit.override_rules import hold_refuses, overrides_for, place_avoided
 from durable.authority.commit.reserve_rules import health_refuses, refused, region_refuses, reserve
 from durable.model.ids import NodeId
 from durable.model.intents import (
@@ -86,7 +87,14 @@ def _bind(ledger: Ledger, claim: ClaimEntry, intent: Bind) -> Granted | Refused:
             f"Policy revision {claim.policy_revision} is {policy} in {ledger.region}; "
             "release the reservation and decide again under the active revision.",
         )
-    refusal = region_refuses(ledger) or health_refuses(ledger, claim.health)
+    overrides = overrides_for(ledger, claim.tenant, claim.workload)
+    refusal = (
+        region_refuses(ledger)
+        or hold_refuses(overrides, claim.tenant, claim.workload)
+        or place_avoided(overrides, claim.zone, claim.node)
+        or health_refuses(ledger, claim.health, overrides)
+        or _draw_refuses(ledger, claim)
+    )
     if refusal is not None:
         return refusal
     claim.state, claim.binding_state = "bound", "bound"
@@ -101,11 +109,28 @@ def _start(ledger: Ledger, claim: ClaimEntry, intent: Start) -> Granted | Refuse
             RefusalCode.STOP_REQUESTED,
             f"Binding {claim.token} was requested to stop; release it and place the slot again.",
         )
-    refusal = region_refuses(ledger) or health_refuses(ledger, claim.health)
+    overrides = overrides_for(ledger, claim.tenant, claim.workload)
+    refusal = (
+        region_refuses(ledger)
+        or place_avoided(overrides, claim.zone, claim.node)
+        or health_refuses(ledger, claim.health, overrides)
+        or _draw_refuses(ledger, claim)
+    )
     if refusal is not None:
         return refusal
     claim.binding_state = "starting"
     return _take_step(ledger, "start", claim, intent)
+
+
+def _draw_refuses(ledger: Ledger, claim: ClaimEntry) -> Refused | None:
+    """Nothing new starts on an emergency quota that is over; what runs on it goes on."""
+    if claim.emergency is None or ledger.draws[claim.emergency].is_open(ledger.now):
+        return None
+    return refused(
+        RefusalCode.DRAW_ENDED,
+        f"The emergency quota {claim.emergency}, on which {claim.token} was reserved, is over; "
+        "release the reservation and decide again.",
+    )
 
 
 def _evict(ledger: Ledger, claim: ClaimEntry, intent: Evict) -> Granted | Refused:
@@ -158,12 +183,21 @@ def _safe_to_release(ledger: Ledger, claim: ClaimEntry, cause: ReleaseCause) -> 
         case ReleaseCause.STOPPED:
             return claim.observed in ("stopped", "failed")
         case ReleaseCause.NODE_LOST:
-            expires_at = claim.health.lease_expires_at
-            return expires_at is None or expires_at <= ledger.now
+            return _has_lapsed(ledger, claim)
         case ReleaseCause.REGION_FENCED:
-            # A node that registered at the new epoch answers for what it runs: evict it there.
-            return ledger.state is RegionState.FENCED and claim.health.lease_epoch != ledger.epoch
+            # A node that registered at the new epoch answers for what it runs: evict it there. One
+            # of the old epoch has stopped what must not run without a lease once it has lapsed.
+            return (
+                ledger.state is RegionState.FENCED
+                and claim.health.lease_epoch != ledger.epoch
+                and _has_lapsed(ledger, claim)
+            )
     assert_never(cause)
+
+
+def _has_lapsed(ledger: Ledger, claim: ClaimEntry) -> bool:
+    expires_at = claim.health.lease_expires_at
+    return expires_at is None or expires_at <= ledger.now
 
 
 def _expire(ledger: Ledger, claim: ClaimEntry, intent: Expire) -> Granted | Refused:

@@ -3,14 +3,17 @@
 Closed, it lets everything through and only watches. A transaction that takes long makes it ask the
 server for a sign of life; without one it opens: what is under way is given up, what comes is
 refused at once. It asks again in the background, and closes with the first answer. A server that
-is only slow is never given up.
+is only slow is never given up. How often it was asked and how much was refused is counted, and
+said when it answers.
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -25,6 +28,9 @@ PATIENCE_SECONDS = 2.0
 PROBE_SECONDS = 3
 # While it is open the server is asked after these pauses, jittered: workers are many.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 2.0
+
+
+log = logging.getLogger(__name__)
 
 
 class Session(psycopg.AsyncConnection[Any]):
@@ -51,6 +57,15 @@ class Session(psycopg.AsyncConnection[Any]):
         return answer
 
 
+@dataclass
+class Outage:
+    """A time without an answer: how often the server was asked, and how much was refused."""
+
+    began: float = field(default_factory=time.monotonic)
+    asked: int = 0
+    refused: int = 0
+
+
 class Breaker:
     """Of one database, within one event loop."""
 
@@ -61,14 +76,17 @@ class Breaker:
         self._watched: dict[asyncio.Timeout, float] = {}
         self._check: asyncio.TimerHandle | None = None
         self._probing: asyncio.Task[None] | None = None
-        self._is_open = False
+        # The one that lasts, and the last one that is over.
+        self.outage: Outage | None = None
+        self.last_outage: Outage | None = None
 
     @property
     def is_open(self) -> bool:
-        return self._is_open
+        return self.outage is not None
 
     def refuse_if_open(self, doing: str) -> None:
-        if self._is_open:
+        if self.outage is not None:
+            self.outage.refused += 1
             raise CircuitOpenError(
                 f"Could not {doing}: PostgreSQL at {self._place} does not answer; check that it "
                 "runs there, then send the same request again."
@@ -86,7 +104,9 @@ class Breaker:
 
     def open(self) -> None:
         """Gives up what is under way, and refuses what comes until the server answers."""
-        self._is_open = True
+        if self.outage is None:
+            self.outage = Outage()
+            log.warning("PostgreSQL at %s does not answer; it is asked again", self._place)
         for deadline in self._watched:
             if not deadline.expired():
                 deadline.reschedule(asyncio.get_running_loop().time())
@@ -122,7 +142,7 @@ class Breaker:
         if not await is_answering(self._url):
             self.open()
             return
-        if self._is_open:  # somebody gave it up while this asked: whether it answers is asked anew
+        if self.is_open:  # somebody gave it up while this asked: whether it answers is asked anew
             await self._until_answered()
             return
         self._probing = None
@@ -133,10 +153,26 @@ class Breaker:
         pause = FIRST_PAUSE_SECONDS
         while True:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
+            if self.outage is not None:
+                self.outage.asked += 1
             if await is_answering(self._url):
                 break
             pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
-        self._is_open, self._probing = False, None
+        self._end_outage()
+        self._probing = None
+
+    def _end_outage(self) -> None:
+        over, self.outage = self.outage, None
+        if over is not None:
+            self.last_outage = over
+            log.warning(
+                "PostgreSQL at %s answers again after %.0f s; it was asked %s times, and %s calls "
+                "were refused at once",
+                self._place,
+                time.monotonic() - over.began,
+                over.asked,
+                over.refused,
+            )
 
     def _start(self, asking: Any) -> None:
         self._probing = asyncio.get_running_loop().create_task(asking, name=f"ask {self._place}")

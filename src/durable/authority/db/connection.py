@@ -214,6 +214,10 @@ async def transact(
     raise AssertionError("the loop returns or raises")
 
 
+# A server that was never migrated does not know the role of the login.
+_REFUSED = f"{LOGIN_REFUSED}; if the server is new, run `durable migrate` first"
+
+
 async def _unreachable(
     engine: AsyncEngine, breaker: Breaker, fault: Fault, doing: str, error: BaseException
 ) -> AuthorityUnreachableError:
@@ -225,7 +229,7 @@ async def _unreachable(
     only_read = engine.get_execution_options().get("durable_role") == "durable_reader"
     unknown = "; the change may have been made, so send the same request again"
     return AuthorityUnreachableError(
-        f"Could not {doing}: {LOGIN_REFUSED if refused else silent}"
+        f"Could not {doing}: {_REFUSED if refused else silent}"
         f"{'' if only_read or refused else unknown}."
     )
 

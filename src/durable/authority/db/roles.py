@@ -50,7 +50,7 @@ ROLES: tuple[Role, ...] = (
                     "generation", "spec", "finalizers", "delete_requested_at", "status",
                     "observed_generation", "share", "revision", "generations",
                     "stable_generation", "rollout", "deleted_at", "admitted_at",
-                    "deadline_missed_at", "listed_until",
+                    "deadline_missed_at", "listed_until", "incident",
                 ),
             },
             "global.generations": {
@@ -65,17 +65,17 @@ ROLES: tuple[Role, ...] = (
             "regional.shares": {
                 "INSERT": (
                     "region", "tenant", "workload", "generation", "revision", "slots", "spec",
-                    "release_reason", "at_once", "admitted_at", "due_at",
+                    "release_reason", "at_once", "admitted_at", "due_at", "incident",
                 ),
                 "UPDATE": (
                     "revision", "slots", "spec", "release_reason", "at_once", "admitted_at",
-                    "due_at",
+                    "due_at", "incident",
                 ),
             },
             "regional.disruption_floors": {
                 "INSERT": ALL, "UPDATE": ("revision", "must_serve"),
             },
-            "regional.replacements": {"INSERT": ALL},
+            "regional.replacements": {"INSERT": ALL, "UPDATE": ("begun_at",)},
             "regional.regions": _ADVANCE,
         },
         audits={
@@ -95,7 +95,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "slots", "priority", "state", "pending_code", "pending_parameters",
-                    "hold_actor", "hold_reason", "held_since", "attempts", "enqueued_at",
+                    "attempts", "enqueued_at",
                     "deadline", "next_retry_at", "waiting", "completed", "given_up",
                     "held_back", "failures", "at_once", "decided_version",
                 ),
@@ -167,6 +167,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "durable_operator",
         {
+            "global.regions": {"INSERT": ("region",)},
             "regional.regions": {"INSERT": ("region",), **_ADVANCE},
             "regional.zones": {"INSERT": ALL},
             "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
@@ -186,13 +187,44 @@ ROLES: tuple[Role, ...] = (
     Role(
         "durable_recovery",
         {
+            "global.regions": {
+                "UPDATE": (
+                    "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
+                ),
+            },
             "regional.regions": {"UPDATE": ("version", "epoch", "state")},
+            "global.recoveries": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "stage", "actor", "reason", "evidence", "lost_at", "changed_at", "fenced_at",
+                    "movable_at", "moved_at", "back_since", "ended_at", "draws", "findings",
+                ),
+            },
+            "global.recovery_orders": {"INSERT": ALL},
+            "global.readiness": {
+                "INSERT": ALL, "UPDATE": ("is_met", "sentence"), "DELETE": ALL,
+            },
+            "global.recovery_moves": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "slots", "replicas", "tried_at", "moved_at", "serving", "placed",
+                    "recovered_at", "whole_at", "returned_at", "waits",
+                ),
+            },
+            # A move gives slots to other regions, under a revision of its own.
+            "global.workloads": {"UPDATE": ("share", "revision", "incident")},
             "regional.recovery_budgets": {
                 "INSERT": ("region", "budget", *_AMOUNTS, "expires_at", "incident"),
                 "UPDATE": (*_AMOUNTS, "expires_at", "incident"),
             },
         },
         audits={
+            "global": (
+                "suspect region", "clear suspicion", "confirm recovery", "veto recovery",
+                "failback recovery", "settle recovery", "reach recovery stage",
+                "move out of region", "move back to region", "fence region", "open region",
+                *_MESSAGES,
+            ),
             "regional": (
                 "fence region", "open region", "set recovery budget", "open recovery budget",
                 "close recovery budget",
@@ -200,15 +232,50 @@ ROLES: tuple[Role, ...] = (
         },
     ),
     Role(
+        "durable_region",
+        {
+            "global.regions": {"UPDATE": (
+                "lease_number", "lease_holder", "lease_expires_at", "watched_at",
+            )},
+            "regional.regions": {"UPDATE": ("version", "lease_expires_at")},
+        },
+    ),
+    Role(
+        "durable_node_life",
+        {
+            "regional.nodes": {"UPDATE": ("state", "changed_version")},
+            "regional.regions": _ADVANCE,
+        },
+        audits={"regional": ("lose nodes",)},
+    ),
+    Role(
         "durable_policy",
         {
             "global.policies": {"INSERT": ALL},
-            "regional.policy_states": {
-                "INSERT": ALL, "UPDATE": ("state", "changed_by", "changed_at"),
+            "global.policy_rollouts": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "stage", "number", "canary", "bake", "is_paused", "to_revision", "reroll",
+                    "actor", "reason", "changed_at", "in_force_at", "shadows",
+                ),
             },
+            "global.policy_orders": {"INSERT": ALL},
+            "regional.policy_states": {
+                "INSERT": ALL,
+                "UPDATE": (
+                    "state", "changed_by", "changed_at", "number", "overridable_gates", "report",
+                ),
+            },
+            "regional.replacements": {"INSERT": ALL},
             "regional.regions": _ADVANCE,
         },
-        audits={"global": ("publish policy",), "regional": ("set policy state",)},
+        audits={
+            "global": (
+                "publish policy", "promote policy", "pause policy", "roll back policy",
+                "reach policy stage", "watch policy", "shadow policy", *_MESSAGES,
+            ),
+            "regional": ("set policy state", "roll back policy"),
+        },
     ),
     Role(
         "durable_quota",
@@ -229,15 +296,53 @@ ROLES: tuple[Role, ...] = (
             "regional.grant_changes": {"INSERT": ALL},
             "regional.regions": _ADVANCE,
         },
-        audits={"global": ("set quota", "transfer grant")},
+        audits={"global": ("set quota", "transfer grant", "lapse grant")},
     ),
     Role(
         "durable_override",
         {
             "global.overrides": {
                 "INSERT": ALL,
-                "UPDATE": ("approver", "state", "activated_at", "expires_at", "ended_at"),
+                "UPDATE": (
+                    "approver", "changed_by", "state", "number", "activated_at", "expires_at",
+                    "latest_expiry", "ended_at", "outcome", "requests",
+                ),
             },
+            "regional.overrides": {
+                "INSERT": ALL, "UPDATE": ("number", "expires_at", "ended_at"),
+            },
+            "regional.emergency_draws": {
+                "INSERT": ("region", "override", "tenant", *_AMOUNTS, "expires_at"),
+                "UPDATE": ("expires_at", "is_over"),
+            },
+            "regional.recovery_budgets": {
+                "INSERT": ("region", "budget", *_AMOUNTS, "expires_at", "incident"),
+                "UPDATE": ("expires_at", "incident"),
+            },
+            "regional.replacements": {"INSERT": ALL, "DELETE": ALL},
+            "regional.regions": _ADVANCE,
+        },
+        audits={
+            "global": (
+                "propose override", "activate override", "extend override", "end override",
+                *_MESSAGES,
+            ),
+            "regional": ("put override in force", "extend override", "end override"),
+        },
+    ),
+    Role(
+        "durable_operators",
+        {
+            "global.operators": {
+                "INSERT": ALL, "UPDATE": ("kind", "public_key", "removed_at"),
+            },
+            "global.operator_rights": {"INSERT": ALL, "DELETE": ALL},
+        },
+        audits={
+            "global": (
+                "add operator", "remove operator", "grant right", "revoke right", "set key",
+                "refuse command",
+            ),
         },
     ),
     Role("durable_reader"),

@@ -18,7 +18,7 @@ _RUNS = text("""
      WHERE region = :region AND request = :request AND ended_at IS NULL FOR SHARE
 """)
 
-# A claim that is marked already keeps its first reason.
+# What this drain has marked already keeps its mark.
 _MARK = text("""
     WITH marked AS (
         INSERT INTO regional.replacements (region, token, cause, actor, reason, requested_at)

@@ -179,12 +179,14 @@ async def _own_cordons(connection: AsyncConnection, drain: Drain) -> list[NodeId
 
 
 def _refuse_another(known: Drain, order: DrainOrder) -> None:
-    same = known.target == order.target and known.wait_for_jobs == order.wait_for_jobs
-    if not same:
+    asked = (order.target, order.wait_for_jobs, order.actor, order.deadline)
+    lasts = known.deadline_at - known.started_at
+    if (known.target, known.wait_for_jobs, known.actor, lasts) != asked:
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,
-            f"Request id {order.request} was used for the drain of {known.target}, which is not "
-            "this request; send another request id.",
+            f"Request id {order.request} was used by {known.actor} for the drain of {known.target} "
+            f"until {known.deadline_at:%Y-%m-%d %H:%M:%S}Z, which is not this request; send this "
+            "under an id of its own.",
         )
 
 

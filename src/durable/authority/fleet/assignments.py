@@ -19,6 +19,7 @@ from durable.model.ids import (
     Token,
     WorkloadName,
 )
+from durable.model.running import OnDisconnect
 from durable.model.states import ObservedState
 from durable.model.workload import WorkloadSpec
 from durable.validation.value import Value
@@ -44,6 +45,10 @@ class Assignment(Value):
     released: bool = False
     # What was last observed of it, by whichever agent: an end is final, and is not started again.
     observed: ObservedState | None = None
+
+    @property
+    def stops_when_cut_off(self) -> bool:
+        return self.spec is not None and self.spec.run.on_disconnect is OnDisconnect.STOP
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -11,8 +11,11 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.drains.rows import refuse_while_drained
 from durable.authority.fleet.node_targets import find_nodes
 from durable.authority.fleet.regions import advance_region, lock_region
+from durable.authority.operators.authorization import check_right
+from durable.authority.operators.refusals import audits_refusals
 from durable.model.drain import NodesTarget
 from durable.model.ids import ActorId, NodeId, RegionId
+from durable.model.rights import Scope, Verb
 from durable.validation.text import PLAIN_TEXT
 
 _SET = text("""
@@ -22,18 +25,22 @@ _SET = text("""
 """)
 
 
+@audits_refusals
 async def cordon_nodes(
     databases: Databases, target: NodesTarget, *, actor: ActorId, reason: str
 ) -> list[NodeId]:
     """Keeps new work off nodes; answers those that took new work, or had another reason."""
     reason = PLAIN_TEXT.validate_python(reason)
+    await check_right(databases, actor, Verb.CORDON, Scope(region=target.region))
     return await _set_cordon(databases, target.region, target, actor, reason)
 
 
+@audits_refusals
 async def uncordon_nodes(
     databases: Databases, target: NodesTarget, *, actor: ActorId, reason: str
 ) -> list[NodeId]:
     """Lets nodes take new work again; answers those that did not. Refused while they drain."""
+    await check_right(databases, actor, Verb.CORDON, Scope(region=target.region))
     return await _set_cordon(databases, target.region, target, actor, None, reason)
 
 

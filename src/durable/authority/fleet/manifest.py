@@ -12,6 +12,8 @@ from durable.authority.db.transaction import global_transaction, regional_transa
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes
 from durable.authority.fleet.policies import use_shipped_policy
 from durable.authority.fleet.regions import add_region
+from durable.authority.operators.authorization import check_right
+from durable.authority.operators.refusals import audits_refusals
 from durable.authority.quota.budgets import read_budget, set_budget
 from durable.authority.quota.grants import protect_grant, read_unused_grant
 from durable.authority.quota.quotas import amount_of, read_quota, set_quota
@@ -21,6 +23,7 @@ from durable.authority.reads.census import take_census
 from durable.model.fleet import Fleet, NodeSpec, Region, TenantSpec
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.resources import DIMENSIONS, ZERO, Resources
+from durable.model.rights import EVERYTHING, Verb
 
 _GRANTED = text("""
     SELECT granted_cpu_millis, granted_memory_mib, granted_gpus
@@ -30,6 +33,7 @@ _GRANTED = text("""
 _NOW = text("SELECT clock_timestamp()")
 
 
+@audits_refusals
 async def apply_fleet(
     databases: Databases,
     fleet: Fleet,
@@ -43,6 +47,7 @@ async def apply_fleet(
     Every part is idempotent, so a load that was cut off is finished by loading again. So is one
     that some regions did not answer: those, and grants to them, are left out.
     """
+    await check_right(databases, actor, Verb.FLEET, EVERYTHING)
     declared = {region.id: region for region in fleet.regions}
     applied = await ask_regions(
         declared, lambda region: _apply_region(databases, declared[region], actor)

@@ -57,6 +57,20 @@ _RENEW = text("""
     RETURNING l.node
 """)
 
+# Where the region lives in the database of the global side, nobody takes its work without it.
+_REGION_LEASE = text("""
+    SELECT CASE WHEN NOT d.serves_global
+                THEN extract(epoch FROM r.lease_expires_at - clock_timestamp()) END
+      FROM regional.regions AS r, regional.deployment AS d WHERE r.region = :region
+""")
+
+
+@regional_transaction("durable_agent", "read the lease of {region}")
+async def read_region_lease(connection: AsyncConnection, region: RegionId) -> float | None:
+    """How many seconds of the region's own lease are left; None: its nodes need not mind it."""
+    left = (await connection.execute(_REGION_LEASE, {"region": region})).scalar_one_or_none()
+    return None if left is None else float(left)
+
 
 @regional_transaction("durable_agent", "register nodes of {region}")
 async def register_nodes(

@@ -97,5 +97,8 @@ async def locate_nodes(
         )
         raise RefusedError(_UNKNOWN[kind], sentence[:500])
     raise RefusedError(
-        _UNKNOWN[kind], f"No region has a {kind} {name} with nodes; see `durable get nodes`."
+        _UNKNOWN[kind],
+        f"No region has nodes in {kind} {name}; see `durable get nodes`."
+        if kind is not NodesKind.NODE
+        else f"No region has a node {name}; see `durable get nodes`.",
     )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,17 +13,31 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.model.ids import ActorId, PolicyRevision, RegionId
+from durable.model.overrides.effects import Gate
+from durable.model.policy import DEFAULT_GATES
+from durable.model.policy_rollout import PolicyStage
 from durable.model.records import SchedulerPolicy
+from durable.model.recovery import RecoveryPolicy
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import POLICY_MOVES, PolicyState
-from durable.scheduling.policies import first_policy
+from durable.scheduling.policies import first_policy, read_policy
+from durable.signals.names import policy_id
+
+_GATES: TypeAdapter[tuple[Gate, ...]] = TypeAdapter(tuple[Gate, ...])
 
 FIRST_REVISION = 1
+REVISIONS_SHOWN = 5
 
 _PUBLISH = text("""
     INSERT INTO global.policies (revision, spec, published_by, published_at)
     VALUES (:revision, CAST(:spec AS jsonb), :actor, clock_timestamp())
         ON CONFLICT (revision) DO NOTHING
+""")
+
+_BEGIN = text("""
+    INSERT INTO global.policy_rollouts (revision, stage, actor, reason, changed_at, in_force_at)
+    VALUES (:revision, :stage, :actor, :reason, clock_timestamp(),
+            CASE WHEN :stage = 'everywhere' THEN clock_timestamp() END)
 """)
 
 _IS_SAME = text("""
@@ -34,7 +49,17 @@ _READ = text("""
      WHERE revision = :revision
 """)
 
+_NEWEST = text("SELECT revision FROM global.policies ORDER BY revision DESC LIMIT :most")
+
 _IS_PUBLISHED = text("SELECT EXISTS (SELECT FROM global.policies WHERE revision = :revision)")
+
+# While the one everywhere is rolled back, what it goes back to runs in regions that did already.
+_EVERYWHERE = text("""
+    SELECT CASE stage WHEN 'rolling_back' THEN to_revision ELSE revision END
+      FROM global.policy_rollouts
+     WHERE in_force_at IS NOT NULL AND stage IN ('everywhere', 'rolling_back')
+     ORDER BY stage = 'everywhere' DESC, in_force_at DESC LIMIT 1
+""")
 
 _STATE = text("""
     SELECT state FROM regional.policy_states WHERE region = :region AND revision = :revision
@@ -43,11 +68,13 @@ _STATE = text("""
 _HAS_STATES = text("SELECT EXISTS (SELECT FROM regional.policy_states WHERE region = :region)")
 
 _SET_STATE = text("""
-    INSERT INTO regional.policy_states (region, revision, state, changed_by, changed_at)
-    VALUES (:region, :revision, :state, :actor, clock_timestamp())
+    INSERT INTO regional.policy_states
+           (region, revision, state, changed_by, changed_at, number, overridable_gates)
+    VALUES (:region, :revision, :state, :actor, clock_timestamp(), :number, CAST(:gates AS jsonb))
         ON CONFLICT (region, revision) DO UPDATE
        SET state = excluded.state, changed_by = excluded.changed_by,
-           changed_at = excluded.changed_at
+           changed_at = excluded.changed_at, number = excluded.number,
+           overridable_gates = excluded.overridable_gates
 """)
 
 _SUPERSEDE = text("""
@@ -59,25 +86,49 @@ _SUPERSEDE = text("""
 
 @global_transaction("durable_policy", "publish policy {revision}")
 async def publish_policy(
-    connection: AsyncConnection, revision: PolicyRevision, spec: Mapping[str, Any], actor: ActorId
+    connection: AsyncConnection,
+    revision: PolicyRevision,
+    spec: Mapping[str, Any],
+    actor: ActorId,
+    *,
+    stage: PolicyStage = PolicyStage.SHADOW,
 ) -> None:
     """Adds a revision; again with the same spec is harmless, with another one a refusal."""
-    values = {"revision": revision, "spec": json.dumps(spec), "actor": actor}
-    if (await connection.execute(_PUBLISH, values)).rowcount:
-        await audit.append(
-            connection,
-            audit.GLOBAL_CHAIN,
-            actor=actor,
-            action="publish policy",
-            target=f"policy/{revision}",
-            after=spec,
-        )
-    elif not (await connection.execute(_IS_SAME, values)).scalar_one():
+    if await add_revision(connection, revision, spec, actor, stage=stage):
+        return
+    values = {"revision": revision, "spec": json.dumps(spec)}
+    if not (await connection.execute(_IS_SAME, values)).scalar_one():
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,
             f"Policy revision {revision} was published with another spec and never changes; "
             "publish the next number.",
         )
+
+
+async def add_revision(
+    connection: AsyncConnection,
+    revision: PolicyRevision,
+    spec: Mapping[str, Any],
+    actor: ActorId,
+    *,
+    stage: PolicyStage,
+    reason: str = "",
+) -> bool:
+    """Whether it was added; a number that is taken changes nothing."""
+    values = {"revision": revision, "spec": json.dumps(spec), "actor": actor}
+    if not (await connection.execute(_PUBLISH, values)).rowcount:
+        return False
+    begun = {"revision": revision, "stage": stage.value, "actor": actor, "reason": reason}
+    await connection.execute(_BEGIN, begun)
+    await audit.append(
+        connection,
+        audit.GLOBAL_CHAIN,
+        actor=actor,
+        action="publish policy",
+        target=policy_id(revision),
+        after=spec,
+    )
+    return True
 
 
 @global_transaction("durable_reader", "read policy {revision}")
@@ -86,11 +137,19 @@ async def read_revision(connection: AsyncConnection, revision: PolicyRevision) -
     found = await connection.execute(_READ, {"revision": revision})
     row = found.mappings().one_or_none()
     if row is None:
-        raise RefusedError(
-            RefusalCode.UNKNOWN_POLICY,
-            f"Policy revision {revision} was never published; publish it first.",
-        )
+        raise await unknown_revision(connection, revision)
     return SchedulerPolicy(**dict(row))
+
+
+async def unknown_revision(connection: AsyncConnection, revision: PolicyRevision) -> RefusedError:
+    newest = list((await connection.execute(_NEWEST, {"most": REVISIONS_SHOWN + 1})).scalars())
+    shown = ", ".join(map(str, newest[:REVISIONS_SHOWN])) or "none"
+    more = " and older ones" if len(newest) > REVISIONS_SHOWN else ""
+    return RefusedError(
+        RefusalCode.UNKNOWN_POLICY,
+        f"There is no policy revision {revision}; published: {shown}{more}. See `durable policy "
+        "list`.",
+    )
 
 
 async def set_policy_state(
@@ -101,9 +160,18 @@ async def set_policy_state(
     actor: ActorId,
 ) -> None:
     """Moves a published revision in one region along the table of legal moves."""
-    # Revisions are never unpublished, so what was true a transaction ago still holds.
-    await read_revision(databases, revision)
-    await _set_state(databases, region, revision, state, actor)
+    gates = await read_gates(databases, revision)
+    await _set_state(databases, region, revision, state, actor, gates)
+
+
+async def read_gates(databases: Databases, revision: PolicyRevision) -> tuple[Gate, ...]:
+    """What an override may let work pass under a revision.
+
+    Revisions never change and are never unpublished, so what was true a transaction ago still
+    holds.
+    """
+    listed = (await read_revision(databases, revision)).spec.get("overridable_gates")
+    return DEFAULT_GATES if listed is None else _GATES.validate_python(listed)
 
 
 @regional_transaction("durable_policy", "move policy {revision} in {region}")
@@ -113,9 +181,28 @@ async def _set_state(
     revision: PolicyRevision,
     state: PolicyState,
     actor: ActorId,
+    gates: Sequence[Gate],
 ) -> None:
-    key = {"region": region, "revision": revision}
     await lock_region(connection, region)
+    await move_policy(connection, region, revision, state, actor, gates=gates)
+
+
+async def move_policy(
+    connection: AsyncConnection,
+    region: RegionId,
+    revision: PolicyRevision,
+    state: PolicyState,
+    actor: ActorId,
+    *,
+    number: int = 0,
+    gates: Sequence[Gate] = (),
+) -> None:
+    """Moves a revision in a region that is locked.
+
+    The number is that of the order behind it; the gates are those that the region's commits let
+    an override pass while the revision is in force.
+    """
+    key = {"region": region, "revision": revision}
     found = (await connection.execute(_STATE, key)).scalar_one_or_none()
     before = PolicyState(found) if found is not None else POLICY_MOVES.start
     if found == state:
@@ -130,15 +217,16 @@ async def _set_state(
     if state is PolicyState.ACTIVE:
         # In the same transaction, so that there is always exactly one active revision.
         await connection.execute(_SUPERSEDE, {**key, "actor": actor})
-    await connection.execute(_SET_STATE, {**key, "state": state.value, "actor": actor})
+    values = {"state": state.value, "actor": actor, "number": number, "gates": json.dumps(gates)}
+    await connection.execute(_SET_STATE, {**key, **values})
     await audit.append(
         connection,
         region,
         actor=actor,
         action="set policy state",
-        target=f"policy/{revision}",
+        target=policy_id(revision),
         before={"state": found},
-        after={"state": state},
+        after={"state": state, "order": number},
     )
 
 
@@ -148,13 +236,27 @@ async def _set_state(
 async def use_shipped_policy(
     databases: Databases, regions: Sequence[RegionId], actor: ActorId
 ) -> None:
-    """Publishes revision 1 and activates it wherever nobody has chosen a revision yet."""
+    """Publishes revision 1; a region where none is chosen gets the one that runs elsewhere."""
     if not await _is_published(databases, FIRST_REVISION):
         spec = first_policy().model_dump(mode="json")
-        await publish_policy(databases, FIRST_REVISION, spec, actor)
+        stage = PolicyStage.EVERYWHERE
+        await publish_policy(databases, FIRST_REVISION, spec, actor, stage=stage)
     for region in regions:
         if not await _has_policy_states(databases, region):
-            await set_policy_state(databases, region, FIRST_REVISION, PolicyState.ACTIVE, actor)
+            revision = await read_everywhere(databases) or FIRST_REVISION
+            await set_policy_state(databases, region, revision, PolicyState.ACTIVE, actor)
+
+
+@global_transaction("durable_reader", "read which policy runs everywhere")
+async def read_everywhere(connection: AsyncConnection) -> PolicyRevision | None:
+    """The revision that came into force everywhere last, or what it is taken back to."""
+    return (await connection.execute(_EVERYWHERE)).scalar_one_or_none()
+
+
+async def read_recovery_policy(databases: Databases) -> RecoveryPolicy:
+    """By the revision that runs everywhere: a lost region cannot be asked for its own."""
+    revision = await read_everywhere(databases) or FIRST_REVISION
+    return read_policy((await read_revision(databases, revision)).spec).recovery
 
 
 @global_transaction("durable_reader", "read policy {revision}")

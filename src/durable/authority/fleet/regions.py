@@ -1,4 +1,4 @@
-"""Regions: add one, read one, fence it, open it again, and keep its statistics current."""
+"""Regions: add one, read one, lock it, and keep its statistics current."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -10,12 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.everywhere import ask_databases
-from durable.authority.db.transaction import regional_transaction
+from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.model.capacity import RegionStatus
 from durable.model.ids import ActorId, RegionId, ZoneId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.states import REGION_MOVES, RegionState
+from durable.model.states import RegionState
 
+_DECLARE = text("INSERT INTO global.regions (region) VALUES (:region) ON CONFLICT DO NOTHING")
 _ADD = text("INSERT INTO regional.regions (region) VALUES (:region) ON CONFLICT DO NOTHING")
 _ADD_ZONES = text("""
     INSERT INTO regional.zones (region, zone)
@@ -26,18 +27,13 @@ _READ = text("SELECT epoch, version, state FROM regional.regions WHERE region = 
 _LOCK = text(
     "SELECT epoch, version, state FROM regional.regions WHERE region = :region FOR NO KEY UPDATE"
 )
-_MOVE = text("""
-    UPDATE regional.regions SET epoch = :epoch, state = :state, version = version + 1
-     WHERE region = :region
-""")
 _ADVANCE = text("""
     UPDATE regional.regions SET version = version + 1 WHERE region = :region RETURNING version
 """)
 
 
-@regional_transaction("durable_operator", "add region {region}")
 async def add_region(
-    connection: AsyncConnection, region: RegionId, actor: ActorId, zones: Sequence[ZoneId] = ()
+    databases: Databases, region: RegionId, actor: ActorId, zones: Sequence[ZoneId] = ()
 ) -> None:
     """Adds a region and its zones; adding them again changes nothing.
 
@@ -48,6 +44,19 @@ async def add_region(
             RefusalCode.UNKNOWN_REGION,
             f"A region cannot be called {region}, which is the global side's name; choose another.",
         )
+    await _declare(databases, region)
+    await _add(databases, region, actor, zones)
+
+
+@global_transaction("durable_operator", "declare region {region}")
+async def _declare(connection: AsyncConnection, region: RegionId) -> None:
+    await connection.execute(_DECLARE, {"region": region})
+
+
+@regional_transaction("durable_operator", "add region {region}")
+async def _add(
+    connection: AsyncConnection, region: RegionId, actor: ActorId, zones: Sequence[ZoneId]
+) -> None:
     if (await connection.execute(_ADD, {"region": region})).rowcount:
         await audit.append(
             connection, region, actor=actor, action="add region", target=f"region/{region}"
@@ -100,68 +109,6 @@ async def lock_region(connection: AsyncConnection, region: RegionId) -> RegionSt
 async def advance_region(connection: AsyncConnection, region: RegionId) -> int:
     """The next version of a locked region, announced to its watchers at COMMIT."""
     return (await connection.execute(_ADVANCE, {"region": region})).scalar_one()
-
-
-async def fence_region(
-    databases: Databases,
-    region: RegionId,
-    *,
-    expected_epoch: int,
-    actor: ActorId,
-    reason: str,
-) -> RegionStatus:
-    """Raises the epoch: from here on, no writer or node of the old epoch changes anything.
-
-    Fencing the same epoch again returns the fenced region, so a retry is harmless.
-    """
-    return await _move(databases, region, expected_epoch, RegionState.FENCED, actor, reason)
-
-
-async def open_region(
-    databases: Databases,
-    region: RegionId,
-    *,
-    expected_epoch: int,
-    actor: ActorId,
-    reason: str,
-) -> RegionStatus:
-    """Takes new work again; nodes take part as their agents register at this epoch."""
-    return await _move(databases, region, expected_epoch, RegionState.OPEN, actor, reason)
-
-
-@regional_transaction("durable_recovery", "move {region} to {state}")
-async def _move(
-    connection: AsyncConnection,
-    region: RegionId,
-    expected_epoch: int,
-    state: RegionState,
-    actor: ActorId,
-    reason: str,
-) -> RegionStatus:
-    raises = 1 if state is RegionState.FENCED else 0
-    was = await lock_region(connection, region)
-    epoch = expected_epoch + raises
-    if (was.epoch, was.state) == (epoch, state):
-        return was
-    if was.epoch != expected_epoch:
-        raise RefusedError(
-            RefusalCode.FENCED_WRITER,
-            f"{region} is at epoch {was.epoch}, not {expected_epoch}; read it again first.",
-        )
-    if not REGION_MOVES.allows(was.state, state):
-        code = RefusalCode.REGION_FENCED if raises else RefusalCode.REGION_OPEN
-        raise RefusedError(code, f"{region} is {was.state} already at epoch {was.epoch}.")
-    await connection.execute(_MOVE, {"region": region, "epoch": epoch, "state": state.value})
-    await audit.append(
-        connection,
-        region,
-        actor=actor,
-        action=f"{'fence' if raises else 'open'} region",
-        target=f"region/{region}",
-        before={"epoch": was.epoch, "state": was.state},
-        after={"epoch": epoch, "state": state, "reason": reason},
-    )
-    return RegionStatus(region=region, epoch=epoch, version=was.version + 1, state=state)
 
 
 def _status(region: RegionId, row: Any) -> RegionStatus:

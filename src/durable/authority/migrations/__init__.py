@@ -1,5 +1,6 @@
 """Brings a database to this release's schema, and its roles to their exact grants."""
 
+import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from durable.authority.db.connection import CONNECT_TIMEOUT_SECONDS, KEEPALIVE, driver_url
+from durable.authority.db.connection import (
+    CONNECT_TIMEOUT_SECONDS,
+    KEEPALIVE,
+    Databases,
+    driver_url,
+)
 from durable.authority.db.errors import AuthorityUnreachableError, explained, sqlstate_of
 from durable.authority.db.everywhere import Missing
 from durable.authority.db.roles import grant_statements
@@ -20,7 +26,8 @@ from durable.authority.db.schema_version import (
     is_newer,
     schema_problem,
 )
-from durable.model.ids import RegionId
+from durable.authority.operators.changes import ensure_operator
+from durable.model.ids import ActorId, RegionId
 
 LOCK_TIMEOUT_SECONDS = 60  # how long an upgrade waits for another of the same database
 # The loser of a race to create the version table begins again and then waits for its lock.
@@ -105,12 +112,16 @@ def _upgrade(connection: Connection, serves_global: bool) -> None:
         connection.execute(text(statement))
 
 
-def upgrade_all(home: str, regional: Mapping[str, str]) -> tuple[int, Missing]:
+def upgrade_all(
+    home: str, regional: Mapping[str, str], first_operator: ActorId
+) -> tuple[int, Missing]:
     """Migrates the global side's database and every other that answers.
 
+    Somebody must be able to begin: a database without operators gets this one, with every right.
     Answers how many were migrated, and the regions whose database did not answer.
     """
     upgrade(home)
+    asyncio.run(_ensure_operator(home, first_operator))
     migrated, missing = {home}, dict[RegionId, str]()
     for region, url in sorted(regional.items()):
         if url not in migrated:
@@ -121,3 +132,8 @@ def upgrade_all(home: str, regional: Mapping[str, str]) -> tuple[int, Missing]:
             else:
                 migrated.add(url)
     return len(migrated), missing
+
+
+async def _ensure_operator(home: str, operator: ActorId) -> None:
+    async with Databases(home) as databases:
+        await ensure_operator(databases, operator)

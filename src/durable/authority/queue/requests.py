@@ -16,7 +16,7 @@ from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.request import PlacementHold, QueuedRequest, SchedulingRequest
+from durable.model.request import QueuedRequest, SchedulingRequest
 from durable.model.states import RequestState
 from durable.scheduling.relief import Waiting
 
@@ -30,27 +30,22 @@ MAX_QUEUED = 10_000
 _WRITE = text("""
     INSERT INTO regional.requests AS r
            (region, tenant, workload, generation, slots, priority, state, pending_code,
-            pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-            deadline, next_retry_at, spec, waiting, completed, given_up, held_back, failures,
-            at_once, decided_version)
+            pending_parameters, attempts, enqueued_at, deadline, next_retry_at, spec, waiting,
+            completed, given_up, held_back, failures, at_once, decided_version)
     SELECT :region, tenant, workload, generation, slots, priority, state, pending_code,
-           pending_parameters, hold_actor, hold_reason, held_since, attempts, enqueued_at,
-           deadline, next_retry_at, spec, waiting, completed, given_up, held_back, failures,
-           at_once, decided_version
+           pending_parameters, attempts, enqueued_at, deadline, next_retry_at, spec, waiting,
+           completed, given_up, held_back, failures, at_once, decided_version
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, slots integer[], priority integer,
-           state text, pending_code text, pending_parameters jsonb, hold_actor text,
-           hold_reason text, held_since timestamptz, attempts integer, enqueued_at timestamptz,
-           deadline timestamptz, next_retry_at timestamptz, spec jsonb, waiting integer,
-           completed integer, given_up integer, held_back integer, failures integer,
-           at_once integer, decided_version bigint)
+           state text, pending_code text, pending_parameters jsonb, attempts integer,
+           enqueued_at timestamptz, deadline timestamptz, next_retry_at timestamptz, spec jsonb,
+           waiting integer, completed integer, given_up integer, held_back integer,
+           failures integer, at_once integer, decided_version bigint)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET slots = excluded.slots, priority = excluded.priority, state = excluded.state,
            pending_code = excluded.pending_code,
-           pending_parameters = excluded.pending_parameters, hold_actor = excluded.hold_actor,
-           hold_reason = excluded.hold_reason, held_since = excluded.held_since,
-           attempts = excluded.attempts,
+           pending_parameters = excluded.pending_parameters, attempts = excluded.attempts,
            enqueued_at = CASE WHEN r.state = 'placed' AND excluded.state <> 'placed'
                               THEN greatest(r.enqueued_at, excluded.enqueued_at)
                               ELSE r.enqueued_at END,
@@ -60,15 +55,14 @@ _WRITE = text("""
            failures = greatest(r.failures, excluded.failures), at_once = excluded.at_once,
            decided_version = excluded.decided_version
      WHERE r.state <> 'withdrawn'
-       AND (r.slots, r.priority, r.state, r.pending_code, r.pending_parameters, r.hold_actor,
-            r.hold_reason, r.held_since, r.attempts, r.deadline, r.next_retry_at, r.waiting,
-            r.completed, r.given_up, r.held_back, r.failures, r.at_once, r.decided_version)
+       AND (r.slots, r.priority, r.state, r.pending_code, r.pending_parameters, r.attempts,
+            r.deadline, r.next_retry_at, r.waiting, r.completed, r.given_up, r.held_back,
+            r.failures, r.at_once, r.decided_version)
            IS DISTINCT FROM
            (excluded.slots, excluded.priority, excluded.state, excluded.pending_code,
-            excluded.pending_parameters, excluded.hold_actor, excluded.hold_reason,
-            excluded.held_since, excluded.attempts, excluded.deadline, excluded.next_retry_at,
-            excluded.waiting, excluded.completed, excluded.given_up, excluded.held_back,
-            excluded.failures, excluded.at_once, excluded.decided_version)
+            excluded.pending_parameters, excluded.attempts, excluded.deadline,
+            excluded.next_retry_at, excluded.waiting, excluded.completed, excluded.given_up,
+            excluded.held_back, excluded.failures, excluded.at_once, excluded.decided_version)
 """)
 
 _FIND_WITHDRAWN = text(f"""
@@ -93,19 +87,25 @@ _READ = text("""
        AND generation = :generation
 """)
 
-_QUEUE = text("""
-    SELECT *,
-           row_number() OVER (ORDER BY priority DESC, enqueued_at, tenant, workload, generation)
-               AS position,
+# With the raise of an override that is in force; several do not add up.
+_RAISED = """r.priority + coalesce((
+           SELECT max((o.effects ->> 'raises_priority')::integer) FROM regional.overrides AS o
+            WHERE o.region = r.region AND o.ended_at IS NULL AND o.expires_at > clock_timestamp()
+              AND o.effects ? 'raises_priority' AND o.scope ->> 'tenant' = r.tenant
+              AND coalesce(o.scope ->> 'workload', r.workload) = r.workload), 0)"""
+
+_QUEUE = text(f"""
+    SELECT r.*, row_number() OVER (ORDER BY turn.priority DESC, enqueued_at, tenant, workload,
+                                            generation) AS position,
            extract(epoch FROM clock_timestamp() - enqueued_at)::float8 AS age_seconds
-      FROM regional.requests
+      FROM regional.requests AS r CROSS JOIN LATERAL (SELECT {_RAISED} AS priority) AS turn
      WHERE region = :region AND state IN ('pending', 'timed_out')
      ORDER BY position LIMIT :most
 """)
 
 # Only what decides whom to wake: a queue may be thousands long, and is read whenever room appears.
-_WAITING = text("""
-    SELECT tenant, workload, generation, priority, waiting, decided_version, pending_code,
+_WAITING = text(f"""
+    SELECT tenant, workload, generation, turn.priority, waiting, decided_version, pending_code,
            pending_parameters -> 'because' ->> 'code' AS because,
            CASE WHEN pending_code = 'gang'
                 THEN (pending_parameters ->> 'size')::integer
@@ -115,9 +115,9 @@ _WAITING = text("""
            (spec -> 'resources' ->> 'cpu_millis')::bigint AS cpu_millis,
            (spec -> 'resources' ->> 'memory_mib')::bigint AS memory_mib,
            (spec -> 'resources' ->> 'gpus')::bigint AS gpus
-      FROM regional.requests
-     WHERE region = :region AND state IN ('pending', 'timed_out') AND held_since IS NULL
-     ORDER BY priority DESC, enqueued_at LIMIT :most
+      FROM regional.requests AS r CROSS JOIN LATERAL (SELECT {_RAISED} AS priority) AS turn
+     WHERE region = :region AND state IN ('pending', 'timed_out')
+     ORDER BY turn.priority DESC, enqueued_at LIMIT :most
 """)
 
 _PLAIN = (
@@ -217,7 +217,7 @@ async def read_queue(connection: AsyncConnection, region: RegionId) -> list[Queu
 
 @regional_transaction("durable_reader", "read who waits in {region}")
 async def read_waiting(connection: AsyncConnection, region: RegionId) -> list[WaitingRequest]:
-    """What waits and is not held, in the order in which it is woken: tenants take turns."""
+    """What waits, in the order in which it is woken: tenants take turns."""
     rows = await connection.execute(_WAITING, {"region": region, "most": MAX_QUEUED})
     return in_turns(map(_waiting, rows), lambda one: Turn(one.tenant, one.priority))
 
@@ -244,29 +244,17 @@ def pending_of(row: Any) -> Pending | None:
     return Pending(code=row["pending_code"], parameters=row["pending_parameters"])
 
 
-def hold_of(row: Any) -> PlacementHold | None:
-    """Who holds a request's placement, from its columns."""
-    if row["held_since"] is None:
-        return None
-    return PlacementHold(
-        actor=row["hold_actor"], reason=row["hold_reason"], since=row["held_since"]
-    )
-
-
 def _fields(row: Any) -> dict[str, Any]:
     plain = {name: row[name] for name in _PLAIN}
-    return {**plain, "pending": pending_of(row), "hold": hold_of(row)}
+    return {**plain, "pending": pending_of(row)}
 
 
 def _columns(request: SchedulingRequest) -> dict[str, Any]:
-    pending, hold = request.pending, request.hold
+    pending = request.pending
     return {
-        **request.model_dump(mode="json", exclude={"region", "pending", "hold"}),
+        **request.model_dump(mode="json", exclude={"region", "pending"}),
         "pending_code": pending and pending.code.value,
         "pending_parameters": pending and dict(pending.parameters),
-        "hold_actor": hold and str(hold.actor),
-        "hold_reason": hold and hold.reason,
-        "held_since": hold and hold.since.isoformat(),
     }
 
 

@@ -13,6 +13,7 @@ from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.quota.quotas import amount_of, amount_parameters
 from durable.model.capacity import RecoveryBudget
 from durable.model.ids import ActorId, BudgetId, IncidentId, RegionId
+from durable.model.intents import Draw
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 
@@ -20,6 +21,16 @@ ROLE = "durable_recovery"
 
 _READ = text("""
     SELECT * FROM regional.recovery_budgets WHERE region = :region AND budget = :budget
+""")
+
+_LIST = text("""
+    SELECT * FROM regional.recovery_budgets
+     WHERE region = :region AND expires_at > clock_timestamp() ORDER BY budget
+""")
+
+_OPEN = text("""
+    SELECT * FROM regional.recovery_budgets
+     WHERE region = :region AND incident = :incident ORDER BY budget
 """)
 
 _SET = text("""
@@ -87,6 +98,40 @@ async def _read(
     found = await connection.execute(_READ, {"region": region, "budget": budget})
     row = found.mappings().one_or_none()
     return None if row is None else budget_of(row)
+
+
+@regional_transaction("durable_reader", "read the recovery budgets of {region}")
+async def list_budgets(connection: AsyncConnection, region: RegionId) -> list[RecoveryBudget]:
+    """Those of a region that have not expired."""
+    rows = await connection.execute(_LIST, {"region": region})
+    return [budget_of(row) for row in rows.mappings()]
+
+
+@regional_transaction("durable_reader", "read which recovery budgets of {region} are open")
+async def list_open_budgets(
+    connection: AsyncConnection, region: RegionId, incident: IncidentId
+) -> list[RecoveryBudget]:
+    """Those of a region that are open for the incident, expired or not."""
+    rows = await connection.execute(_OPEN, {"region": region, "incident": incident})
+    return [budget_of(row) for row in rows.mappings()]
+
+
+@regional_transaction("durable_reader", "read the recovery budgets of {region}")
+async def find_draw(
+    connection: AsyncConnection, region: RegionId, incident: IncidentId, wanted: Resources
+) -> Draw | None:
+    """The budget that is open for the incident with the most left, if one replica fits in it."""
+    rows = await connection.execute(_LIST, {"region": region})
+    fitting = [
+        (budget.amount.excess_over(budget.used), budget)
+        for budget in map(budget_of, rows.mappings())
+        if budget.incident == incident
+    ]
+    fitting = [(left, budget) for left, budget in fitting if wanted.fits_in(left)]
+    if not fitting:
+        return None
+    _, chosen = max(fitting, key=lambda one: one[0].amounts)
+    return Draw(budget=chosen.budget, incident=incident)
 
 
 def budget_of(row: Any) -> RecoveryBudget:

@@ -95,6 +95,33 @@ async def take_grant(
     return None
 
 
+@regional_transaction(ROLE, "take lapsed grant from {region}")
+async def take_lapsed(
+    connection: AsyncConnection,
+    region: RegionId,
+    tenant: TenantId,
+    amount: Resources,
+    transfer: str,
+) -> Refusal | None:
+    """What the books have taken already; asked again until what used it has been released."""
+    await lock_region(connection, region)
+    of = {"region": region, "transfer": transfer, "tenant": tenant}
+    if (await connection.execute(_FIND_CHANGE, of)).one_or_none() is not None:
+        return None
+    unused = await _unused(connection, region, tenant)
+    if not amount.fits_in(unused):
+        return Refusal(
+            code=RefusalCode.GRANT_IN_USE,
+            sentence=f"{amount} of {tenant}'s grant in {region} have lapsed, and only {unused} of "
+            "it are unused; wait until what others run by now is stopped there.",
+        )
+    version = await advance_region(connection, region)
+    change = {**of, **amount_parameters(amount), "version": version, "sign": -1}
+    await connection.execute(_TAKE, change)
+    await connection.execute(_RECORD_CHANGE, change)
+    return None
+
+
 @regional_transaction(ROLE, "add grant to {region}")
 async def add_grant(
     connection: AsyncConnection,

@@ -1,5 +1,6 @@
 """A tenant's hard quota, kept on the global side; transfers split it into regional grants."""
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import text
@@ -9,7 +10,7 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import global_transaction
 from durable.model.capacity import Quota
-from durable.model.ids import ActorId, TenantId
+from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources
 
@@ -35,6 +36,8 @@ _ADD_TENANT = text("""
 _ADD_QUOTA = text("INSERT INTO global.quotas (tenant) VALUES (:tenant) ON CONFLICT DO NOTHING")
 
 _READ_QUOTA = text("SELECT * FROM global.quotas WHERE tenant = :tenant")
+
+_BOOKED = text("SELECT * FROM global.grants WHERE region = ANY(:regions)")
 
 LOCK_QUOTA = text("SELECT * FROM global.quotas WHERE tenant = :tenant FOR UPDATE")
 
@@ -105,6 +108,21 @@ async def read_quota(connection: AsyncConnection, tenant: TenantId) -> Quota:
     if row is None:
         raise unknown_tenant(tenant)
     return quota_of(row)
+
+
+@global_transaction("durable_reader", "read what regions were granted")
+async def read_booked(
+    connection: AsyncConnection, regions: Collection[RegionId]
+) -> dict[RegionId, dict[TenantId, Resources]]:
+    """By the global side's books, of regions that need not answer."""
+    booked: dict[RegionId, dict[TenantId, Resources]] = {region: {} for region in regions}
+    if not regions:
+        return booked
+    rows = await connection.execute(_BOOKED, {"regions": [str(region) for region in regions]})
+    for row in rows.mappings():
+        amount = amount_of(row, "granted_")
+        booked[RegionId(row["region"])][TenantId(row["tenant"])] = amount
+    return booked
 
 
 def quota_of(row: Any) -> Quota:

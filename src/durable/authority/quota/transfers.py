@@ -64,6 +64,11 @@ _SUBTRACT = text("""
      WHERE tenant = :tenant AND region = :region
 """)
 
+_HAS_LAPSED = text("""
+    SELECT EXISTS (SELECT FROM global.grant_transfers
+                    WHERE from_region = :region AND state = 'lapsed' AND tenant = :tenant)
+""")
+
 # The quota in force follows a lowered target down as grants come back.
 _LOWER_HARD = text("""
     UPDATE global.quotas
@@ -109,7 +114,7 @@ async def transfer_grant(databases: Databases, transfer: GrantTransfer) -> None:
         await _move_books(databases, transfer)
     if state != "settled" and transfer.to_region is not None:
         await add_grant(databases, transfer.to_region, *effect)
-        await _settle(databases, transfer)
+        await settle_books(databases, transfer.id)
 
 
 @global_transaction(ROLE, "begin transfer {transfer.id}")
@@ -142,11 +147,24 @@ async def _begin(connection: AsyncConnection, transfer: GrantTransfer) -> str:
             RefusalCode.TRANSFER_CONFLICT,
             f"Transfer {transfer.id} was used before for something else; use a new id.",
         )
+    if row["state"] == "requested" and transfer.from_region is not None:
+        await _refuse_lapsed(connection, transfer)
     if row["state"] == "requested" and transfer.from_region is None:
         # In one transaction, so that a refusal leaves no amount behind for the next send.
         _refuse_over_target(transfer, quota_of(quota))
         return await _move(connection, transfer)
     return row["state"]
+
+
+async def _refuse_lapsed(connection: AsyncConnection, transfer: GrantTransfer) -> None:
+    """A region whose grant has lapsed has it in its own rows until it is opened."""
+    of = {"tenant": transfer.tenant, "region": transfer.from_region}
+    if (await connection.execute(_HAS_LAPSED, of)).scalar_one():
+        raise RefusedError(
+            RefusalCode.GRANT_IN_USE,
+            f"What {transfer.from_region} was granted of {transfer.tenant}'s quota has lapsed; "
+            "take some back when the region is open again.",
+        )
 
 
 def _refuse_over_target(transfer: GrantTransfer, quota: Quota) -> None:
@@ -180,11 +198,21 @@ async def _move(connection: AsyncConnection, transfer: GrantTransfer) -> str:
     return state
 
 
+async def return_to_books(
+    connection: AsyncConnection, tenant: TenantId, region: RegionId, amount: Resources
+) -> None:
+    """Lowers what a region was given, under the lock of the quota."""
+    values = {"tenant": tenant, "region": region, **amount_parameters(amount)}
+    await connection.execute(_SUBTRACT, values)
+    await connection.execute(_LOWER_HARD, {"tenant": tenant})
+
+
 @global_transaction(ROLE, "refuse transfer {transfer.id}")
 async def _refuse(connection: AsyncConnection, transfer: GrantTransfer) -> None:
     await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": "refused"})
 
 
-@global_transaction(ROLE, "settle transfer {transfer.id}")
-async def _settle(connection: AsyncConnection, transfer: GrantTransfer) -> None:
-    await connection.execute(_SET_STATE, {"transfer": transfer.id, "state": "settled"})
+@global_transaction(ROLE, "settle transfer {transfer}")
+async def settle_books(connection: AsyncConnection, transfer: str) -> None:
+    """Both halves are done."""
+    await connection.execute(_SET_STATE, {"transfer": transfer, "state": "settled"})

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.quota.quotas import amount_of
-from durable.model.claims import Binding, ObservedSlot, Reservation
+from durable.model.claims import Binding, HeldSlot, ObservedSlot, Reservation
 from durable.model.ids import (
     ActorId,
     Generation,
@@ -64,6 +64,36 @@ async def live_claims(
     placement = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
     rows = (await connection.execute(_LIVE_CLAIMS, placement)).mappings()
     return [ObservedSlot.read(dict(row)) for row in rows]
+
+
+_HELD = text("""
+    SELECT r.slot, r.generation, r.node, r.cpu_millis, r.memory_mib, r.gpus, s.state
+      FROM regional.reservations AS r
+      LEFT JOIN LATERAL (
+           SELECT state FROM regional.binding_status(statement_timestamp()) AS x
+            WHERE x.region = r.region AND x.token = r.token) AS s ON true
+     WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
+       AND r.claimed_slot IS NOT NULL
+     ORDER BY r.slot
+""")
+
+
+@regional_transaction("durable_reader", "read what {tenant}/{workload} uses")
+async def read_held_slots(
+    connection: AsyncConnection, region: RegionId, tenant: TenantId, workload: WorkloadName
+) -> list[HeldSlot]:
+    """Every claim of a workload, of whichever generation, with what it uses."""
+    of = {"region": region, "tenant": tenant, "workload": workload}
+    return [
+        HeldSlot(
+            slot=row["slot"],
+            node=row["node"],
+            generation=row["generation"],
+            resources=amount_of(row),
+            state=row["state"],
+        )
+        for row in (await connection.execute(_HELD, of)).mappings()
+    ]
 
 
 MAX_READ = 10_000

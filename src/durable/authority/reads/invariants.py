@@ -29,15 +29,16 @@ class Violation:
 
 _CLAIMED = """
     SELECT region, {by}, sum(cpu_millis) AS cpu, sum(memory_mib) AS memory, sum(gpus) AS gpus
-      FROM regional.reservations WHERE freed_version IS NULL GROUP BY region, {by}
+      FROM regional.reservations WHERE freed_version IS NULL AND {only} GROUP BY region, {by}
 """
 
 
-def _counter_is_the_sum(table: str, by: str) -> str:
+def _counter_is_the_sum(table: str, by: str, only: str = "true") -> str:
+    claimed = _CLAIMED.format(by=by, only=only)
     return f"""
         SELECT t.region, t.{by}, t.used_cpu_millis, c.cpu, t.used_memory_mib, c.memory,
                t.used_gpus, c.gpus
-          FROM {table} AS t LEFT JOIN ({_CLAIMED.format(by=by)}) AS c USING (region, {by})
+          FROM {table} AS t LEFT JOIN ({claimed}) AS c USING (region, {by})
          WHERE (t.used_cpu_millis, t.used_memory_mib, t.used_gpus)
                <> (coalesce(c.cpu, 0), coalesce(c.memory, 0), coalesce(c.gpus, 0))
     """
@@ -71,7 +72,6 @@ AUDIT_INVARIANT = "the audit's chains hold"
 
 # Nothing of this release could violate these.
 NOT_APPLICABLE = {
-    "S8: an override past its time limit has no effect": "no override has an effect yet",
     "S9: preemption respects protected capacity and disruption budgets": "nothing is preempted yet",
 }
 
@@ -106,7 +106,26 @@ INVARIANTS: dict[str, str] = {
          USING (region, node, device)
          WHERE h.token IS DISTINCT FROM c.token
     """,
-    "S3: a grant's use is the sum of its claims": _counter_is_the_sum("regional.grants", "tenant"),
+    "S3: a grant's use is the sum of its claims": _counter_is_the_sum(
+        "regional.grants", "tenant", "emergency IS NULL"
+    ),
+    "S3: an emergency draw's use is the sum of its claims, within it": """
+        SELECT e.region, e.override FROM regional.emergency_draws AS e
+          LEFT JOIN (SELECT region, emergency AS override, sum(cpu_millis) AS cpu,
+                            sum(memory_mib) AS memory, sum(gpus) AS gpus
+                       FROM regional.reservations
+                      WHERE freed_version IS NULL AND emergency IS NOT NULL
+                      GROUP BY region, emergency) AS c USING (region, override)
+         WHERE (e.used_cpu_millis, e.used_memory_mib, e.used_gpus)
+               <> (coalesce(c.cpu, 0), coalesce(c.memory, 0), coalesce(c.gpus, 0))
+            OR c.cpu > e.cpu_millis OR c.memory > e.memory_mib OR c.gpus > e.gpus
+    """,
+    "S3: beside its grant a tenant reserves only on a draw that is in force": """
+        SELECT r.region, r.token, r.emergency FROM regional.reservations AS r
+          JOIN regional.emergency_draws AS e
+            ON (e.region, e.override) = (r.region, r.emergency)
+         WHERE r.tenant <> e.tenant OR r.reserved_at >= e.expires_at
+    """,
     "S3: a region holds at most the grant it was given": """
         SELECT r.region, r.tenant FROM regional.grants AS r
           LEFT JOIN global.grants AS g USING (region, tenant)
@@ -156,6 +175,51 @@ INVARIANTS: dict[str, str] = {
         SELECT region, budget
           FROM ({_counter_is_the_sum("regional.recovery_budgets", "budget")}) AS wrong
     """,
+    "S8: a region obeys no override past its time limit, nor one that was not agreed to": """
+        SELECT r.region, r.override FROM regional.overrides AS r
+          LEFT JOIN global.overrides AS g USING (override)
+         WHERE (SELECT serves_global FROM regional.deployment)
+           AND (g.override IS NULL OR g.activated_at IS NULL OR r.number > g.number
+                OR r.expires_at > g.latest_expiry
+                OR (g.needs_approval AND g.approver IS NULL))
+    """,
+    "S8: an override that has ended leaves nothing behind": """
+        SELECT o.region, o.override FROM regional.overrides AS o
+          LEFT JOIN regional.emergency_draws AS e USING (region, override)
+          LEFT JOIN regional.recovery_budgets AS b
+            ON b.region = o.region AND b.budget = 'override/' || o.override
+         WHERE o.ended_at IS NOT NULL
+           AND (NOT e.is_over OR b.expires_at > o.ended_at OR b.incident IS NOT NULL)
+         UNION ALL
+        SELECT o.region, o.override FROM regional.overrides AS o
+          JOIN regional.replacements AS p
+            ON p.region = o.region AND p.cause = 'override/' || o.override
+          JOIN regional.bindings AS b ON b.region = p.region AND b.token = p.token
+         WHERE o.ended_at IS NOT NULL AND b.stop_requested_at IS NULL
+    """,
+    "S8: nothing is replaced for an override past its time": """
+        SELECT p.region, p.token, array_agg(p.cause) FROM regional.replacements AS p
+          LEFT JOIN regional.overrides AS o
+            ON o.region = p.region AND p.cause = 'override/' || o.override
+         WHERE p.begun_at IS NOT NULL
+         GROUP BY p.region, p.token
+        HAVING bool_and(coalesce(o.expires_at <= p.begun_at, false))
+    """,
+    "S8: every override and every copy of it is in the audit": """
+        SELECT 'global' AS chain, g.override FROM global.overrides AS g
+         WHERE NOT EXISTS (SELECT FROM audit.events AS a
+                            WHERE a.chain = 'global' AND a.object = 'override/' || g.override
+                              AND a.action = 'propose override')
+            OR (g.activated_at IS NOT NULL
+                AND NOT EXISTS (SELECT FROM audit.events AS a
+                                 WHERE a.chain = 'global' AND a.object = 'override/' || g.override
+                                   AND a.action = 'activate override'))
+         UNION ALL
+        SELECT r.region, r.override FROM regional.overrides AS r
+         WHERE NOT EXISTS (SELECT FROM audit.events AS a
+                            WHERE a.chain = r.region AND a.object = 'override/' || r.override
+                              AND a.action IN ('put override in force', 'end override'))
+    """,
     "a region's use and capacity are the sums of its claims and nodes": """
         SELECT g.region FROM regional.regions AS g
           LEFT JOIN (SELECT region, sum(cpu_millis) AS cpu, sum(memory_mib) AS memory,
@@ -164,7 +228,7 @@ INVARIANTS: dict[str, str] = {
                       GROUP BY region) AS c USING (region)
           LEFT JOIN (SELECT region, sum(capacity_cpu_millis) AS cpu,
                             sum(capacity_memory_mib) AS memory, sum(capacity_gpus) AS gpus
-                       FROM regional.nodes WHERE state IN ('ready', 'unknown')
+                       FROM regional.nodes WHERE state = 'ready'
                       GROUP BY region) AS n USING (region)
          WHERE (g.used_cpu_millis, g.used_memory_mib, g.used_gpus)
                <> (coalesce(c.cpu, 0), coalesce(c.memory, 0), coalesce(c.gpus, 0))

@@ -7,7 +7,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
-from durable.authority.queue.requests import hold_of
 from durable.authority.reads.claims import live_claims
 from durable.authority.reads.shares import EVIDENCE_KEPT
 from durable.model.claims import ObservedSlot
@@ -21,14 +20,15 @@ EVIDENCE_IN_ALL = 400_000
 _NOW = text("SELECT clock_timestamp()")
 
 _SHARE = text("""
-    SELECT revision, slots, spec, release_reason, at_once, admitted_at, due_at
+    SELECT revision, slots, spec, release_reason, at_once, admitted_at, due_at,
+           incident
       FROM regional.shares
      WHERE region = :region AND tenant = :tenant AND workload = :workload
        AND generation = :generation AND revision > :revision
 """)
 
 _PAST = text("""
-    SELECT q.hold_actor, q.hold_reason, q.held_since, coalesce(q.failures, 0) AS failures,
+    SELECT coalesce(q.failures, 0) AS failures,
            CASE WHEN q.state <> 'placed' THEN q.enqueued_at END AS enqueued_at,
            (SELECT max(attempt) FROM regional.decisions
              WHERE region = :region AND tenant = :tenant AND workload = :workload
@@ -105,7 +105,6 @@ async def _read_past(
     ends = (await connection.execute(_ENDS, {**of, **fatal})).all() if is_job else ()
     return PlacementPast(
         next_attempt=(row["attempts"] or 0) + 1,
-        hold=hold_of(row),
         enqueued_at=row["enqueued_at"],
         completed=tuple(sorted(end.slot for end in ends if end.is_completed)),
         failures={end.slot: _failures(end) for end in ends if end.failures},

@@ -1,6 +1,7 @@
 """A workload in one region as a plan needs it: shares, live claims, the floor and failures."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,21 +10,58 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
+from durable.authority.fleet.regions import unknown_region
+from durable.authority.queue.requests import pending_of
+from durable.authority.reads.marks import is_marked
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.share import DesiredShare
+from durable.model.share import DesiredShare, ShareReport
+from durable.model.states import BindingState
 
+# The version comes first: what is read after it is of that version or a later one.
+_REGION = text("""
+    SELECT r.version, r.state = 'fenced' AS is_fenced, clock_timestamp() AS read_at, f.must_serve
+      FROM regional.regions AS r
+      LEFT JOIN regional.disruption_floors AS f
+        ON (f.region, f.tenant, f.workload) = (r.region, :tenant, :workload)
+     WHERE r.region = :region
+""")
+
+# Shares that are open, requested, or have a live claim; and those that somebody asks about.
 _SHARES = text("""
-    SELECT generation, slots, spec, release_reason, at_once, due_at FROM regional.shares
-     WHERE region = :region AND tenant = :tenant AND workload = :workload AND closed_at IS NULL
+    WITH known AS (
+        SELECT generation FROM regional.shares
+         WHERE region = :region AND tenant = :tenant AND workload = :workload AND closed_at IS NULL
+         UNION
+        SELECT generation FROM regional.requests
+         WHERE region = :region AND tenant = :tenant AND workload = :workload
+           AND state <> 'withdrawn'
+         UNION
+        SELECT generation FROM regional.reservations
+         WHERE region = :region AND tenant = :tenant AND workload = :workload
+           AND claimed_slot IS NOT NULL
+         UNION
+        SELECT unnest(CAST(:also AS bigint[])))
+    SELECT known.generation, s.slots AS share, s.spec, s.release_reason,
+           s.at_once AS share_at_once, s.due_at, s.incident, s.closed_at, r.state, r.pending_code,
+           r.pending_parameters, r.waiting, r.completed, r.given_up, r.held_back, r.failures,
+           greatest(r.at_once, s.at_once) AS at_once, cardinality(r.slots) AS slots
+      FROM known
+      LEFT JOIN regional.shares AS s
+        ON (s.region, s.tenant, s.workload, s.generation)
+         = (:region, :tenant, :workload, known.generation)
+      LEFT JOIN regional.requests AS r
+        ON (r.region, r.tenant, r.workload, r.generation)
+         = (:region, :tenant, :workload, known.generation)
+     ORDER BY known.generation
 """)
 
 # The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.
-_CLAIMS = text("""
+_CLAIMS = text(f"""
     SELECT r.slot, r.generation, r.token, s.state, s.since, statement_timestamp() AS read_at,
-           b.stop_requested_at IS NOT NULL AS is_stopping, p.token IS NOT NULL AS is_marked
+           b.stop_requested_at IS NOT NULL AS stop_requested,
+           {is_marked("statement_timestamp()")} AS is_marked
       FROM regional.reservations AS r
       LEFT JOIN regional.bindings AS b USING (region, token)
-      LEFT JOIN regional.replacements AS p USING (region, token)
       LEFT JOIN LATERAL (
            SELECT state, since FROM regional.binding_status(statement_timestamp()) AS x
             WHERE x.region = r.region AND x.token = r.token) AS s ON true
@@ -32,8 +70,8 @@ _CLAIMS = text("""
      ORDER BY r.slot
 """)
 
-_FLOOR = text("""
-    SELECT must_serve FROM regional.disruption_floors
+_COPIES = text("""
+    SELECT slot, number FROM regional.slots
      WHERE region = :region AND tenant = :tenant AND workload = :workload
 """)
 
@@ -59,13 +97,14 @@ class OpenShare:
     release_reason: str | None
     at_once: int | None = None
     due_at: datetime | None = None
+    incident: str | None = None
 
     def says_the_same_as(self, wanted: DesiredShare) -> bool:
         """Whether nothing of it has to be published again."""
-        limits = (self.release_reason, self.at_once, self.due_at)
+        limits = (self.release_reason, self.at_once, self.due_at, self.incident)
         return (
             self.slots == frozenset(wanted.slots)
-            and limits == (wanted.release_reason, wanted.at_once, wanted.due_at)
+            and limits == (wanted.release_reason, wanted.at_once, wanted.due_at, wanted.incident)
             and self.spec == wanted.spec.model_dump(mode="json")
         )
 
@@ -76,9 +115,12 @@ class LiveClaim:
 
     slot: int
     generation: int
+    token: int
     state: str | None
     # How long ago that was observed.
     age_seconds: float
+    stop_requested: bool
+    # It was asked to stop, or has ended by itself.
     is_stopping: bool
     is_marked: bool
 
@@ -89,9 +131,15 @@ class RegionReplicas:
 
     shares: Mapping[int, OpenShare]
     claims: tuple[LiveClaim, ...]
+    # How far each share has come; of one that is over only if it was asked about.
+    reports: tuple[ShareReport, ...]
     must_serve: int | None
     # How often replicas of the generation that was asked about failed.
     failures: int
+    # The slots that the region knows to be its own, with the numbers of their hand-over.
+    copies: Mapping[int, int]
+    # What a fenced region still has cannot be counted on.
+    is_fenced: bool = False
 
 
 @regional_transaction("durable_reader", "read the replicas of {tenant}/{workload} in {region}")
@@ -101,23 +149,67 @@ async def read_replicas(
     tenant: TenantId,
     workload: WorkloadName,
     *,
-    failures_of: Generation | None,
+    failures_of: Generation | None = None,
+    also: Generation | None = None,
 ) -> RegionReplicas:
-    """Shares first, claims after them: a claim that is committed meanwhile is read, too."""
+    """Shares first, claims after them: a claim that is committed meanwhile is read, too.
+
+    `also` names a generation whose share is reported even if it is over.
+    """
     of = {"region": region, "tenant": tenant, "workload": workload}
-    shares = {
-        row.generation: OpenShare(
-            frozenset(row.slots), row.spec, row.release_reason, row.at_once, row.due_at
-        )
-        for row in await connection.execute(_SHARES, of)
-    }
+    at = (await connection.execute(_REGION, of)).one_or_none()
+    if at is None:
+        raise unknown_region(region)
+    asked = {**of, "also": [] if also is None else [also]}
+    rows = (await connection.execute(_SHARES, asked)).mappings().all()
     claims = tuple(_claim(row) for row in await connection.execute(_CLAIMS, of))
-    floor = (await connection.execute(_FLOOR, of)).scalar_one_or_none()
+    copies = {row.slot: row.number for row in await connection.execute(_COPIES, of)}
     failures = 0
     if failures_of is not None:
         named = {**of, "generation": failures_of}
         failures = (await connection.execute(_FAILURES, named)).scalar_one()
-    return RegionReplicas(shares, claims, floor, failures)
+    return RegionReplicas(
+        {row["generation"]: _open_share(row) for row in rows if _is_open(row)},
+        claims,
+        tuple(_report(region, row, claims, at) for row in rows),
+        at.must_serve,
+        failures,
+        copies,
+        at.is_fenced,
+    )
+
+
+def _is_open(row: Any) -> bool:
+    return row["share"] is not None and row["closed_at"] is None
+
+
+def _open_share(row: Any) -> OpenShare:
+    return OpenShare(
+        frozenset(row["share"]),
+        row["spec"],
+        row["release_reason"],
+        row["share_at_once"],
+        row["due_at"],
+        row["incident"],
+    )
+
+
+def _report(region: RegionId, row: Any, claims: Iterable[LiveClaim], at: Any) -> ShareReport:
+    of_it = [one for one in claims if one.generation == row["generation"] and one.state]
+    counted = ("slots", "completed", "waiting", "given_up", "held_back", "failures")
+    return ShareReport(
+        region=region,
+        generation=row["generation"],
+        version=at.version,
+        at=at.read_at,
+        by_state=Counter(BindingState(one.state) for one in of_it if one.state),
+        to_replace=sum(one.is_marked and not one.stop_requested for one in of_it),
+        at_once=row["at_once"],
+        ended_at=row["closed_at"],
+        request=row["state"],
+        pending=pending_of(row),
+        **({} if row["state"] is None else {name: row[name] for name in counted}),
+    )
 
 
 def _claim(row: Any) -> LiveClaim:
@@ -126,8 +218,10 @@ def _claim(row: Any) -> LiveClaim:
     return LiveClaim(
         slot=row.slot,
         generation=row.generation,
+        token=row.token,
         state=row.state,
         age_seconds=age,
-        is_stopping=bool(row.is_stopping) or row.state in ("failed", "stopped"),
+        stop_requested=row.stop_requested,
+        is_stopping=row.stop_requested or row.state in ("failed", "stopped"),
         is_marked=row.is_marked,
     )

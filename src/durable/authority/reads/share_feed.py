@@ -118,10 +118,16 @@ class ShareFeed:
         self._region = region
         self._point: _Point | None = None
         self._shares: dict[ShareKey, ShareStatus] = {}
+        # Of each workload, the generations of which there is anything.
+        self._generations: dict[tuple[str, str], set[int]] = {}
 
     def last(self, key: ShareKey) -> ShareStatus | None:
         """The share as it was last read."""
         return self._shares.get(key)
+
+    def is_changing(self, share: ShareStatus) -> bool:
+        """Whether the region has shares of more than one generation of its workload."""
+        return len(self._generations.get(share.key[:2], ())) > 1
 
     async def changed(self, *, now: datetime | None = None) -> list[ShareStatus]:
         """Each share that differs from the last look, as a whole; at first, all of them.
@@ -136,6 +142,7 @@ class ShareFeed:
         self._point = point
         news = [share for share in read if not share.says_the_same_as(self.last(share.key))]
         self._shares.update((share.key, share) for share in news)
+        self._count_generations(news)
         return news
 
     async def everything(self, *, now: datetime | None = None) -> list[ShareStatus]:
@@ -148,7 +155,18 @@ class ShareFeed:
         ended = await read_those_shares(self._databases, self._region, gone, now=now)
         self._point = point
         self._shares = {share.key: share for share in shares}
+        self._generations.clear()
+        self._count_generations(shares)
         return [*shares, *ended]
+
+    def _count_generations(self, shares: Iterable[ShareStatus]) -> None:
+        for share in shares:
+            tenant, workload, generation = share.key
+            known = self._generations.setdefault((tenant, workload), set())
+            if share.is_over:
+                known.discard(generation)
+            else:
+                known.add(generation)
 
 
 @regional_transaction("durable_reader", "read what changed in {region}")

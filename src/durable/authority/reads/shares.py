@@ -12,11 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
-from durable.authority.queue.requests import hold_of, pending_of
+from durable.authority.queue.requests import pending_of
+from durable.authority.reads.marks import is_marked
 from durable.model.claims import ObservedSlot
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.pending import Pending
-from durable.model.request import PlacementHold
 from durable.model.share import ShareReport, SlotsObserved
 from durable.model.states import TROUBLED, BindingState, RequestState
 from durable.validation.value import Value
@@ -33,7 +33,6 @@ class RequestStatus(Value):
 
     state: RequestState
     pending: Pending | None
-    hold: PlacementHold | None
     slots: int
     waiting: int
     # How many replicas of a job are done; their bindings are released.
@@ -41,6 +40,11 @@ class RequestStatus(Value):
     given_up: int = 0
     held_back: int = 0
     failures: int = 0
+
+    @property
+    def slots_left(self) -> int:
+        """How many slots it has or waits for; of a job, those that have not come to their end."""
+        return self.slots - self.completed - self.given_up - self.held_back
 
 
 class ShareStatus(Value):
@@ -57,9 +61,10 @@ class ShareStatus(Value):
     at_once: int | None = None
     # When the request was withdrawn.
     ended_at: AwareDatetime | None = None
-    # Of no earlier version of the region than this.
+    # Of no earlier version of the region than this; read between these moments, by its own clock.
     as_of: int
     read_at: AwareDatetime
+    read_until: AwareDatetime
 
     @property
     def key(self) -> ShareKey:
@@ -113,6 +118,12 @@ class ShareStatus(Value):
             and all(slot.state in arrived and not slot.stop_requested for slot in self.slots)
         )
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its placement has ended, or never began, and nothing is left of it."""
+        is_wanted = self.request is not None and self.request.state is not RequestState.WITHDRAWN
+        return not is_wanted and not self.slots
+
     def says_the_same_as(self, other: "ShareStatus | None") -> bool:
         """Whether nothing differs but when it was read."""
         return other is not None and (
@@ -150,21 +161,21 @@ _WANTED = """
 _SLOTS = text(f"""
     SELECT r.tenant, r.workload, r.generation, r.slot, r.token, r.attempt, r.node, s.state,
            s.evidence, s.log_directory, s.since, s.exit_code,
-           b.stop_requested_at IS NOT NULL AS stop_requested, p.token IS NOT NULL AS is_marked
+           b.stop_requested_at IS NOT NULL AS stop_requested,
+           {is_marked(":now")} AS is_marked
       FROM {_WANTED}
       JOIN regional.reservations AS r USING (tenant, workload, generation)
       JOIN regional.bindings AS b USING (region, token)
       JOIN regional.binding_status(:now) AS s USING (region, token)
-      LEFT JOIN regional.replacements AS p ON p.region = r.region AND p.token = r.token
      WHERE r.region = :region AND r.claimed_slot IS NOT NULL AND r.state = 'bound'
      ORDER BY r.slot
 """)
 
 _REQUESTS = text(f"""
     SELECT wanted.tenant, wanted.workload, wanted.generation, r.state, r.pending_code,
-           r.pending_parameters, r.hold_actor, r.hold_reason, r.held_since, r.waiting, r.completed,
+           r.pending_parameters, r.waiting, r.completed,
            r.given_up, r.held_back, r.failures, greatest(r.at_once, s.at_once) AS at_once,
-           s.closed_at, cardinality(r.slots) AS slots
+           s.closed_at, cardinality(r.slots) AS slots, clock_timestamp() AS read_until
       FROM {_WANTED}
       LEFT JOIN regional.requests AS r
         ON (r.region, r.tenant, r.workload, r.generation)
@@ -247,6 +258,7 @@ async def _read(
             ended_at=rows[key]["closed_at"],
             as_of=at.version,
             read_at=at.read_at,
+            read_until=rows[key]["read_until"],
         )
         for key in keys
     ]
@@ -258,7 +270,6 @@ def _request(row: Any) -> RequestStatus | None:
     return RequestStatus(
         state=RequestState(row["state"]),
         pending=pending_of(row),
-        hold=hold_of(row),
         slots=row["slots"],
         waiting=row["waiting"],
         completed=row["completed"],

@@ -5,7 +5,7 @@ Two sides that never meet in one transaction: `global` (tenants, quotas, policie
 Counters (`used_*`, `granted_*` sums) are written by triggers alone (`counters.sql`).
 """
 
-from durable.authority.schema import global_side, records, regional_side
+from durable.authority.schema import global_side, overrides, records, regional_side
 from durable.authority.schema.columns import metadata
 
-__all__ = ["global_side", "metadata", "records", "regional_side"]
+__all__ = ["global_side", "metadata", "overrides", "records", "regional_side"]

@@ -1,6 +1,7 @@
-"""Tenants, quotas, grants, slots, workloads, policies, overrides: facts that no region owns."""
+"""Tenants, quotas, slots, workloads, policies, operators: facts no region owns."""
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -12,6 +13,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -25,6 +27,35 @@ from durable.authority.schema.columns import (
     one_of,
     text_column,
     time_column,
+)
+
+# Every region that was ever declared: whether it may take part, and until when its lease lasts. The
+# fact; a region's own row has a copy of epoch and state, and obeys a lease that ends no later.
+regions_known = Table(
+    "regions",
+    metadata,
+    Column("region", Text, primary_key=True),
+    integer_column("epoch", default="1"),
+    Column("state", Text, nullable=False, server_default=text("'open'")),
+    time_column("since", default="clock_timestamp()"),
+    Column("reason", Text, nullable=False, server_default=text("''")),
+    # What led to the state.
+    json_column("evidence", default="'{}'"),
+    # How often the lease was renewed, by which worker last, and until when it lasts; none so far: a
+    # region that was never leased cannot be waited out.
+    integer_column("lease_number", default="0"),
+    text_column("lease_holder", nullable=True),
+    time_column("lease_expires_at", nullable=True),
+    # While it is fenced: whether its own database has the fence and answers, so that its lease may
+    # be extended, and what could not be moved goes on. A lease that has lapsed is not begun anew.
+    Column("is_leased_fenced", Boolean, nullable=False, server_default=text("false")),
+    # When its worker last saw the region as it was.
+    time_column("watched_at", nullable=True),
+    one_of("state", "open", "suspected", "fenced"),
+    CheckConstraint("epoch >= 1 AND lease_number >= 0", name="counters"),
+    CheckConstraint("(lease_number = 0) = (lease_expires_at IS NULL)", name="leased"),
+    CheckConstraint("region <> 'global'", name="name_not_reserved"),
+    schema="global",
 )
 
 tenants = Table(
@@ -73,7 +104,7 @@ grant_transfers = Table(
     time_column("requested_at"),
     time_column("settled_at", nullable=True),
     bounded("amount_not_negative", ""),
-    one_of("state", "requested", "moved", "settled", "refused"),
+    one_of("state", "requested", "moved", "lapsed", "settled", "refused"),
     CheckConstraint("(state = 'settled') = (settled_at IS NOT NULL)", name="settled_at"),
     CheckConstraint("from_region IS DISTINCT FROM to_region", name="ends_differ"),
     Index(
@@ -81,6 +112,8 @@ grant_transfers = Table(
         "tenant",
         postgresql_where=text("state IN ('requested', 'moved')"),
     ),
+    # Given back without the region, which follows when it answers again.
+    Index("grant_transfers_lapsed", "from_region", postgresql_where=text("state = 'lapsed'")),
     schema="global",
 )
 
@@ -112,6 +145,8 @@ workloads = Table(
     time_column("deadline_missed_at", nullable=True),
     # Until when a job that has ended is listed; none: for ever.
     time_column("listed_until", nullable=True),
+    # The recovery that moved it, on whose budgets it may draw.
+    text_column("incident", nullable=True),
     CheckConstraint(
         "generation BETWEEN 1 AND generations AND observed_generation <= generations"
         " AND stable_generation <= generations",
@@ -142,6 +177,21 @@ workload_requests = Table(
     one_of("kind", "apply", "scale", "delete", "pause", "resume", "promote", "rollback", "replace"),
     PrimaryKeyConstraint("tenant", "workload", "request"),
     Index("workload_requests_age", "tenant", "workload", "at"),
+    schema="global",
+)
+
+# Whether critical work would come back if a region were lost now, as it was last simulated.
+readiness = Table(
+    "readiness",
+    metadata,
+    text_column("tenant"),
+    text_column("workload"),
+    Column("is_met", Boolean, nullable=False),
+    text_column("sentence"),
+    ForeignKeyConstraint(
+        ["tenant", "workload"], ["global.workloads.tenant", "global.workloads.workload"]
+    ),
+    PrimaryKeyConstraint("tenant", "workload"),
     schema="global",
 )
 
@@ -200,32 +250,165 @@ policies = Table(
     schema="global",
 )
 
-overrides = Table(
-    "overrides",
+# How far a revision has come, and by which order; one at a time is on its way through the regions.
+policy_rollouts = Table(
+    "policy_rollouts",
     metadata,
-    Column("override", Text, primary_key=True),
+    Column("revision", Integer, ForeignKey("global.policies.revision"), primary_key=True),
+    text_column("stage"),
+    integer_column("number", default="0"),
+    text_column("canary", nullable=True),
+    # The region that is watched now, since when, and what waited there before.
+    json_column("bake", nullable=True),
+    Column("is_paused", Boolean, nullable=False, server_default=text("false")),
+    Column("to_revision", Integer, nullable=True),
+    Column("reroll", Boolean, nullable=False, server_default=text("false")),
+    text_column("actor"),
+    Column("reason", Text, nullable=False, server_default=text("''")),
+    time_column("changed_at"),
+    # When it last came into force everywhere; a rollback goes to no revision that never was.
+    time_column("in_force_at", nullable=True),
+    # By region, what it would have changed of recent decisions.
+    json_column("shadows", default="'{}'"),
+    one_of(
+        "stage", "shadow", "canary", "widening", "everywhere", "superseded", "rolling_back",
+        "rolled_back",
+    ),
+    CheckConstraint("number >= 0", name="number_not_negative"),
+    CheckConstraint("stage <> 'canary' OR canary IS NOT NULL", name="canary_has_region"),
+    Index(
+        "policy_rollouts_one_under_way", text("(true)"), unique=True,
+        postgresql_where=text("stage IN ('canary', 'widening')"),
+    ),
+    schema="global",
+)  # fmt: skip
+
+# Orders about revisions, in the order in which they were taken: of two at once, one is told of the
+# other.
+policy_orders = Table(
+    "policy_orders",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("revision", Integer, ForeignKey("global.policies.revision"), nullable=False),
     text_column("kind"),
-    json_column("scope"),
-    json_column("effect"),
+    json_column("payload"),
     text_column("actor"),
     text_column("reason"),
-    Column("needs_approval", Boolean, nullable=False),
-    text_column("approver", nullable=True),
-    text_column("state"),
-    time_column("proposed_at"),
-    time_column("activated_at", nullable=True),
-    time_column("expires_at"),
-    time_column("latest_expiry"),
+    text_column("request"),
+    time_column("at"),
+    one_of("kind", "promote", "pause", "rollback"),
+    CheckConstraint("number >= 1", name="number_positive"),
+    UniqueConstraint("request"),
+    Index(None, "revision", "number"),
+    schema="global",
+)
+
+# A region that was lost, and how far its work has come; one of a region is under way.
+recoveries = Table(
+    "recoveries",
+    metadata,
+    text_column("region"),
+    integer_column("epoch"),
+    text_column("stage"),
+    text_column("actor"),
+    text_column("reason"),
+    json_column("evidence", default="'{}'"),
+    time_column("lost_at"),
+    time_column("started_at"),
+    time_column("changed_at"),
+    time_column("fenced_at", nullable=True),
+    time_column("movable_at", nullable=True),
+    time_column("moved_at", nullable=True),
+    time_column("back_since", nullable=True),
     time_column("ended_at", nullable=True),
-    one_of("state", "proposed", "active", "expired", "revoked", "rejected"),
-    CheckConstraint("length(btrim(reason)) > 0", name="reason_given"),
-    CheckConstraint("approver IS NULL OR approver <> actor", name="second_person"),
-    CheckConstraint(
-        "state <> 'active' OR NOT needs_approval OR approver IS NOT NULL", name="approved"
+    # Which budgets of other regions are open for it, and what was left behind at its end.
+    json_column("draws", default="'[]'"),
+    json_column("findings", default="'[]'"),
+    one_of(
+        "stage", "suspected", "confirmed", "moving", "holding", "failing_back", "settling",
+        "failed_back", "settled", "vetoed", "dismissed", "superseded",
     ),
+    CheckConstraint("epoch >= 2", name="epoch_fences"),
     CheckConstraint(
-        "proposed_at < expires_at AND expires_at <= latest_expiry", name="time_limited"
+        "(ended_at IS NOT NULL) = (stage IN"
+        " ('failed_back', 'settled', 'vetoed', 'dismissed', 'superseded'))",
+        name="ended",
     ),
-    CheckConstraint("(ended_at IS NULL) = (state IN ('proposed', 'active'))", name="ended"),
+    PrimaryKeyConstraint("region", "epoch"),
+    Index("recoveries_open", "region", postgresql_where=text("ended_at IS NULL")),
+    schema="global",
+)  # fmt: skip
+
+recovery_orders = Table(
+    "recovery_orders",
+    metadata,
+    text_column("region"),
+    integer_column("epoch"),
+    text_column("request"),
+    text_column("kind"),
+    text_column("actor"),
+    text_column("reason"),
+    time_column("at"),
+    PrimaryKeyConstraint("region", "epoch", "request"),
+    one_of("kind", "confirm", "veto", "failback", "settle"),
+    ForeignKeyConstraint(
+        ["region", "epoch"], ["global.recoveries.region", "global.recoveries.epoch"]
+    ),
+    schema="global",
+)
+
+# What a recovery moves of each workload.
+recovery_moves = Table(
+    "recovery_moves",
+    metadata,
+    text_column("region"),
+    integer_column("epoch"),
+    text_column("tenant"),
+    text_column("workload"),
+    text_column("kind"),
+    Column("priority", Integer, nullable=False),
+    Column("replicas", Integer, nullable=False),
+    Column("slots", ARRAY(Integer), nullable=False),
+    time_column("tried_at", nullable=True),
+    time_column("moved_at", nullable=True),
+    Column("serving", Integer, nullable=False, server_default=text("0")),
+    Column("placed", Integer, nullable=False, server_default=text("0")),
+    time_column("recovered_at", nullable=True),
+    time_column("whole_at", nullable=True),
+    time_column("returned_at", nullable=True),
+    Column("waits", Text, nullable=False, server_default=text("''")),
+    one_of("kind", "service", "job"),
+    PrimaryKeyConstraint("region", "epoch", "tenant", "workload"),
+    ForeignKeyConstraint(
+        ["region", "epoch"], ["global.recoveries.region", "global.recoveries.epoch"]
+    ),
+    schema="global",
+)
+
+# Who may ask for changes. A row stays when its operator is removed: the audit names it.
+operators = Table(
+    "operators",
+    metadata,
+    Column("operator", Text, primary_key=True),
+    text_column("kind"),
+    text_column("public_key", nullable=True),
+    text_column("created_by"),
+    time_column("created_at"),
+    time_column("removed_at", nullable=True),
+    one_of("kind", "person", "service"),
+    schema="global",
+)
+
+# A verb, or '*' for all of them; of a tenant, in a region, or without both for everything: ''.
+operator_rights = Table(
+    "operator_rights",
+    metadata,
+    Column("operator", Text, ForeignKey("global.operators.operator"), nullable=False),
+    text_column("verb"),
+    Column("tenant", Text, nullable=False, server_default=text("''")),
+    Column("region", Text, nullable=False, server_default=text("''")),
+    text_column("granted_by"),
+    time_column("granted_at"),
+    PrimaryKeyConstraint("operator", "verb", "tenant", "region"),
     schema="global",
 )

@@ -83,6 +83,8 @@ decisions = Table(
     # A digest of what was found, where nothing was placed: the same again is counted below.
     text_column("findings", nullable=True),
     PrimaryKeyConstraint("region", "tenant", "workload", "generation", "attempt"),
+    # What was decided last, for whoever compares revisions.
+    Index("decisions_recent", "region", "decided_at"),
     schema="regional",
 )
 

@@ -49,6 +49,8 @@ regions = Table(
     integer_column("version", default="0"),
     integer_column("tokens_issued", default="0"),
     Column("state", Text, nullable=False, server_default=text("'open'")),
+    # Until when the global side leaves the region to itself; a region without one is on none yet.
+    time_column("lease_expires_at", nullable=True),
     *amount_columns("capacity_"),
     *amount_columns("used_"),
     one_of("state", "open", "fenced"),
@@ -93,6 +95,7 @@ nodes = Table(
                     name="removed_empty"),
     PrimaryKeyConstraint("region", "node"),
     Index("nodes_changes", "region", "changed_version"),
+    Index("nodes_silent", "region", postgresql_where=text("state IN ('unknown', 'lost')")),
     schema="regional",
     # Counters change at every placement: free space on a page keeps those updates off the indexes.
     postgresql_with={"fillfactor": 70},
@@ -240,12 +243,23 @@ policy_states = Table(
     text_column("state"),
     text_column("changed_by"),
     time_column("changed_at"),
+    # Of the order that it follows: an older one changes nothing in this region any more.
+    integer_column("number", default="0"),
+    # What an override may let work pass here while this revision is in force.
+    json_column("overridable_gates", default="'[]'"),
+    # What became of each workload when it was rolled back.
+    json_column("report", nullable=True),
     one_of("state", "published", "shadow", "canary", "active", "superseded", "rolled_back"),
     PrimaryKeyConstraint("region", "revision"),
     Index(
         "policy_states_one_active", "region", unique=True,
         postgresql_where=text("state = 'active'"),
     ),
+    Index(
+        "policy_states_one_canary", "region", unique=True,
+        postgresql_where=text("state = 'canary'"),
+    ),
+    CheckConstraint("number >= 0", name="number_not_negative"),
     schema="regional",
 )  # fmt: skip
 
@@ -266,6 +280,8 @@ shares = Table(
     Column("at_once", Integer, nullable=True),
     time_column("admitted_at", nullable=True),
     time_column("due_at", nullable=True),
+    # The recovery on whose budgets its reservations may draw.
+    text_column("incident", nullable=True),
     time_column("closed_at", nullable=True),
     CheckConstraint("revision >= 1", name="revision_positive"),
     CheckConstraint("at_once >= 0", name="at_once_not_negative"),
@@ -304,10 +320,6 @@ requests = Table(
     # Why it waits; it becomes words only where people read it.
     text_column("pending_code", nullable=True),
     json_column("pending_parameters", nullable=True),
-    # Who holds the placement, why and since when; empty while nobody does.
-    text_column("hold_actor", nullable=True),
-    text_column("hold_reason", nullable=True),
-    time_column("held_since", nullable=True),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     time_column("enqueued_at"),
     time_column("deadline"),
@@ -328,9 +340,6 @@ requests = Table(
     CheckConstraint("state <> 'pending' OR pending_code IS NOT NULL", name="waits_with_reason"),
     CheckConstraint(
         "(pending_code IS NULL) = (pending_parameters IS NULL)", name="reason_whole"
-    ),
-    CheckConstraint(
-        "num_nulls(hold_actor, hold_reason, held_since) IN (0, 3)", name="hold_whole"
     ),
     CheckConstraint("enqueued_at < deadline", name="waits_with_deadline"),
     CheckConstraint("waiting >= 0", name="waiting_not_negative"),
@@ -368,6 +377,8 @@ reservations = Table(
     *amount_columns(),
     Column("devices", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     text_column("budget", nullable=True),
+    # The emergency draw that it counts against, instead of the grant.
+    text_column("emergency", nullable=True),
     json_column("requirements", default="'{}'"),
     Column("priority", Integer, nullable=False),
     Column("policy_revision", Integer, nullable=False),
@@ -397,6 +408,10 @@ reservations = Table(
     ForeignKeyConstraint(
         ["region", "tenant", "workload", "claimed_slot"],
         [f"regional.slots.{column}" for column in ("region", "tenant", "workload", "slot")],
+    ),
+    ForeignKeyConstraint(
+        ["region", "emergency"],
+        ["regional.emergency_draws.region", "regional.emergency_draws.override"],
     ),
     # A bound reservation has a binding. Both rows arrive in one transaction, so it is checked at
     # its end; the other direction is the binding's own reference.
@@ -456,21 +471,24 @@ bindings = Table(
     postgresql_with={"fillfactor": 70},
 )
 
-# Claims that somebody asked to have replaced; a trigger drops the row when the claim ends.
+# Claims that somebody asked to have replaced, one row for each who did: a cause that ends takes
+# back its own mark and no other. A trigger drops the rows when the claim ends.
 replacements = Table(
     "replacements",
     metadata,
     text_column("region"),
     integer_column("token"),
-    # Who can take it back: a drain, or one request.
+    # Who can take it back: a drain, an override, a policy's rollback, or one request.
     text_column("cause"),
     text_column("actor"),
     text_column("reason"),
     time_column("requested_at"),
+    # When its workload began to act on it.
+    time_column("begun_at", nullable=True),
     ForeignKeyConstraint(
         ["region", "token"], ["regional.reservations.region", "regional.reservations.token"]
     ),
-    PrimaryKeyConstraint("region", "token"),
+    PrimaryKeyConstraint("region", "token", "cause"),
     Index(None, "region", "cause"),
     schema="regional",
 )

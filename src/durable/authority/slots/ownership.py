@@ -6,6 +6,9 @@ crash falls into; the same call finishes the rest. Every hand-over has a number:
 delayed past the next hand-over comes too late and changes nothing. Every division has a revision,
 which is compared with the newest under the workload's lock: an older one undoes nothing, whoever
 still runs it.
+
+A fenced region whose database does not answer is not asked once its lease has lapsed: it takes
+nothing by itself any more, and what it still has of such a slot is void by its number.
 """
 
 import json
@@ -17,8 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import lock_region, read_region
+from durable.authority.recovery.region_facts import hold_fact, read_fact
 from durable.authority.slots.assignment import (
     ROLE,
     Division,
@@ -118,15 +123,19 @@ class SlotRegistry:
         """
         await read_region(self._databases, to_region)  # or the slots would go where nobody is
         held = await self._held(slots, from_region, or_by=to_region)
-        await self._take_back(from_region, held)
-        numbers = await self._hand_over(slots, held, from_region, to_region, transfer, actor)
+        answers = await self._take_back(from_region, held)
+        numbers = await self._hand_over(
+            slots, held, from_region, to_region, transfer, actor, answers=answers
+        )
         await self._copy(to_region, numbers)
 
     async def give_up(self, slots: Sequence[int], region: RegionId, *, transfer: str) -> None:
         """Ends the ownership for good: the workload was deleted or scaled down."""
         held = await self._held(slots, region)
-        await self._take_back(region, held)
-        await _give_up(self._databases, self._workload, self._division, held, region, transfer)
+        answers = await self._take_back(region, held)
+        await _give_up(
+            self._databases, self._workload, self._division, held, region, transfer, answers
+        )
 
     async def _held(
         self, slots: Sequence[int], region: RegionId, *, or_by: RegionId | None = None
@@ -135,9 +144,17 @@ class SlotRegistry:
             self._databases, self._workload, self._division, slots, region, or_by
         )
 
-    async def _take_back(self, region: RegionId, numbers: Numbers) -> None:
-        if numbers:
+    async def _take_back(self, region: RegionId, numbers: Numbers) -> bool:
+        """Takes the region's copies; false if nobody there answers and nobody there counts."""
+        if not numbers:
+            return True
+        try:
             await _take_back(self._databases, region, self._workload, numbers)
+        except AuthorityUnreachableError:
+            if (await read_fact(self._databases, region)).is_movable:
+                return False
+            raise
+        return True
 
     async def _hand_over(
         self,
@@ -147,10 +164,12 @@ class SlotRegistry:
         to_region: RegionId,
         transfer: str,
         actor: ActorId,
+        *,
+        answers: bool = True,
     ) -> Numbers:
         return await _hand_over(
             self._databases, self._workload, self._division, slots, held, from_region, to_region,
-            transfer, actor,
+            transfer, actor, answers,
         )  # fmt: skip
 
     async def _copy(self, region: RegionId, numbers: Numbers) -> None:
@@ -214,8 +233,11 @@ async def _hand_over(
     to_region: RegionId,
     transfer: str,
     actor: ActorId,
+    answers: bool,
 ) -> Numbers:
     await _refuse_old(connection, workload, division)
+    if not answers:
+        await _refuse_unfenced(connection, from_region)
     ends = {"from_region": from_region, "to_region": to_region, "transfer": transfer}
     moved = {**workload, **ends, "rows": _rows(held)}
     if (await connection.execute(_HAND_OVER, moved)).rowcount:
@@ -226,7 +248,12 @@ async def _hand_over(
             action="transfer slots",
             target=f"workload/{_name(workload)}",
             before={"region": from_region},
-            after={"region": to_region, "slots": sorted(held), "transfer": transfer},
+            after={
+                "region": to_region,
+                "slots": sorted(held),
+                "transfer": transfer,
+                **({} if answers else {"without": from_region}),
+            },
         )
     return await _owned_by(connection, workload, slots, to_region)
 
@@ -239,10 +266,22 @@ async def _give_up(
     held: Numbers,
     region: RegionId,
     transfer: str,
+    answers: bool,
 ) -> None:
     await _refuse_old(connection, workload, division)
+    if not answers:
+        await _refuse_unfenced(connection, region)
     ended = {**workload, "region": region, "transfer": transfer, "rows": _rows(held)}
     await connection.execute(_GIVE_UP, ended)
+
+
+async def _refuse_unfenced(connection: AsyncConnection, region: RegionId) -> None:
+    """It may have been opened since it was looked at: then it is asked again."""
+    if not (await hold_fact(connection, region)).is_movable:
+        raise RefusedError(
+            RefusalCode.REGION_OPEN,
+            f"{region} was opened again; nothing moved. Ask it for its slots.",
+        )
 
 
 async def _refuse_old(connection: AsyncConnection, workload: _Workload, division: Division) -> None:

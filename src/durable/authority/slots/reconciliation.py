@@ -1,7 +1,7 @@
 """Brings slot ownership to the wanted shares, as far as live claims allow, in batches."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -136,8 +136,11 @@ async def reconcile_slots(
     transfer: str,
     division: Division,
     actor: ActorId,
+    kept: Set[int] = frozenset(),
 ) -> list[str]:
     """Assigns, transfers and gives up slots; answers why some of that has to wait.
+
+    Those that are kept stay with whoever owns them.
 
     Every part is idempotent, and one that is refused (a claim still exists where the slot was)
     leaves the others done: sent again, it continues with what was refused.
@@ -151,6 +154,8 @@ async def reconcile_slots(
     moving: list[tuple[int, RegionId]] = []
     leaving: dict[RegionId, list[int]] = defaultdict(list)
     for slot, owner in owners.items():
+        if slot in kept:
+            continue
         if slot not in desired:
             leaving[owner.region].append(slot)
         elif desired[slot] != owner.region:

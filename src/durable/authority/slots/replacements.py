@@ -8,12 +8,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction, regional_transaction
+from durable.authority.operators.authorization import authorize
 from durable.authority.slots.assignment import ROLE
 from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import has_ended, lock_workload, never_admitted
 from durable.model.ids import ActorId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.rights import Asked, Scope, Verb
+from durable.signals.names import workload_id
 
-# A claim that has ended meanwhile needs no mark; one that is marked keeps its first reason.
+# A claim that has ended meanwhile needs no mark; the same request marks it once.
 _MARK = text("""
     INSERT INTO regional.replacements (region, token, cause, actor, reason, requested_at)
     SELECT r.region, r.token, :cause, :actor, :reason, clock_timestamp()
@@ -49,6 +52,7 @@ async def request_replacement(
     answer: Answer,
     *,
     reason: str,
+    signed: Asked | None = None,
 ) -> Answer:
     """Records which claims are to be replaced, once per request id, before any is marked."""
     before = await lock_workload(connection, identity.tenant, identity.workload)
@@ -58,6 +62,14 @@ async def request_replacement(
     recorded = ledger.recall(identity)
     if recorded is not None:
         return recorded
+    asked = signed or Asked.unsigned(
+        workload_id(identity.tenant, identity.workload),
+        identity.kind,
+        actor=identity.actor,
+        reason=reason,
+        request_id=identity.request,
+    )
+    await authorize(connection, asked, Verb.REPLACE, Scope(tenant=identity.tenant))
     if before.deleted:
         raise has_ended(before)
     await audit.append(

@@ -6,7 +6,7 @@ about it. An older revision never replaces a newer one, whoever sends it and how
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -17,43 +17,61 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import lock_region
+from durable.authority.overrides.rows import read_clock
+from durable.authority.reads.marks import is_marked
 from durable.authority.slots.assignment import ROLE
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.share import DesiredShare
 
 MAX_SHARES_PER_CALL = 200
 
+_FLOOR = "tenant text, workload text, revision bigint, must_serve integer"
+
 # In one order, so that two batches with the same rows wait for each other and never deadlock.
 _PUBLISH = text("""
     INSERT INTO regional.shares AS s
            (region, tenant, workload, generation, revision, slots, spec, release_reason, at_once,
-            admitted_at, due_at)
+            admitted_at, due_at, incident)
     SELECT :region, tenant, workload, generation, revision, slots, spec, release_reason, at_once,
-           admitted_at, due_at
+           admitted_at, due_at, incident
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, revision bigint, slots integer[],
            spec jsonb, release_reason text, at_once integer, admitted_at timestamptz,
-           due_at timestamptz)
+           due_at timestamptz, incident text)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET revision = excluded.revision, slots = excluded.slots, spec = excluded.spec,
            release_reason = excluded.release_reason, at_once = excluded.at_once,
-           admitted_at = excluded.admitted_at, due_at = excluded.due_at
-     WHERE s.revision < excluded.revision AND s.closed_at IS NULL
+           admitted_at = excluded.admitted_at, due_at = excluded.due_at,
+           incident = excluded.incident
+     WHERE s.revision <= excluded.revision AND s.closed_at IS NULL
+    RETURNING tenant, workload, generation
 """)
 
-# The workload's part of its disruption allowance: what voluntary stops must leave serving.
+# The workload's part of its disruption allowance: what voluntary stops must leave serving. Its row
+# also has the number of the workload's newest division in the region, with a floor or without.
 _SET_FLOORS = text(f"""
     INSERT INTO regional.disruption_floors AS f (region, tenant, workload, revision, must_serve)
-    SELECT :region, tenant, workload, revision, must_serve
-      FROM {
-    sent_rows("rows", "row", "tenant text, workload text, revision bigint, must_serve integer")
-}
+    SELECT :region, tenant, workload, revision, coalesce(must_serve, 0)
+      FROM {sent_rows("rows", "row", _FLOOR)}
      ORDER BY tenant, workload
         ON CONFLICT (region, tenant, workload) DO UPDATE
-       SET revision = excluded.revision, must_serve = excluded.must_serve
+       SET revision = excluded.revision,
+           must_serve = coalesce((
+               SELECT row.must_serve FROM {sent_rows("rows", "row", _FLOOR)}
+                WHERE row.tenant = f.tenant AND row.workload = f.workload), f.must_serve)
      WHERE f.revision <= excluded.revision
     RETURNING tenant, workload
+""")
+
+_MARKED = text(f"""
+    SELECT r.token FROM regional.reservations AS r
+     WHERE r.region = :region AND r.token = ANY(:tokens) AND {is_marked(":now")}
+""")
+
+_BEGIN = text("""
+    UPDATE regional.replacements SET begun_at = :now
+     WHERE region = :region AND token = ANY(:tokens) AND begun_at IS NULL
 """)
 
 _OPEN = text("""
@@ -87,8 +105,14 @@ class Publication:
     # How many replicas voluntary stops must leave serving; None leaves it as it is.
     must_serve: int | None = None
     shares: tuple[PublishedShare, ...] = ()
+    # Tokens of claims that leave their share for nothing but a mark.
+    replaced: tuple[int, ...] = ()
     # Nothing of the workload runs yet, so no commit can have read its floor.
     is_first: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (str(self.tenant), str(self.workload))
 
     @property
     def floor(self) -> dict[str, object]:
@@ -106,32 +130,71 @@ async def publish(
 ) -> list[bool]:
     """Writes floors and shares, as far as the region does not have newer ones.
 
-    Answers of each whether its floor is in force now; one that came late changes nothing.
+    Answers of each whether all of it is in force now; one that came late, or that would replace
+    what nobody wants replaced any more, changes nothing.
     """
-    ordered = sorted(publications, key=lambda one: one.revision)
-    floors = {
-        (str(one.tenant), str(one.workload)): one for one in ordered if one.must_serve is not None
-    }
-    late: set[tuple[str, str]] = set()
-    if not all(one.is_first for one in floors.values()):
+    newest: dict[tuple[str, str], int] = {}
+    for one in publications:
+        newest[one.key] = max(one.revision, newest.get(one.key, one.revision))
+    current = [one for one in publications if one.revision == newest[one.key]]
+    changes_floor = any(one.must_serve is not None and not one.is_first for one in current)
+    if changes_floor or any(one.replaced for one in current):
         # A commit that has read the floor before ends before: from here on all obey the new one.
+        # Nor does anybody mark or unmark a claim meanwhile.
         await lock_region(connection, region)
-    if floors:
-        sent = {"region": region, "rows": json.dumps([one.floor for one in floors.values()])}
-        written = {
-            (row.tenant, row.workload) for row in await connection.execute(_SET_FLOORS, sent)
-        }
-        late = floors.keys() - written
-    newest = {
-        share.key: share
-        for one in ordered
-        for share in one.shares
-        if (str(one.tenant), str(one.workload)) not in late
-    }
-    if newest:
-        rows = [_row(share) for share in newest.values()]
-        await connection.execute(_PUBLISH, {"region": region, "rows": json.dumps(rows)})
-    return [(str(one.tenant), str(one.workload)) not in late for one in publications]
+    current = await _still_marked(connection, region, current)
+    taken = set(map(id, current))
+    numbered = await _number(connection, region, current)
+    shares = {share.key: share for one in current if one.key in numbered for share in one.shares}
+    written = await _write(connection, region, shares.values())
+    return [
+        one.revision == newest[one.key]
+        and id(one) in taken
+        and one.key in numbered
+        and all(share.key in written for share in one.shares)
+        for one in publications
+    ]
+
+
+async def _still_marked(
+    connection: AsyncConnection, region: RegionId, publications: Sequence[Publication]
+) -> list[Publication]:
+    """Those that replace nothing for a mark that has lapsed since it was read."""
+    tokens = [token for one in publications for token in one.replaced]
+    if not tokens:
+        return list(publications)
+    of = {"region": region, "tokens": tokens, "now": await read_clock(connection)}
+    marked = set((await connection.execute(_MARKED, of)).scalars())
+    kept = [one for one in publications if marked.issuperset(one.replaced)]
+    begun = [token for one in kept for token in one.replaced]
+    await connection.execute(_BEGIN, {**of, "tokens": begun})
+    return kept
+
+
+async def _number(
+    connection: AsyncConnection, region: RegionId, publications: Sequence[Publication]
+) -> set[tuple[str, str]]:
+    """Writes floors and numbers; of these workloads the region has no newer number.
+
+    Each publication does, or a late one could still insert a share that the region does not have.
+    """
+    floors: dict[tuple[str, str], dict[str, object]] = {}
+    for one in publications:
+        if one.must_serve is not None or one.key not in floors:
+            floors[one.key] = one.floor
+    sent = {"region": region, "rows": json.dumps(list(floors.values()))}
+    return {(row.tenant, row.workload) for row in await connection.execute(_SET_FLOORS, sent)}
+
+
+async def _write(
+    connection: AsyncConnection, region: RegionId, shares: Collection[PublishedShare]
+) -> set[tuple[str, str, int]]:
+    """Answers those that the region has like that now; one that is closed stays as it is."""
+    if not shares:
+        return set()
+    sent = {"region": region, "rows": json.dumps(list(map(_row, shares)))}
+    rows = await connection.execute(_PUBLISH, sent)
+    return {(row.tenant, row.workload, row.generation) for row in rows}
 
 
 def _row(one: PublishedShare) -> dict[str, object]:

@@ -8,10 +8,12 @@ from itertools import chain
 from typing import Any
 
 from durable.authority.audit.chain import Event
+from durable.authority.operators.authorization import Authorizer
 from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.model.rights import Asked, Scope, Verb
 from durable.model.rollout import RolloutState
 from durable.model.workload import (
     AdmittedWorkload,
@@ -20,6 +22,7 @@ from durable.model.workload import (
     WorkloadSpec,
     template_of,
 )
+from durable.signals.names import workload_id
 
 _AUDITED = {"generation", "spec", "share"}
 
@@ -43,6 +46,23 @@ class AdmissionRequest:
     divide: Divide
     scales: WorkloadSpec | None = None
     reason: str = ""
+    # The message as it came, if it was signed.
+    signed: Asked | None = None
+
+    @property
+    def verb(self) -> Verb:
+        return Verb.APPLY if self.scales is None else Verb.SCALE
+
+    @property
+    def asked(self) -> Asked:
+        """Who asks, for the authority to judge."""
+        return self.signed or Asked.unsigned(
+            workload_id(self.manifest.tenant, self.manifest.name),
+            self.verb,
+            actor=self.actor,
+            reason=self.reason,
+            request_id=self.request,
+        )
 
     @property
     def key(self) -> RowKey:
@@ -89,6 +109,7 @@ class AdmissionBatch:
         workloads: Mapping[RowKey, AdmittedWorkload],
         ledger: RequestLedger,
         stable: Mapping[RowKey, WorkloadSpec],
+        authorizer: Authorizer,
         now: datetime,
     ) -> None:
         self.workloads = dict(workloads)
@@ -101,6 +122,7 @@ class AdmissionBatch:
         self._ledger = ledger
         # What runs where a rollout has not come to yet; applied again, it undoes the rollout.
         self._stable = stable
+        self._authorizer = authorizer
         self._now = now
 
     def admit(self, request: AdmissionRequest) -> AdmittedWorkload | Refusal:
@@ -108,6 +130,9 @@ class AdmissionBatch:
             answer = self._ledger.recall(request.identity)
             if answer is not None:
                 return AdmittedWorkload.read(answer)
+            # What was answered before is answered again, whatever became of the right.
+            scope = Scope(tenant=request.manifest.tenant)
+            self._authorizer.check(request.asked, request.verb, scope)
             return self._admit(request)
         except RefusedError as error:
             return error.refusal
@@ -159,7 +184,7 @@ class AdmissionBatch:
         # A deadline counts from the admission, so nothing but another generation moves it.
         kept = {
             "generation", "generations", "stable_generation", "rollout", "revision", "admitted_at",
-            "deadline_missed_at",
+            "deadline_missed_at", "incident",
         }  # fmt: skip
         wanted = wanted.model_copy(
             update=current.model_dump(include=kept) | {"rollout": current.rollout}

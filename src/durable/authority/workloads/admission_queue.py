@@ -11,11 +11,12 @@ from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import Authorizer
 from durable.authority.workloads.admission import AdmissionBatch, AdmissionRequest
 from durable.authority.workloads.generations import (
     append_generations,
-    find_generations,
     settle_generation,
+    stable_spec,
 )
 from durable.authority.workloads.ledger import RequestLedger
 from durable.authority.workloads.rows import (
@@ -26,7 +27,8 @@ from durable.authority.workloads.rows import (
     lock_workloads,
     write_workloads,
 )
-from durable.model.refusal import Refusal, RefusalCode
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.model.rights import Scope
 from durable.model.rollout import GenerationOutcome
 from durable.model.workload import AdmittedWorkload, WorkloadSpec
 
@@ -63,15 +65,20 @@ async def _admit(
     connection: AsyncConnection, requests: Sequence[AdmissionRequest], names: str
 ) -> list[AdmissionResult | Refusal]:
     existing, missing = await find_workloads(connection, [request.key for request in requests])
+    authorizer = await Authorizer.read(connection, [request.actor for request in requests])
     # A row stays for ever, so none is created for a workload of which nothing will be admitted.
-    wanted = {request.key for request in requests if request.key in missing and request.can_create}
+    wanted = {
+        request.key
+        for request in requests
+        if request.key in missing and request.can_create and _is_allowed(request, authorizer)
+    }
     created = await create_workloads(connection, wanted)
     workloads = await lock_workloads(connection, (existing | wanted) - created)
     ledger = await RequestLedger.read(connection, [request.identity for request in requests])
     stable = await _stable_specs(connection, workloads)
     # After the locks: whoever waited for one is admitted when it got it.
     now = (await connection.execute(_NOW)).scalar_one()
-    batch = AdmissionBatch(workloads, ledger, stable, now)
+    batch = AdmissionBatch(workloads, ledger, stable, authorizer, now)
     known = existing | missing
     answers = [batch.admit(request) if request.key in known else None for request in requests]
     assert created <= batch.changed.keys(), "no row is left empty"
@@ -90,18 +97,23 @@ async def _admit(
     ]
 
 
+def _is_allowed(request: AdmissionRequest, authorizer: Authorizer) -> bool:
+    try:
+        authorizer.check(request.asked, request.verb, Scope(tenant=request.manifest.tenant))
+    except RefusedError:
+        return False
+    return True
+
+
 async def _stable_specs(
     connection: AsyncConnection, workloads: Mapping[RowKey, AdmittedWorkload]
 ) -> dict[RowKey, WorkloadSpec]:
     """What the workloads that roll out come from, as far as it was good."""
     specs: dict[RowKey, WorkloadSpec] = {}
     for key, one in workloads.items():
-        if one.rollout is None or one.stable_generation in (None, one.generation):
-            continue
-        for record in await find_generations(
-            connection, one.tenant, one.workload, one.stable_generation
-        ):
-            specs[key] = WorkloadSpec.read(record.spec)
+        spec = await stable_spec(connection, one)
+        if spec is not None:
+            specs[key] = spec
     return specs
 
 

@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
+from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 
@@ -42,17 +42,11 @@ async def miss_deadline(
     if found.deleted or found.deadline is None or at < found.deadline:
         return None
     await connection.execute(_MISS, {"tenant": tenant, "workload": workload, "at": at})
-    await audit.append(
-        connection,
-        audit.GLOBAL_CHAIN,
-        actor=actor,
-        action="miss deadline",
-        target=f"workload/{tenant}/{workload}",
-        after={
-            "generation": generation,
-            "deadline": found.deadline.isoformat(),
-            "completed": completed,
-            "wanted": found.spec.replicas,
-        },
-    )
+    after = {
+        "generation": generation,
+        "deadline": found.deadline.isoformat(),
+        "completed": completed,
+        "wanted": found.spec.replicas,
+    }
+    await audit_workload(connection, found, "miss deadline", actor, after)
     return at

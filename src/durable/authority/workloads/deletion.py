@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import authorize
+from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import (
     ROLE,
@@ -20,7 +20,9 @@ from durable.authority.workloads.rows import (
 )
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import Asked, Scope, Verb
 from durable.model.workload import AdmittedWorkload, Condition
+from durable.signals.names import workload_id
 
 # Holds a workload's row until every binding is released and every slot given up.
 FINALIZER = "durable/bindings"
@@ -69,6 +71,7 @@ async def request_delete(
     request: str,
     actor: ActorId,
     reason: str,
+    signed: Asked | None = None,
 ) -> DeletionResult:
     """Requests the end of a workload, once per request id, in whichever life of it that was."""
     identity = RequestIdentity.of_delete(tenant, workload, request, actor)
@@ -77,6 +80,10 @@ async def request_delete(
     recorded = ledger.recall(identity)
     if recorded is not None:
         return DeletionResult(recorded["answer"], before)
+    asked = signed or Asked.unsigned(
+        workload_id(tenant, workload), "delete", actor=actor, reason=reason, request_id=request
+    )
+    await authorize(connection, asked, Verb.DELETE, Scope(tenant=tenant))
     if before.deleted:
         raise has_ended(before)
     answer, after = "It is being deleted already.", before
@@ -85,7 +92,7 @@ async def request_delete(
         of = {"tenant": tenant, "workload": workload, "finalizer": FINALIZER}
         after = workload_of((await connection.execute(_REQUEST, of)).mappings().one())
         detail = {"generation": before.generation, "reason": reason, "request": request}
-        await _audit(connection, after, "delete workload", actor, detail)
+        await audit_workload(connection, after, "delete workload", actor, detail)
     ledger.record(identity, {"answer": answer})
     await ledger.write(connection)
     return DeletionResult(answer, after)
@@ -165,22 +172,5 @@ async def _bury(
     ttl = None if job is None else job.ttl_after_finished
     ended = {**of, "finalizer": FINALIZER, "status": status, "ttl": ttl}
     after = workload_of((await connection.execute(_FINISH, ended)).mappings().one())
-    await _audit(connection, after, action, actor, {"generation": after.generation})
+    await audit_workload(connection, after, action, actor, {"generation": after.generation})
     return after
-
-
-async def _audit(
-    connection: AsyncConnection,
-    workload: AdmittedWorkload,
-    action: str,
-    actor: ActorId,
-    detail: dict[str, Any],
-) -> None:
-    await audit.append(
-        connection,
-        audit.GLOBAL_CHAIN,
-        actor=actor,
-        action=action,
-        target=f"workload/{workload.tenant}/{workload.workload}",
-        after=detail,
-    )

@@ -12,6 +12,7 @@ from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.rollout import GenerationOutcome, GenerationRecord
+from durable.model.workload import AdmittedWorkload, WorkloadSpec
 
 GENERATIONS_KEPT = 20
 
@@ -99,6 +100,25 @@ async def settle_generation(
     if outcome is GenerationOutcome.COMPLETE:
         await connection.execute(_SETTLE_OTHERS, of)
     await connection.execute(_SETTLE, {**of, "outcome": outcome.value, "reason": reason[:500]})
+
+
+async def stable_spec(
+    connection: AsyncConnection, workload: AdmittedWorkload
+) -> WorkloadSpec | None:
+    """What slots run that a rollout has not come to yet, if that was good; None if none rolls."""
+    stable = workload.stable_generation
+    if workload.rollout is None or stable is None or stable == workload.generation:
+        return None
+    records = await find_generations(connection, workload.tenant, workload.workload, stable)
+    return WorkloadSpec.read(records[0].spec) if records else None
+
+
+@global_transaction("durable_reader", "read the last good generation of {workload.workload}")
+async def read_stable_spec(
+    connection: AsyncConnection, workload: AdmittedWorkload
+) -> WorkloadSpec | None:
+    """The same in a transaction of its own."""
+    return await stable_spec(connection, workload)
 
 
 @global_transaction("durable_reader", "read the generations of {tenant}/{workload}")

@@ -22,7 +22,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.workload import WorkloadManifest
 
 _READ = text(f"""
-    SELECT tenant, workload, request, kind, payload_sha256, answer, at
+    SELECT tenant, workload, request, kind, payload_sha256, answer, actor, at
       FROM global.workload_requests
       JOIN {sent_rows("keys", "key", "tenant text, workload text, request text")}
      USING (tenant, workload, request)
@@ -64,7 +64,7 @@ class RequestKind(StrEnum):
 
 
 class RequestIdentity:
-    """Which request about which workload this is; a repetition is of the same kind and payload."""
+    """Which request about which workload this is; a repetition has its kind, payload and actor."""
 
     def __init__(
         self,
@@ -119,6 +119,7 @@ class _Entry:
     kind: RequestKind
     digest: str
     answer: Answer
+    actor: str
     # None while it is on its way into the ledger.
     at: datetime | None = None
 
@@ -140,27 +141,39 @@ class RequestLedger:
         keys = json.dumps([request.parameters() for request in requests])
         for row in await connection.execute(_READ, {"keys": keys}):
             ledger._entries[row.tenant, row.workload, row.request] = _Entry(
-                RequestKind(row.kind), bytes(row.payload_sha256).hex(), row.answer, row.at
+                RequestKind(row.kind),
+                bytes(row.payload_sha256).hex(),
+                row.answer,
+                row.actor,
+                row.at,
             )
         return ledger
 
     def recall(self, request: RequestIdentity) -> Answer | None:
-        """What the request was answered before; refuses an id that was used for something else."""
+        """What the request was answered before; refuses an id that was used for something else.
+
+        It is asked before rights and signature are: only who sent it before learns the answer.
+        """
         entry = self._entries.get(request.key)
         if entry is None:
             return None
-        if (entry.kind, entry.digest) == (request.kind, request.digest):
+        known = (entry.kind, entry.digest, entry.actor)
+        if known == (request.kind, request.digest, str(request.actor)):
             return entry.answer
         when = "" if entry.at is None else f" at {entry.at:%Y-%m-%d %H:%M:%S}Z"
-        payload = " with another payload" if entry.kind is request.kind else ""
+        by = "" if entry.actor == request.actor else f" by {entry.actor}"
+        is_other = entry.kind is request.kind and entry.digest != request.digest
+        payload = " with another payload" if is_other else ""
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,
-            f"Request id {request.key[2][:128]} was used for the {entry.kind}{when}{payload}; "
+            f"Request id {request.key[2][:128]} was used{by} for the {entry.kind}{when}{payload}; "
             "send this under an id of its own.",
         )
 
     def record(self, request: RequestIdentity, answer: Answer) -> None:
-        self._entries[request.key] = _Entry(request.kind, request.digest, answer)
+        self._entries[request.key] = _Entry(
+            request.kind, request.digest, answer, str(request.actor)
+        )
         self._new.append(request)
 
     async def write(self, connection: AsyncConnection) -> None:

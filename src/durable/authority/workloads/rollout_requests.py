@@ -1,14 +1,14 @@
 """What people request of a rollout: pause, resume, promote, roll back; each once per request id."""
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import authorize
+from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.generations import (
     append_generations,
     find_generations,
@@ -16,7 +16,7 @@ from durable.authority.workloads.generations import (
     unknown_generation,
 )
 from durable.authority.workloads.ledger import RequestIdentity, RequestKind, RequestLedger
-from durable.authority.workloads.rollouts import go_back
+from durable.authority.workloads.rollouts import advance_rollout, go_back
 from durable.authority.workloads.rows import (
     ROLE,
     has_ended,
@@ -26,6 +26,7 @@ from durable.authority.workloads.rows import (
 )
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import Asked, Scope, Verb
 from durable.model.rollout import GenerationOutcome, GenerationRecord, RolloutPause, RolloutState
 from durable.model.workload import (
     AdmittedWorkload,
@@ -34,11 +35,8 @@ from durable.model.workload import (
     template_of,
     with_template,
 )
+from durable.signals.names import workload_id
 
-_SAVE = text("""
-    UPDATE global.workloads SET rollout = CAST(:rollout AS jsonb)
-     WHERE tenant = :tenant AND workload = :workload
-""")
 _NOW = text("SELECT clock_timestamp()")
 
 _ACTIONS = {
@@ -61,6 +59,19 @@ class RolloutRequest:
     reason: str
     # Which generation to go back to; None for the last one that was good.
     to: Generation | None = None
+    # The message as it came, if it was signed.
+    signed: Asked | None = None
+
+    @property
+    def message(self) -> Asked:
+        """Who asks, for the authority to judge."""
+        return self.signed or Asked.unsigned(
+            workload_id(self.tenant, self.workload),
+            self.kind,
+            actor=self.actor,
+            reason=self.reason,
+            request_id=self.request,
+        )
 
     @property
     def identity(self) -> RequestIdentity:
@@ -84,6 +95,7 @@ async def request_rollout(connection: AsyncConnection, asked: RolloutRequest) ->
     recorded = ledger.recall(asked.identity)
     if recorded is not None:
         return str(recorded["answer"])
+    await authorize(connection, asked.message, Verb.ROLLOUT, Scope(tenant=asked.tenant))
     if before.deleted:
         raise has_ended(before)
     if before.deleting:
@@ -93,14 +105,13 @@ async def request_rollout(connection: AsyncConnection, asked: RolloutRequest) ->
             f"{asked.name} is a job, and a job does not roll out; apply it to run it anew."
         )
     answer = await _HANDLERS[asked.kind](connection, before, asked)
-    await audit.append(
+    await audit_workload(
         connection,
-        audit.GLOBAL_CHAIN,
-        actor=asked.actor,
-        action=_ACTIONS[asked.kind],
-        target=f"workload/{asked.name}",
+        before,
+        _ACTIONS[asked.kind],
+        asked.actor,
+        {"reason": asked.reason, "request": asked.request, "answer": answer},
         before={"generation": before.generation},
-        after={"reason": asked.reason, "request": asked.request, "answer": answer},
     )
     ledger.record(asked.identity, {"answer": answer})
     await ledger.write(connection)
@@ -111,13 +122,18 @@ async def _pause(
     connection: AsyncConnection, before: AdmittedWorkload, asked: RolloutRequest
 ) -> str:
     rollout = _rolling(before, asked)
-    if rollout.undoing is not None:
+    if rollout.goes_back(before.generation, before.stable_generation):
         raise _refused(f"{asked.name} goes back to generation {before.generation}; let it.")
+    if rollout.undoing is not None:
+        raise _refused(
+            f"Generation {before.generation} of {asked.name} has failed, and no other one was ever "
+            "good; apply another version."
+        )
     if rollout.pause is not None:
         raise _refused(f"{asked.name} was paused already, by {rollout.pause}.")
     now = (await connection.execute(_NOW)).scalar_one()
     pause = RolloutPause(actor=asked.actor, reason=asked.reason, since=now)
-    await _save(connection, asked, rollout.model_copy(update={"pause": pause}))
+    await advance_rollout(connection, before, rollout.model_copy(update={"pause": pause}))
     return "Paused: nothing more is replaced until somebody resumes."
 
 
@@ -129,7 +145,7 @@ async def _resume(
         raise _refused(f"{asked.name} is not paused.")
     now = (await connection.execute(_NOW)).scalar_one()
     resumed = {"pause": None, "progressed_at": now}
-    await _save(connection, asked, rollout.model_copy(update=resumed))
+    await advance_rollout(connection, before, rollout.model_copy(update=resumed))
     return f"Resumed; it was paused by {rollout.pause}."
 
 
@@ -145,7 +161,7 @@ async def _promote(
         )
     now = (await connection.execute(_NOW)).scalar_one()
     passed = {"promoted": rollout.promoted + 1, "progressed_at": now}
-    await _save(connection, asked, rollout.model_copy(update=passed))
+    await advance_rollout(connection, before, rollout.model_copy(update=passed))
     return f"Promoted past pause point {rollout.promoted + 1} of {points}."
 
 
@@ -211,11 +227,6 @@ def _rolling(before: AdmittedWorkload, asked: RolloutRequest) -> RolloutState:
             "and nothing has to be replaced."
         )
     return before.rollout
-
-
-async def _save(connection: AsyncConnection, asked: RolloutRequest, rollout: RolloutState) -> None:
-    of = {"tenant": asked.tenant, "workload": asked.workload}
-    await connection.execute(_SAVE, {**of, "rollout": json.dumps(rollout.model_dump(mode="json"))})
 
 
 def _refused(sentence: str) -> RefusedError:

@@ -1,96 +1,131 @@
 """A workload's rollout as the authority remembers it: numbered divisions, progress, the end of it.
 
-Every division of a workload's slots begins here and gets its number; what an older division still
-wants to write is refused, here by the row's number and in every region by that of its rows.
+Every division of a workload's slots that writes anything gets its number here, unless the workload
+was changed or divided since it was read. What an older division still wants to write is refused,
+here by the row's number and in every region by that of its rows.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
-from durable.authority.workloads.generations import find_generations, settle_generation
+from durable.authority.recovery.originals import find_kept
+from durable.authority.slots.assignment import SlotOwner, SlotOwners
+from durable.authority.workloads.events import audit_workload
+from durable.authority.workloads.generations import settle_generation, stable_spec
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted, workload_of
-from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
+from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
 from durable.model.rollout import GenerationOutcome, RolloutState
+from durable.model.running import OnReconnect
 from durable.model.workload import AdmittedWorkload, WorkloadSpec, with_template
 
-_BEGIN = text("""
-    UPDATE global.workloads SET revision = revision + 1
+_READ = text("""
+    SELECT *, clock_timestamp() AS now FROM global.workloads
      WHERE tenant = :tenant AND workload = :workload
-    RETURNING *, clock_timestamp() AS now
 """)
 
-_SAVE = text("""
-    UPDATE global.workloads SET rollout = CAST(:rollout AS jsonb)
+_OWNERS = text("""
+    SELECT slot, region, number, is_leaving FROM global.slots
+     WHERE tenant = :tenant AND workload = :workload AND region IS NOT NULL
+""")
+
+_ADVANCE = text("""
+    UPDATE global.workloads SET rollout = CAST(:rollout AS jsonb), revision = revision + 1
      WHERE tenant = :tenant AND workload = :workload AND revision = :revision
 """)
 
 _COMPLETE = text("""
-    UPDATE global.workloads SET rollout = NULL, stable_generation = :generation
+    UPDATE global.workloads
+       SET rollout = NULL, stable_generation = :generation, revision = revision + 1
      WHERE tenant = :tenant AND workload = :workload AND generation = :generation
        AND delete_requested_at IS NULL AND deleted_at IS NULL
        AND (rollout IS NOT NULL OR stable_generation IS DISTINCT FROM :generation)
        AND (CAST(:revision AS bigint) IS NULL OR revision = :revision)
+    RETURNING revision
 """)
 
 _UNDO = text("""
     UPDATE global.workloads
-       SET generation = :generation, spec = CAST(:spec AS jsonb), rollout = CAST(:rollout AS jsonb)
+       SET generation = :generation, spec = CAST(:spec AS jsonb),
+           rollout = CAST(:rollout AS jsonb), revision = revision + 1
      WHERE tenant = :tenant AND workload = :workload
 """)
 
 
 @dataclass(frozen=True)
-class BegunDivision:
-    """The workload as it is to be divided now, under the row's new revision."""
+class WorkloadToDivide:
+    """The workload as it is to be divided now, and which region owns which slot of it."""
 
     workload: AdmittedWorkload
     # What slots run whose turn has not come, if that is another generation.
     stable_spec: WorkloadSpec | None
+    owners: SlotOwners
+    # Whether nobody is about to lose a slot, and some division has seen this generation.
+    is_settled: bool
     now: datetime
+    # Slots that a lost region keeps: whoever divides the workload leaves them as they are.
+    kept: frozenset[int] = frozenset()
 
 
-@global_transaction(ROLE, "begin to divide {tenant}/{workload}")
-async def begin_division(
+@global_transaction(ROLE, "read {tenant}/{workload} to divide it")
+async def read_to_divide(
     connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
-) -> BegunDivision:
-    """Numbers the next division of a workload's slots."""
+) -> WorkloadToDivide:
+    """Before anything else is read for a division: what changes since then has another number."""
     of = {"tenant": tenant, "workload": workload}
-    row = (await connection.execute(_BEGIN, of)).mappings().one_or_none()
+    row = (await connection.execute(_READ, of)).mappings().one_or_none()
     if row is None:
         raise never_admitted(tenant, workload)
     found = workload_of(row)
-    stable = await _stable_spec(connection, found)
-    return BegunDivision(found, stable, row["now"])
+    owned = (await connection.execute(_OWNERS, of)).all()
+    return WorkloadToDivide(
+        found,
+        await stable_spec(connection, found),
+        {one.slot: SlotOwner(RegionId(one.region), one.number) for one in owned},
+        is_settled=row["observed_generation"] == found.generation
+        and not any(one.is_leaving for one in owned),
+        now=row["now"],
+        kept=await _kept(connection, found),
+    )
 
 
-async def _stable_spec(
-    connection: AsyncConnection, workload: AdmittedWorkload
-) -> WorkloadSpec | None:
-    stable = workload.stable_generation
-    if workload.rollout is None or stable is None or stable == workload.generation:
-        return None
-    records = await find_generations(connection, workload.tenant, workload.workload, stable)
-    return WorkloadSpec.read(records[0].spec) if records else None
+async def _kept(connection: AsyncConnection, workload: AdmittedWorkload) -> frozenset[int]:
+    """What its regions keep of it; most workloads need not be asked about."""
+    if workload.spec.run.on_reconnect is not OnReconnect.ORIGINAL:
+        return frozenset()
+    key = (str(workload.tenant), str(workload.workload))
+    return (await find_kept(connection, [key])).get(key, frozenset())
 
 
-@global_transaction(ROLE, "remember the rollout of {tenant}/{workload}")
-async def save_rollout(
-    connection: AsyncConnection,
-    tenant: TenantId,
-    workload: WorkloadName,
-    revision: int,
-    rollout: RolloutState,
-) -> None:
-    """Keeps how far a rollout has come, unless it was divided again meanwhile."""
-    of = {"tenant": tenant, "workload": workload, "revision": revision}
-    await connection.execute(_SAVE, {**of, "rollout": rollout.model_dump_json()})
+@global_transaction(ROLE, "number a division of {workload.workload}")
+async def begin_division(
+    connection: AsyncConnection, workload: AdmittedWorkload, rollout: RolloutState | None
+) -> int | None:
+    """The number of the next division, which keeps how far the rollout has come.
+
+    None if the workload was changed or divided since it was read: then it has to be read again.
+    """
+    return await advance_rollout(connection, workload, rollout)
+
+
+async def advance_rollout(
+    connection: AsyncConnection, workload: AdmittedWorkload, rollout: RolloutState | None
+) -> int | None:
+    """Writes a rollout under the next number, unless another number was taken since."""
+    written = await connection.execute(
+        _ADVANCE,
+        {
+            "tenant": workload.tenant,
+            "workload": workload.workload,
+            "revision": workload.revision,
+            "rollout": None if rollout is None else rollout.model_dump_json(),
+        },
+    )
+    return workload.revision + 1 if written.rowcount else None
 
 
 @global_transaction(ROLE, "complete generation {generation} of {tenant}/{workload}")
@@ -102,17 +137,24 @@ async def complete_generation(
     *,
     actor: ActorId,
     revision: int | None = None,
-) -> None:
-    """Records that every replica of a generation served at once; a second time changes nothing."""
+) -> int | None:
+    """Records that every replica of a generation served at once; a second time changes nothing.
+
+    Takes the next number, so that no division that read the rollout before writes it back, and
+    answers it. None if nothing changed: it was recorded, or a division with a number was overtaken.
+    """
     before = await lock_workload(connection, tenant, workload)
     of = {"tenant": tenant, "workload": workload, "generation": generation}
     done = await connection.execute(_COMPLETE, {**of, "revision": revision})
-    if before is None or not done.rowcount:
-        return
+    number: int | None = done.scalar_one_or_none()
+    if before is None or number is None:
+        return None
     await settle_generation(connection, tenant, workload, generation, GenerationOutcome.COMPLETE)
     if before.rollout is not None:
         after = {"generation": generation, "undoing": before.rollout.undoing}
-        await _audit(connection, before, "complete rollout", actor, after)
+        was = {"generation": before.generation}
+        await audit_workload(connection, before, "complete rollout", actor, after, before=was)
+    return number
 
 
 @global_transaction(ROLE, "undo the rollout of {tenant}/{workload}")
@@ -120,26 +162,31 @@ async def undo_rollout(
     connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
-    generation: Generation,
+    revision: int,
     *,
     reason: str,
     actor: ActorId,
 ) -> None:
-    """Goes back to the last generation that was good; without one, only the failure is kept."""
+    """Goes back to the last generation that was good; without one, only the failure is kept.
+
+    Nothing changes if the workload was changed or divided since this revision: whoever paused the
+    rollout meanwhile wants to look at it, and a newer division may judge otherwise.
+    """
     before = await lock_workload(connection, tenant, workload)
     is_over = before is None or before.deleted or before.deleting
-    if before is None or is_over or before.generation != generation or before.rollout is None:
+    if before is None or is_over or before.revision != revision or before.rollout is None:
         return
     await go_back(connection, before, reason=reason)
-    after = {"generation": generation, "to": before.stable_generation, "reason": reason}
-    await _audit(connection, before, "undo rollout", actor, after)
+    after = {"generation": before.generation, "to": before.stable_generation, "reason": reason}
+    was = {"generation": before.generation}
+    await audit_workload(connection, before, "undo rollout", actor, after, before=was)
 
 
 async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, reason: str) -> None:
     """Wants the stable generation again, as many replicas of it as there are to be now."""
     now = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
     stable, spec = workload.stable_generation, workload.spec
-    template = await _stable_spec(connection, workload)
+    template = await stable_spec(connection, workload)
     if stable is None or template is None:
         stable = workload.generation
     else:
@@ -155,21 +202,3 @@ async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, re
         "rollout": rollout.model_dump_json(),
     }
     await connection.execute(_UNDO, written)
-
-
-async def _audit(
-    connection: AsyncConnection,
-    workload: AdmittedWorkload,
-    action: str,
-    actor: ActorId,
-    after: Mapping[str, object],
-) -> None:
-    await audit.append(
-        connection,
-        audit.GLOBAL_CHAIN,
-        actor=actor,
-        action=action,
-        target=f"workload/{workload.tenant}/{workload.workload}",
-        before={"generation": workload.generation},
-        after=dict(after),
-    )

@@ -24,7 +24,7 @@ MAX_LISTED = 10_000
 RowKey = tuple[str, str]
 _COLUMNS = (
     "tenant", "workload", "generation", "generations", "stable_generation", "rollout", "revision",
-    "spec", "share", "admitted_at", "deadline_missed_at",
+    "spec", "share", "admitted_at", "deadline_missed_at", "incident",
 )  # fmt: skip
 
 _READ = text("SELECT * FROM global.workloads WHERE tenant = :tenant AND workload = :workload")
@@ -93,7 +93,8 @@ _WRITE_MANY = text(f"""
            revision = row.revision, spec = row.spec, share = row.share,
            status = CASE WHEN w.deleted_at IS NULL THEN w.status ELSE '{{}}' END,
            delete_requested_at = NULL, deleted_at = NULL, listed_until = NULL,
-           admitted_at = row.admitted_at, deadline_missed_at = row.deadline_missed_at
+           admitted_at = row.admitted_at, deadline_missed_at = row.deadline_missed_at,
+           incident = CASE WHEN w.deleted_at IS NULL THEN w.incident END
       FROM {_WRITTEN}
      WHERE w.tenant = row.tenant AND w.workload = row.workload
 """)

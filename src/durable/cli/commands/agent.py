@@ -109,16 +109,19 @@ def _simulate(
 ) -> None:
     async def run(databases: Databases) -> None:
         def agent_of(region: RegionId) -> Agent:
-            return Agent(
+            injected = Faults(faults, log)
+            agent = Agent(
                 databases,
                 region,
-                DeclaredNodes(databases, region),
-                SimulatedDriver(delays, faults=Faults(faults, log), seed=seed),
+                DeclaredNodes(databases, region, injected.is_lost),
+                SimulatedDriver(delays, faults=injected, seed=seed),
                 name=ActorId(f"agent:simulated/{region}"),
                 log=log,
                 timing=timing,
                 logs_each=False,
             )
+            injected.on_change = agent.look
+            return agent
 
         await refuse_other_schema(databases)
         if region == ALL:

@@ -73,30 +73,50 @@ def apply_all(
     state_dir: Path | None,
 ) -> list[AppliedWorkload]:
     """Applies manifests, and waits for all of them unless told not to."""
+    return with_durable(
+        state_dir,
+        lambda durable: apply_with(
+            durable,
+            manifests,
+            timeout_seconds=timeout_seconds,
+            waits=waits,
+            request_id=request_id,
+            reason=reason,
+        ),
+        within_seconds=timeout_seconds,
+    )
+
+
+async def apply_with(
+    durable: Durable,
+    manifests: Sequence[WorkloadManifest],
+    *,
+    timeout_seconds: float,
+    waits: bool = True,
+    request_id: str | None = None,
+    reason: str,
+) -> list[AppliedWorkload]:
+    """The same by a connection that exists."""
     request_ids = {_name_of(one): request_id_of(request_id) for one in manifests}
-
-    async def submit_and_wait(durable: Durable) -> list[AppliedWorkload]:
-        submitted = await _submit_all(durable, manifests, request_ids, reason)
-        statuses = {}
-        undone: dict[WaitTarget, str] = {}
-        if waits:
-            # A job that already completed under this request id does not run again.
-            pending = [one for one in manifests if not submitted[_name_of(one)].has_ended]
-            targets = [WaitTarget.of(one) for one in pending]
-            last = await wait_for_all(durable, targets, timeout_seconds, undone)
-            statuses = {f"{status.tenant}/{status.workload}": status for status in last}
-        return [
-            applied_row(
-                one,
-                submitted[_name_of(one)].answer,
-                statuses.get(_name_of(one)),
-                has_ended=submitted[_name_of(one)].has_ended,
-                undone=undone.get(WaitTarget.of(one)),
-            )
-            for one in manifests
-        ]
-
-    return with_durable(state_dir, submit_and_wait, within_seconds=timeout_seconds)
+    submitted = await _submit_all(durable, manifests, request_ids, reason)
+    statuses = {}
+    undone: dict[WaitTarget, str] = {}
+    if waits:
+        # A job that already completed under this request id does not run again.
+        pending = [one for one in manifests if not submitted[_name_of(one)].has_ended]
+        targets = [WaitTarget.of(one) for one in pending]
+        last = await wait_for_all(durable, targets, timeout_seconds, undone)
+        statuses = {f"{status.tenant}/{status.workload}": status for status in last}
+    return [
+        applied_row(
+            one,
+            submitted[_name_of(one)].answer,
+            statuses.get(_name_of(one)),
+            has_ended=submitted[_name_of(one)].has_ended,
+            undone=undone.get(WaitTarget.of(one)),
+        )
+        for one in manifests
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """`durable audit`: the log of who changed what, and proof that nobody changed the log."""
 
 import json
-import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,8 @@ from durable.authority.audit.chain import ChainHead, ChainReport, verify_all
 from durable.authority.audit.events import read_events
 from durable.authority.db.everywhere import Missing
 from durable.cli.connections import with_authority
-from durable.cli.input.options import AsJson, StateDir
+from durable.cli.input.anchors import append_anchors, parse_head, read_anchors
+from durable.cli.input.options import AsJson, StateDir, flag, parse_option
 from durable.cli.render.output import (
     error_object,
     missing_object,
@@ -26,6 +27,8 @@ from durable.cli.render.output import (
 )
 from durable.cli.render.tables import print_table
 from durable.model.records import AuditEvent
+from durable.validation.quantities import read_duration
+from durable.validation.text import counted
 
 app = typer.Typer(no_args_is_help=True, help="Show and verify the hash-chained audit log.")
 
@@ -40,14 +43,26 @@ Anchors = Annotated[
     ),
 ]
 
-_HEAD = re.compile(r"([a-z0-9-]+):([0-9]{1,18}):((?:[0-9a-f]{64})?)")
-
 
 @app.command()
-def verify(anchor: Anchors = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+def verify(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="A file of durable audit anchor: verify what came after it."
+        ),
+    ] = None,
+    anchor: Anchors = None,
+    everything: Annotated[
+        bool, flag("--all", help="With a FILE, also what came before its last anchor.")
+    ] = False,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
     """Verify every chain; exit with 1 and name the first broken event if one is broken."""
-    anchors = {head.chain: head for head in map(_parse_head, anchor or [])}
-    reports, missing = _verify(state_dir, anchors)
+    anchors = {} if file is None else read_anchors(file)
+    anchors |= {head.chain: head for head in map(_parse_head, anchor or [])}
+    reports, missing = _verify(state_dir, anchors, from_anchors=file is not None and not everything)
     broken = [report for report in reports if report.broken_at is not None]
     note_missing(missing)
     if as_json:
@@ -57,6 +72,35 @@ def verify(anchor: Anchors = None, state_dir: StateDir = None, as_json: AsJson =
         print_json({**content, **missing_object(missing), **failure})
     else:
         _print_reports(reports)
+    if broken or missing:
+        raise typer.Exit(1)
+
+
+@app.command("anchor")
+def write_anchor(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Where no database user can write; it is appended to."),
+    ],
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify every chain from the last anchor in FILE on, then append its head as the next."""
+    anchors = read_anchors(file) if file.exists() else {}
+    reports, missing = _verify(state_dir, anchors, from_anchors=True)
+    broken = [report for report in reports if report.broken_at is not None]
+    note_missing(missing)
+    if not broken:
+        append_anchors(file, [report.head for report in reports])
+    first = broken[0].sentence if broken else None
+    if as_json:
+        heads = [] if broken else [str(report.head) for report in reports]
+        failure = error_object("broken_chain", first)
+        print_json({"heads": heads, **missing_object(missing), **failure})
+    elif broken:
+        _print_reports(reports)
+    else:
+        results.print(f"{counted(len(reports), 'chain')} anchored in {escape(str(file))}.")
     if broken or missing:
         raise typer.Exit(1)
 
@@ -77,14 +121,31 @@ def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 @app.command()
 def log(
     chain: Annotated[str | None, typer.Option(help="Only this chain: a region, or global.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--object", help="Only this object and what is below it, such as workload/risk."
+        ),
+    ] = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Only what this actor did or claims to have sent.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="Only since then: 90s, 15m, 8h, or 2030-01-01T12:00:00Z."),
+    ] = None,
     last: Annotated[int, typer.Option(min=1, max=MAX_EVENTS, help="How many events to show.")] = 50,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the latest events, oldest first: who did what, when, and under which role."""
+    begin = None if since is None else parse_option("--since", _moment, since)
     # One event more than requested shows whether older ones were left out.
     found, missing = with_authority(
-        state_dir, lambda databases: read_events(databases, chain=chain, last=last + 1)
+        state_dir,
+        lambda databases: read_events(
+            databases, chain=chain, target=target, actor=actor, since=begin, last=last + 1
+        ),
     )
     events, has_older = found[-last:], len(found) > last
     note_missing(missing)
@@ -93,7 +154,9 @@ def log(
         print_json({"events": content, "has_older": has_older, **missing_object(missing)})
         return
     if not events:
-        where = f" in {escape(chain)}; see durable audit head" if chain else " yet"
+        where = f" in {escape(chain)}; see `durable audit head`" if chain else " yet"
+        if target or actor or since:
+            where = " like that; leave out --object, --actor or --since to see others"
         results.print(f"There are no events{where}.")
         return
     print_events(events)
@@ -133,19 +196,25 @@ def _refusal(event: AuditEvent) -> str:
     return f"; refused: {answer}" if is_refused else ""
 
 
+def _moment(text: str) -> datetime:
+    """A moment, or how long ago it was."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.now(UTC) - read_duration(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
 def _verify(
-    state_dir: Path | None, anchors: dict[str, ChainHead]
+    state_dir: Path | None, anchors: dict[str, ChainHead], *, from_anchors: bool = False
 ) -> tuple[list[ChainReport], Missing]:
-    return with_authority(state_dir, lambda databases: verify_all(databases, anchors))
+    return with_authority(
+        state_dir, lambda databases: verify_all(databases, anchors, from_anchors=from_anchors)
+    )
 
 
 def _parse_head(text: str) -> ChainHead:
-    match = _HEAD.fullmatch(text)
-    if match is None:
-        raise typer.BadParameter(
-            f"{text!r} is not a head; give CHAIN:SEQUENCE:HASH as durable audit head prints it"
-        )
-    return ChainHead(match[1], int(match[2]), match[3])
+    return parse_option("--anchor", parse_head, text)
 
 
 def _as_json(report: ChainReport) -> dict[str, object]:

@@ -20,7 +20,6 @@ from durable.cli.connections import with_authority
 from durable.cli.input.options import AsJson, StateDir, load_settings
 from durable.cli.render.findings import print_findings
 from durable.cli.render.output import (
-    counted,
     error_object,
     fail,
     missing_object,
@@ -31,6 +30,7 @@ from durable.cli.render.output import (
 )
 from durable.settings import Settings
 from durable.state_dir.record import StackError
+from durable.validation.text import counted
 
 if TYPE_CHECKING:
     from durable.stack.health.findings import Finding

@@ -128,7 +128,7 @@ def _conclude(seen: Seen, as_json: bool) -> None:
         results.print(
             f"{drain.target} is drained."
             if drain.state is DrainState.DRAINED
-            else f"{drain.target} is being drained; see durable get drains."
+            else f"{drain.target} is being drained; see `durable get drains`."
         )
     if failure is not None:
         fail(failure)

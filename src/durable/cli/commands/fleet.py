@@ -77,7 +77,7 @@ def _show(state_dir: Path | None, as_json: bool) -> None:
 def print_census(census: Census) -> None:
     note_missing(census.unreachable)
     if not census.regions and not census.unreachable:
-        results.print("No region exists yet: load a fleet with durable fleet load -f FILE.")
+        results.print("No region exists yet: load a fleet with `durable fleet load -f FILE`.")
         return
     _print_regions(census)
     _print_tenants(census)

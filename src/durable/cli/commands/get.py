@@ -1,5 +1,6 @@
 """`durable get`: what exists, in bounded lists."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -9,11 +10,15 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drains
+from durable.authority.overrides.reads import read_effects
+from durable.authority.overrides.rows import read_overrides, read_time
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
-from durable.authority.reads.census import take_census
+from durable.authority.reads.census import Census, take_census
 from durable.authority.reads.shares import read_shares
 from durable.authority.reads.wanted import read_wanted
+from durable.authority.recovery.recoveries import list_recoveries
+from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.cli.connections import look_at_workflows, select_regions, with_authority
 from durable.cli.input.options import (
@@ -30,15 +35,20 @@ from durable.cli.input.options import (
 )
 from durable.cli.render.drains import DrainRow, drain_row
 from durable.cli.render.fleet import (
+    BudgetRow,
     NodeRow,
     RegionRow,
     TenantRow,
+    budget_row,
+    grant_row,
     node_row,
     region_row,
     tenant_row,
 )
-from durable.cli.render.output import counted, fail, progress, scope_of
+from durable.cli.render.output import fail, progress, scope_of
+from durable.cli.render.overrides import OverrideRow, override_row
 from durable.cli.render.problems import placement_problem, workload_problem
+from durable.cli.render.recoveries import RecoveryRow, recovery_row
 from durable.cli.render.tables import print_rows
 from durable.cli.render.workloads import (
     DecisionRow,
@@ -52,12 +62,15 @@ from durable.cli.render.workloads import (
 )
 from durable.explain.explain import require_workload
 from durable.model.ids import RegionId, TenantId
+from durable.model.region_life import RegionFact
 from durable.model.workload import WorkloadKind
+from durable.plan.grants import report_grants
 from durable.signals.names import region_of
+from durable.validation.text import counted
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List workloads, placements, decisions, nodes, drains, tenants or regions.",
+    help="List workloads, placements, decisions, nodes, drains, overrides and others.",
 )
 
 
@@ -104,11 +117,11 @@ def workloads(
 
     rows, hidden, missing = with_authority(state_dir, read_rows)
     if rows or not hidden:
-        remedy = "create one with durable apply -f FILE"
+        remedy = "create one with `durable apply -f FILE`"
         scope = scope_of(tenant_id)
         print_rows("workloads", rows, limit, as_json, remedy, scope=scope, missing=missing)
     if hidden:
-        note = f"{counted(hidden, 'workload')} ended: see durable get workloads --all"
+        note = f"{counted(hidden, 'workload')} ended: see `durable get workloads --all`"
         progress.print(f"and {note}" if rows else f"No workloads; {note}")
 
 
@@ -142,7 +155,7 @@ def placements(
         return rows, answers.missing
 
     rows, missing = with_authority(state_dir, read_rows)
-    remedy = "create a workload with durable apply -f FILE"
+    remedy = "create a workload with `durable apply -f FILE`"
     scope = scope_of(tenant_id, region_id)
     print_rows("placements", rows, limit, as_json, remedy, scope=scope, missing=missing)
 
@@ -167,7 +180,8 @@ def decisions(
     """List the latest scheduling decisions on a workload; durable explain shows them in full."""
     if name is None:
         raise typer.BadParameter(
-            f"name the workload: durable get decisions {EXAMPLE}; durable get workloads lists them",
+            f"name the workload: `durable get decisions {EXAMPLE}`; `durable get workloads` lists "
+            "them",
             param_hint="TENANT/NAME",
         )
     tenant, workload = parse_workload(name)
@@ -183,12 +197,12 @@ def decisions(
         return found, answers.missing
 
     rows, missing = with_authority(state_dir, read_rows)
-    remedy = f"durable explain {name} shows what it waits for"
+    remedy = f"`durable explain {name}` shows what it waits for"
     on = f" on {name}{scope_of(None, region_id)}"
     print_rows("decisions", rows, 10_000, as_json, remedy, scope=on, missing=missing)
 
 
-REMEDY = "load a fleet with durable fleet load -f FILE"
+REMEDY = "load a fleet with `durable fleet load -f FILE`"
 
 
 @app.command()
@@ -236,8 +250,52 @@ def drains(
         return [row for rows in answers.by_region.values() for row in rows], answers.missing
 
     rows, missing = with_authority(state_dir, read_rows)
-    remedy = "begin one with durable drain NODE; --all lists those that ended"
+    remedy = "begin one with `durable drain NODE`; --all lists those that ended"
     print_rows("drains", rows, limit, as_json, remedy, missing=missing)
+
+
+@app.command()
+def overrides(
+    include_ended: Annotated[bool, flag("--all", "--ended", help="Include those that ended.")] = (
+        False
+    ),
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List overrides with who proposed them, the time left, and their effect so far."""
+
+    async def read_rows(databases: Databases) -> tuple[list[OverrideRow], Missing]:
+        found = await read_overrides(databases, ended=limit if include_ended else 0)
+        now = await read_time(databases)
+        answers = await ask_regions(
+            await select_regions(databases), lambda one: read_effects(databases, one)
+        )
+        return [override_row(one, answers.by_region, now) for one in found], answers.missing
+
+    rows, missing = with_authority(state_dir, read_rows)
+    remedy = "propose one with `durable override create KIND`; --all lists those that ended"
+    print_rows("overrides", rows, limit, as_json, remedy, missing=missing)
+
+
+@app.command()
+def recoveries(
+    include_ended: Annotated[bool, flag("--all", "--ended", help="Include those that ended.")] = (
+        False
+    ),
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the recoveries of lost regions, the newest first."""
+
+    async def read_rows(databases: Databases) -> list[RecoveryRow]:
+        found = await list_recoveries(databases, ended=include_ended, most=limit)
+        return [recovery_row(one) for one in found]
+
+    rows = with_authority(state_dir, read_rows)
+    remedy = "nothing is lost; --all lists those that ended"
+    print_rows("recoveries", rows, limit, as_json, remedy)
 
 
 @app.command()
@@ -250,6 +308,47 @@ def tenants(limit: Limit = 200, state_dir: StateDir = None, as_json: AsJson = Fa
 
 
 @app.command()
+def grants(
+    tenant: TenantOption = None,
+    region: RegionOption = None,
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what each region was granted of each quota, who waits for more, and who hoards it."""
+    of_tenant = None if tenant is None else parse_tenant(tenant)
+    in_region = None if region is None else parse_region(region)
+    reports, missing = with_authority(state_dir, report_grants)
+    rows = [
+        grant_row(one)
+        for one in reports
+        if of_tenant in (None, one.tenant) and in_region in (None, one.region)
+    ]
+    print_rows("grants", rows, limit, as_json, REMEDY, missing=missing)
+
+
+@app.command()
+def budgets(
+    region: RegionOption = None,
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what regions keep for recovery, what is drawn on it, by whom, and until when."""
+    in_region = None if region is None else parse_region(region)
+
+    async def read_rows(databases: Databases) -> tuple[list[BudgetRow], Missing]:
+        census, now = await take_census(databases), await read_time(databases)
+        found = [budget for one in census.regions for budget in one.budgets]
+        rows = [budget_row(one, now) for one in found if in_region in (None, one.region)]
+        return rows, census.unreachable
+
+    rows, missing = with_authority(state_dir, read_rows)
+    remedy = "keep some with durable override create recovery-budget, or in the fleet's manifest"
+    print_rows("budgets", rows, limit, as_json, remedy, missing=missing)
+
+
+@app.command()
 def regions(
     live: Annotated[
         bool, flag("--live", help="Exit with 1 unless every region has a live node.")
@@ -258,10 +357,15 @@ def regions(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """List regions with their epoch and version, and how many of their nodes are live."""
+    """List regions with their state, since when and why, and how many of their nodes are live."""
 
-    census = with_authority(state_dir, take_census)
-    rows: list[RegionRow] = [region_row(one) for one in census.regions]
+    async def read(databases: Databases) -> tuple[Census, Mapping[RegionId, RegionFact]]:
+        return await take_census(databases), await read_facts(databases)
+
+    census, facts = with_authority(state_dir, read)
+    rows: list[RegionRow] = [
+        region_row(one, facts.get(one.region.region)) for one in census.regions
+    ]
     missing = census.unreachable
     dead = [str(row.region) for row in rows if row.nodes and not row.live]
     sentence = None

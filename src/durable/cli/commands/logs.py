@@ -122,14 +122,14 @@ def _refuse(
         raise RefusedError(
             RefusalCode.NOT_BOUND,
             f"Slot {slot} of {tenant}/{workload} is not bound to any node, and no node on this "
-            f"machine has logs of it; see durable explain {tenant}/{workload}.",
+            f"machine has logs of it; see `durable explain {tenant}/{workload}`.",
         )
     one, node = bound
     if node.labels.get(DRIVER) != PROCESS:
         raise RefusedError(
             RefusalCode.SIMULATED_NODE,
             f"Slot {slot} is on {one.node}, a simulated node, which runs nothing and logs nothing. "
-            "Run a real node with durable agent --node NAME.",
+            "Run a real node with `durable agent --node NAME`.",
         )
     raise RefusedError(
         RefusalCode.LOGS_ELSEWHERE,

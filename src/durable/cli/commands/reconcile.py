@@ -3,7 +3,6 @@
 from durable.cli.connections import with_durable
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.output import (
-    counted,
     error_object,
     fail,
     missing_object,
@@ -15,6 +14,7 @@ from durable.cli.render.output import (
 from durable.cli.render.tables import print_table
 from durable.client import Durable
 from durable.controllers.reconciler import Reconciler, Unmanaged
+from durable.validation.text import counted
 
 
 def reconcile(state_dir: StateDir = None, as_json: AsJson = False) -> None:

@@ -56,7 +56,7 @@ def status(
         if found.spec.kind is WorkloadKind.JOB:
             raise RefusedError(
                 RefusalCode.WRONG_STATE,
-                f"{name} is a job, and a job does not roll out; see durable get workloads.",
+                f"{name} is a job, and a job does not roll out; see `durable get workloads`.",
             )
         if watch:
             return await _follow(durable, tenant, workload, timeout)
@@ -106,7 +106,7 @@ def history(
         return [GenerationRow.of(one, wanted) for one in records]
 
     rows = with_authority(state_dir, read)
-    remedy = "apply it with durable apply -f FILE"
+    remedy = "apply it with `durable apply -f FILE`"
     print_rows("generations", rows, 10_000, as_json, remedy, scope=f" of {name}")
 
 
@@ -130,58 +130,30 @@ def _print_generation(name: str, generation: int, state_dir: StateDir, as_json: 
 # ── requests ────────────────────────────────────────────────────────────────────────────────────
 
 
-@app.command()
-def pause(
-    name: WorkloadArgument,
-    reason: Reason = "durable rollout pause",
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Replace nothing more of a rollout until somebody resumes it."""
-    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
-    _answered(
-        name,
-        state_dir,
-        as_json,
-        lambda it: it.pause(tenant, workload, request_id=request, reason=reason),
-    )
+def _steering(verb: str, sentence: str) -> None:
+    """One command whose request needs nothing but a name and a reason."""
+
+    def steer(
+        name: WorkloadArgument,
+        reason: Reason = f"durable rollout {verb}",
+        request_id: IdempotencyKey = None,
+        state_dir: StateDir = None,
+        as_json: AsJson = False,
+    ) -> None:
+        tenant, workload, request = *parse_workload(name), request_id_of(request_id)
+
+        def ask(durable: "Durable") -> Awaitable[str]:
+            sends = {"pause": durable.pause, "resume": durable.resume, "promote": durable.promote}
+            return sends[verb](tenant, workload, request_id=request, reason=reason)
+
+        _answered(name, state_dir, as_json, ask)
+
+    app.command(verb, help=sentence)(steer)
 
 
-@app.command()
-def resume(
-    name: WorkloadArgument,
-    reason: Reason = "durable rollout resume",
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Go on with a rollout that was paused."""
-    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
-    _answered(
-        name,
-        state_dir,
-        as_json,
-        lambda it: it.resume(tenant, workload, request_id=request, reason=reason),
-    )
-
-
-@app.command()
-def promote(
-    name: WorkloadArgument,
-    reason: Reason = "durable rollout promote",
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Go on past a pause point of the spec."""
-    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
-    _answered(
-        name,
-        state_dir,
-        as_json,
-        lambda it: it.promote(tenant, workload, request_id=request, reason=reason),
-    )
+_steering("pause", "Replace nothing more of a rollout until somebody resumes it.")
+_steering("resume", "Go on with a rollout that was paused.")
+_steering("promote", "Go on past a pause point of the spec.")
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`durable up`, `durable down` and `durable status`: run the local stack."""
 
+import os
 import signal
 from typing import Annotated, assert_never
 
@@ -10,7 +11,7 @@ from rich.table import Table
 from durable.cli.input.options import AsJson, StateDir, flag, load_settings
 from durable.cli.render.findings import print_findings
 from durable.cli.render.output import Steps, error_object, print_json, progress, results
-from durable.settings import Settings
+from durable.settings import Settings, variable
 from durable.stack.detached import start_detached
 from durable.stack.health.parts import PartStatus
 from durable.stack.health.status import StackStatus, stack_status
@@ -23,8 +24,25 @@ Detach = Annotated[
 ]
 
 
-def up(detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+DatabasePerRegion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGIONS",
+        help="Give each of these regions (us-west,eu-central) a PostgreSQL of its own, for good.",
+    ),
+]
+
+
+def up(
+    detach: Detach = False,
+    database_per_region: DatabasePerRegion = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
     """Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running."""
+    if database_per_region is not None:
+        # By the environment, which a detached supervisor reads as well.
+        os.environ[variable("database_per_region")] = database_per_region
     settings = load_settings(state_dir)
     with Steps() as steps:
         if detach:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from durable.authority.db.connection import Databases, refuse_other_schema
+from durable.authority.db.errors import CircuitOpenError
 from durable.authority.fleet.regions import list_regions
 from durable.cli.connections import unknown_region
 from durable.cli.input.options import AsJson, StateDir, flag, load_settings, parse_option
@@ -75,7 +76,8 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, _drain, stop, grace)
     # What is left of the grace is for the queues behind the steps, and for closing connections.
     drain = timedelta(seconds=grace * DRAIN_SHARE)
-    urls = settings.require_database_url(), settings.regional_database_urls
+    lease_seconds = settings.region_lease_seconds
+    urls = settings.require_database_url(), settings.known_regional_urls()
     async with Databases(*urls) as databases:
         await refuse_other_schema(databases)
         requested: Sequence[RegionId] = () if ALL in regions else regions
@@ -87,9 +89,15 @@ async def _serve(
             serving = global_worker(client, databases, drain=drain)
             running.append(_run_until(stop, serving, "serving workloads"))
         if ALL in regions:
-            running.append(serve_every_region(client, databases, stop, _log, drain=drain))
+            running.append(
+                serve_every_region(
+                    client, databases, stop, _log, drain=drain, lease_seconds=lease_seconds
+                )
+            )
         for one in requested:
-            serving = regional_worker(client, databases, one, drain=drain)
+            serving = regional_worker(
+                client, databases, one, drain=drain, lease_seconds=lease_seconds
+            )
             running.append(_run_until(stop, serving, f"serving placements of {one}"))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -130,7 +138,7 @@ async def _find_pollers(
 ) -> dict[str, list[str]]:
     polled = [region for region in regions if region != ALL]
     if ALL in regions:
-        urls = settings.require_database_url(), settings.regional_database_urls
+        urls = settings.require_database_url(), settings.known_regional_urls()
         async with Databases(*urls) as databases:
             polled = await list_regions(databases)
     queues = [GLOBAL_QUEUE] if serve_global else []
@@ -141,7 +149,8 @@ async def _find_pollers(
 def _report_pollers(pollers: dict[str, list[str]], as_json: bool) -> None:
     idle = [queue for queue, workers in pollers.items() if not workers]
     sentence = (
-        f"No worker on this machine polls {', '.join(idle)}: start durable worker, or read its log."
+        f"No worker on this machine polls {', '.join(idle)}: start `durable worker`, or read its "
+        "log."
         if idle
         else None
     )
@@ -158,6 +167,12 @@ def _log(message: str) -> None:
 
 
 class _LogLines(logging.Handler):
+    """One line per record, but for what an outage repeats: that it lasts is said once."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        named = record.args if isinstance(record.args, tuple) else ()
+        return not any(isinstance(one, CircuitOpenError) for one in named)
+
     def emit(self, record: logging.LogRecord) -> None:
         self.format(record)
         message = f"{record.levelname.lower()}: {record.getMessage()}"

@@ -1,6 +1,6 @@
 """Manifests: YAML files read into values, with problems reported by file, line and field."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from durable.cli.input.documents import Document, YamlError, read_documents
 from durable.model.workload import WorkloadManifest
-from durable.validation.problems import problems_in
+from durable.validation.problems import Location, dotted, problems_in
 from durable.validation.value import Value
 
 MAX_BYTES = 1024**2
@@ -31,15 +31,28 @@ class ManifestError(ValueError):
     """A manifest that cannot be used; the message lists its problems."""
 
 
-def load_manifest(path: Path, kind: type[Kind]) -> list[Kind]:
-    """Every document of the file as a value; one problem anywhere rejects the whole file."""
+def load_manifest(
+    path: Path,
+    kind: type[Kind],
+    check: Callable[[Kind], Sequence[tuple[Location, str]]] = lambda _: (),
+) -> list[Kind]:
+    """Every document of the file as a value; one problem anywhere rejects the whole file.
+
+    `check` finds what no type can, each with its place in the document.
+    """
     values: list[Kind] = []
     problems: list[str] = []
     number = 0
     try:
         for number, document in enumerate(read_documents(_text_of(path)), start=1):
             try:
-                values.append(kind.model_validate(document.data))
+                value = kind.model_validate(document.data)
+                values.append(value)
+                problems += [
+                    f"{path}:{document.line_of(where)}: document {number}, field "
+                    f"{dotted(where)}: {what}"
+                    for where, what in check(value)
+                ]
             except ValidationError as error:
                 problems += _describe(path, number, document, error, kind)
     except YamlError as error:

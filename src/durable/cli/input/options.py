@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.settings import Settings
+from durable.validation.text import read_plain_text
 
 EXAMPLE = "risk/risk-api"
 
@@ -91,7 +92,15 @@ IdempotencyKey = Annotated[
         "--request-id", help="Idempotency key: a change sent again under it is made only once."
     ),
 ]
-Reason = Annotated[str, typer.Option("--reason", help="The reason, for the audit.")]
+
+
+def _plain_text(text: str) -> str:
+    return parse_option("--reason", read_plain_text, text)
+
+
+Reason = Annotated[
+    str, typer.Option("--reason", callback=_plain_text, help="The reason, for the audit.")
+]
 
 
 def load_settings(state_dir: Path | None) -> Settings:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from durable.cli.render.output import counted, grouped, listed, numbered, timestamp
+from durable.cli.render.output import grouped, listed, numbered, timestamp
 from durable.explain.attempts import AttemptExplanation, StepOutcome
 from durable.model.pending import Pending
+from durable.validation.text import counted
 
 CANDIDATES_SHOWN = 3
 NODES_SHOWN = 6

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from durable.authority.reads.claims import Stop
-from durable.cli.render.output import clock_time, counted
+from durable.cli.render.output import clock_time
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
-from durable.model.pending_reasons import PendingCode
 from durable.model.rollout import RolloutStep
 from durable.signals.status import RegionProgress, WorkloadStatus
+from durable.validation.text import counted
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 
 # What a refusal's sentence may have; a longer reason is cut, so that the advice after it is not.
@@ -37,7 +37,7 @@ def describe_delay(
     wait = blocked_by.waits_for if blocked_by is not None else waits[0] if waits else None
     others = f"; {len(late) - 1} more {'is' if len(late) == 2 else 'are'} late" if late[1:] else ""
     delay = f"{target} is not {target.until} after {within_seconds:.0f} s ({counts}{others})."
-    advice = f"{_advice(target, blocked_by, status)}; see durable explain {target}."
+    advice = f"{_advice(target, blocked_by, status)}; see `durable explain {target}`."
     room = SENTENCE_CHARACTERS - len(f"{delay} Reason: . {advice}")
     why = f" {stops}" if stops else f" Reason: {_shortened(wait, room)}." if wait else ""
     return f"{delay}{why} {advice}"[:SENTENCE_CHARACTERS]
@@ -86,13 +86,11 @@ def _advice(
 ) -> str:
     step = None if status is None or status.progress is None else status.progress.step
     if step is RolloutStep.PAUSED:
-        return f"Resume it with durable rollout resume {target}"
+        return f"Resume it with `durable rollout resume {target}`"
     if step is RolloutStep.PAUSE_POINT:
-        return f"Promote it with durable rollout promote {target}"
+        return f"Promote it with `durable rollout promote {target}`"
     if blocked_by is None:
         return "It continues by itself"
-    if blocked_by.pending is not None and blocked_by.pending.code is PendingCode.HELD:
-        return f"Resume it with durable send {target} resume --reason REASON"
     return "Waiting will not help: change the workload, the fleet or the quota"
 
 

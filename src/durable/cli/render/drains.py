@@ -5,11 +5,12 @@ from typing import ClassVar
 
 from rich.markup import escape
 
-from durable.cli.render.output import counted, progress
+from durable.cli.render.output import progress
 from durable.cli.render.tables import Row
 from durable.model.drain import Drain, DrainProgress, DrainState
 from durable.model.ids import ActorId, NodeId
 from durable.signals.names import drain_id
+from durable.validation.text import counted
 
 
 class DrainRow(Row):
@@ -65,5 +66,5 @@ def describe(drain: Drain, now: DrainProgress) -> str:
     if drain.state is not DrainState.DRAINING:
         return f"{drain.target}: {drain.state}: {drain.outcome}"
     why = f"; {now.waits_for}" if now.waits_for else ""
-    nodes = counted(len(drain.nodes), "node")
-    return f"{drain.target}: {now.left} of {drain.replicas} replicas left on {nodes}{why}"
+    nodes, replicas = counted(len(drain.nodes), "node"), counted(drain.replicas, "replica")
+    return f"{drain.target}: {now.left} of {replicas} left on {nodes}{why}"

@@ -5,7 +5,6 @@ from datetime import datetime
 
 from durable.cli.render.attempts import AttemptDescriber
 from durable.cli.render.output import (
-    counted,
     grouped,
     listed,
     note_missing,
@@ -19,8 +18,8 @@ from durable.explain.queue import QueueExplanation
 from durable.explain.slots import EndedSlot, SlotEnd
 from durable.model.claims import ObservedSlot
 from durable.model.phases import Owner, slot_owner
-from durable.model.request import PlacementHold
 from durable.model.states import BindingState, RequestState
+from durable.validation.text import counted
 
 PLACES_SHOWN = 50
 SENTENCES_SHOWN = 50
@@ -48,7 +47,7 @@ def print_explanation(explanation: Explanation) -> None:
     to_come = _to_come(explanation)
     for region in explanation.regions:
         if region.region not in to_come:
-            _print_region(name, region)
+            _print_region(region)
 
 
 def _rollout(explanation: Explanation) -> list[str]:
@@ -61,7 +60,8 @@ def _rollout(explanation: Explanation) -> list[str]:
         f"generation {generation}: {one.bound} bound, {one.ready} ready, {one.serving} serving"
         for generation, one in rollout.by_generation.items()
     )
-    going = "Rolling out" if rollout.state.undoing is None else "Going back to"
+    is_back = rollout.state.goes_back(current, rollout.stable_generation)
+    going = "Going back to" if is_back else "Rolling out"
     lines = [
         f"{going} generation {current} since {timestamp(rollout.state.started_at)}: {counts}",
         f"Waits for {rollout.waits_for}",
@@ -100,14 +100,16 @@ def _state(explanation: Explanation) -> str:
     return "is being deleted" if explanation.deleting else "is current"
 
 
-def _print_region(name: str, region: RegionExplanation) -> None:
+def _print_region(region: RegionExplanation) -> None:
     next_owner = _next_owner(region.owner) or "; in its desired state"
     results.print(f"\n[bold]{region.region}[/]: {region.condition}{next_owner}")
     request = None if region.queue is None else region.queue.request
-    lines = _hold(name, None if request is None else request.hold)
-    if region.queue is not None:
-        lines += _queue(region.queue)
+    lines = [] if region.queue is None else _queue(region.queue)
     lines += [*describe_slots(region.observed), *describe_ended(region.ended)]
+    lines += [
+        f"{numbered('Slot', slots)}: placed under policy revision {revision}, which was rolled back"
+        for revision, slots in region.withdrawn.items()
+    ]
     if region.attempts_omitted:
         omitted = counted(region.attempts_omitted, "earlier attempt")
         lines.append(f"{omitted} not shown; --attempt N shows one")
@@ -116,15 +118,6 @@ def _print_region(name: str, region: RegionExplanation) -> None:
     for described in AttemptDescriber(pending).describe(region.attempts):
         results.print(f"  [bold]{described.title}[/], {described.decided}")
         print_lines(described.lines, indent=4)
-
-
-def _hold(name: str, hold: PlacementHold | None) -> list[str]:
-    if hold is None:
-        return []
-    return [
-        f"Held since {timestamp(hold.since)} by {hold}; nothing new is placed until it is resumed: "
-        f"durable send {name} resume --reason REASON"
-    ]
 
 
 def _queue(queue: QueueExplanation) -> list[str]:
@@ -136,7 +129,7 @@ def _queue(queue: QueueExplanation) -> list[str]:
         f"Queue: {state} {queue.queue_seconds:.1f} s, enqueued {timestamp(request.enqueued_at)}, "
         f"{counted(request.attempts, 'attempt')}{deadline}"
     ]
-    if request.pending and not queue.is_held:
+    if request.pending:
         position = f"position {queue.position}, " if queue.position else ""
         retry_at = request.next_retry_at
         retry = f"next attempt {timestamp(retry_at)}" if retry_at else "no next attempt"

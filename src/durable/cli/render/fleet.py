@@ -1,14 +1,18 @@
 """Rows about nodes, tenants and regions; programs get amounts as whole numbers with their units."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import ClassVar
 
 from durable.authority.cache.region_read import RegionRead
 from durable.authority.reads.census import RegionCensus, TenantCensus
 from durable.cli.render.tables import Row
-from durable.model.capacity import Grant
-from durable.model.ids import NodeId, PoolId, RegionId, TenantId, ZoneId
+from durable.model.capacity import Grant, RecoveryBudget
+from durable.model.ids import BudgetId, IncidentId, NodeId, PoolId, RegionId, TenantId, ZoneId
+from durable.model.region_life import RegionFact
 from durable.model.resources import Resources
+from durable.model.states import RegionState
+from durable.plan.grants import GrantReport, GrantStanding
 from durable.scheduling.snapshot.region import NodeFacts
 
 
@@ -42,6 +46,26 @@ class TenantRow(Row):
     grants: tuple[Grant, ...]
 
 
+class GrantRow(Row):
+    tenant: TenantId
+    region: RegionId
+    granted: Resources
+    used: Resources | None
+    needs: Resources
+    standing: GrantStanding
+    note: str
+
+
+class BudgetRow(Row):
+    region: RegionId
+    budget: BudgetId
+    amount: Resources
+    drawn: Resources
+    state: str
+    incident: IncidentId | None
+    expires_at: datetime
+
+
 class RegionRow(Row):
     region: RegionId
     state: str
@@ -51,6 +75,9 @@ class RegionRow(Row):
     live: int
     capacity: Resources
     used: Resources
+    # Since when it is not open, and why.
+    since: datetime | None
+    why: str
 
 
 def node_row(read: RegionRead, node: NodeFacts) -> NodeRow:
@@ -72,6 +99,27 @@ def node_row(read: RegionRead, node: NodeFacts) -> NodeRow:
     )
 
 
+def grant_row(one: GrantReport) -> GrantRow:
+    return GrantRow(**dict(one))
+
+
+def budget_row(budget: RecoveryBudget, now: datetime) -> BudgetRow:
+    state = "kept" if budget.incident is None else "open"
+    if budget.incident is not None and not any(budget.amount.excess_over(budget.used).amounts):
+        state = "exhausted"
+    if budget.expires_at <= now:
+        state = "expired"
+    return BudgetRow(
+        region=budget.region,
+        budget=budget.budget,
+        amount=budget.amount,
+        drawn=budget.used,
+        state=state,
+        incident=budget.incident,
+        expires_at=budget.expires_at,
+    )
+
+
 def tenant_row(one: TenantCensus) -> TenantRow:
     return TenantRow(
         tenant=one.quota.tenant,
@@ -84,14 +132,19 @@ def tenant_row(one: TenantCensus) -> TenantRow:
     )
 
 
-def region_row(one: RegionCensus) -> RegionRow:
+def region_row(one: RegionCensus, fact: RegionFact | None) -> RegionRow:
+    """The global side knows what a region is taken for; the region itself may not know it yet."""
+    state = one.region.state if fact is None else fact.state
+    shut = None if fact is None or state is RegionState.OPEN else fact
     return RegionRow(
         region=one.region.region,
-        state=one.region.state.value,
+        state=state.value,
         epoch=one.region.epoch,
         version=one.region.version,
         nodes=sum(pool.nodes for pool in one.pools),
         live=sum(pool.live for pool in one.pools),
         capacity=one.capacity,
         used=one.used,
+        since=None if shut is None else shut.since,
+        why="" if shut is None else shut.reason,
     )

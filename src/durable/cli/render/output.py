@@ -22,11 +22,6 @@ from durable.model.ids import RegionId, TenantId
 T = TypeVar("T")
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 slot`, `2 slots`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def numbered(noun: str, numbers: Sequence[int]) -> str:
     """`Slot 3`, `Slots 0 to 2 and 7`."""
     if len(numbers) == 1:

@@ -17,7 +17,7 @@ def workload_problem(one: AdmittedWorkload, health: "WorkflowHealth | None") -> 
     if health is None or one.deleted:
         return None
     if f"{one.tenant}/{one.workload}" in health.unmanaged:
-        return "no workflow manages it: the global worker starts one, or run durable reconcile"
+        return "no workflow manages it: the global worker starts one, or run `durable reconcile`"
     if cause := health.failing.get(workload_id(one.tenant, one.workload)):
         return f"its workflow fails its tasks ({cause}): {STUCK}"
     found = [
@@ -34,7 +34,7 @@ def placement_problem(id: str, health: "WorkflowHealth | None") -> str | None:
     if cause := health.failing.get(id):
         return f"its workflow fails its tasks ({cause}): {STUCK}"
     if id in health.missing:
-        return "no placement runs: the global worker starts one, or run durable reconcile"
+        return "no placement runs: the global worker starts one, or run `durable reconcile`"
     if id in health.opening:
         return "no placement runs yet: its workload is about to start one"
     return None

@@ -91,7 +91,7 @@ def _headline(report: RolloutReport) -> str:
         good = report.stable_generation
         known = f"generation {good} was the last good one" if good else "none was good before it"
         return f"{generation} is being rolled out; {known}"
-    if report.undone is None:
+    if not report.rollout.goes_back(report.generation, report.stable_generation):
         return f"{generation} has failed, and there is no good one to go back to"
     return f"going back to {generation}"
 
@@ -109,8 +109,8 @@ def _lines(report: RolloutReport) -> list[str]:
         lines += [f"Waits: {wait}" for wait in report.waits_for]
     if report.pause is not None:
         lines.append(
-            f"Paused by {report.pause}, since {timestamp(report.pause.since)}; go on with durable "
-            f"rollout resume {report.workload}"
+            f"Paused by {report.pause}, since {timestamp(report.pause.since)}; go on with `durable "
+            f"rollout resume {report.workload}`"
         )
     return lines
 

@@ -15,7 +15,6 @@ from durable.model.ids import RegionId
 from durable.model.pending import Pending
 from durable.model.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.records import Decision
-from durable.model.request import PlacementHold
 from durable.model.states import BindingState, RequestState
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
 from durable.scheduling.request import Proposal
@@ -58,7 +57,6 @@ class PlacementRow(Row):
     serving: int
     waiting: int
     pending: Pending | None
-    hold: PlacementHold | None
     slots: tuple[ObservedSlot, ...]
     problem: str | None = None
 
@@ -204,7 +202,6 @@ def unrecorded_row(placement: str, region: RegionId, problem: str | None) -> Pla
         serving=0,
         waiting=0,
         pending=None,
-        hold=None,
         slots=(),
         problem=problem,
     )
@@ -220,7 +217,6 @@ def placement_row(share: ShareStatus, problem: str | None = None) -> PlacementRo
         serving=Counts.of(_states([share])).serving,
         waiting=0 if request is None else request.waiting,
         pending=None if request is None else request.pending,
-        hold=None if request is None else request.hold,
         slots=share.slots,
         problem=problem,
     )
@@ -289,7 +285,7 @@ def failure_of(rows: Sequence[AppliedWorkload]) -> str | None:
     have = "has" if len(failed) == 1 else "have"
     return (
         f"{', '.join(failed)} {have} failed: some replicas were given up; "
-        f"see durable explain {failed[0]}."
+        f"see `durable explain {failed[0]}`."
     )
 
 
@@ -300,4 +296,4 @@ def undone_of(rows: Sequence[AppliedWorkload]) -> str | None:
         return None
     others = len(undone) - 1
     more = f" {others} more {'was' if others == 1 else 'were'} rolled back too." if others else ""
-    return f"{undone[0].undone}{more} See durable rollout history {undone[0].workload}."
+    return f"{undone[0].undone}{more} See `durable rollout history {undone[0].workload}`."

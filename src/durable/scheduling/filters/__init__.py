@@ -6,7 +6,6 @@ come last: to tolerate one is the smallest change.
 """
 
 from durable.scheduling.filters import (
-    avoided_zones,
     cordon,
     crashes,
     devices,
@@ -14,6 +13,7 @@ from durable.scheduling.filters import (
     labels,
     lease,
     max_per_node,
+    overrides,
     region_fence,
     residency,
     resources,
@@ -38,7 +38,7 @@ LASTING = (
 ELIGIBLE = (
     region_fence.REGION_FENCE,
     *LASTING,
-    avoided_zones.AVOIDED_ZONES,
+    overrides.OVERRIDES,
     health.READY,
     cordon.CORDON,
     lease.LEASE,

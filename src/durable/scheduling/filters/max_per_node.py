@@ -9,12 +9,12 @@ from durable.scheduling.working_set import RowSelection, WorkingSet
 
 
 def _has_enough(working: WorkingSet, rows: RowSelection) -> Mask | None:
-    most = working.request.spec.spread.max_per_node
+    most = working.spread.max_per_node
     return None if most is None else working.on_node[rows] >= most
 
 
 def _words(working: WorkingSet, rows: Rows) -> Counter[str]:
-    most = working.request.spec.spread.max_per_node
+    most = working.spread.max_per_node
     return Counter({f"at its {most} per node": len(rows)})
 
 

@@ -10,7 +10,7 @@ from durable.scheduling.working_set import RowSelection, WorkingSet
 
 def closed_zones(working: WorkingSet) -> Mask | None:
     """The zones that one more replica would put too far ahead of the emptiest."""
-    skew = working.request.spec.spread.zone_max_skew
+    skew = working.spread.zone_max_skew
     return None if skew is None else working.in_zone + 1 - working.emptiest_zone > skew
 
 
@@ -21,18 +21,18 @@ def _zone_is_ahead(working: WorkingSet, rows: RowSelection) -> Mask | None:
 
 def _zone_words(working: WorkingSet, rows: Rows) -> Counter[str]:
     names = working.snapshot.zones.values
-    skew = working.request.spec.spread.zone_max_skew
+    skew = working.spread.zone_max_skew
     zones = working.columns.zone[rows]
     return count_by_id(zones, lambda zone: f"zone {names[zone]} at its skew of {skew}")
 
 
 def _node_is_ahead(working: WorkingSet, rows: RowSelection) -> Mask | None:
-    skew = working.request.spec.spread.node_max_skew
+    skew = working.spread.node_max_skew
     return None if skew is None else working.on_node[rows] + 1 - working.emptiest_node > skew
 
 
 def _node_words(working: WorkingSet, rows: Rows) -> Counter[str]:
-    skew = working.request.spec.spread.node_max_skew
+    skew = working.spread.node_max_skew
     return Counter({f"at its node skew of {skew}": len(rows)})
 
 

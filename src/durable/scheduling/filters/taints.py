@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from durable.model.labels import TaintEffect
+from durable.model.overrides.effects import Gate
 from durable.model.pending_reasons import PendingCode
 from durable.model.workload import Toleration
 from durable.scheduling.filters.filter import Filter, count_by_id
@@ -33,7 +34,9 @@ def not_tolerated(
     return [taint for taint in taints if taint[2] == effect and not tolerates(tolerations, taint)]
 
 
-def _is_tainted(working: WorkingSet, rows: RowSelection) -> Mask:
+def _is_tainted(working: WorkingSet, rows: RowSelection) -> Mask | None:
+    if Gate.TAINTS in working.skips:
+        return None
     tolerations = working.request.spec.tolerations
     keeps_out = working.snapshot.taint_sets.derived(
         (_EFFECT, tolerations),

@@ -68,6 +68,8 @@ class Goal:
     at_once: bool = False
     # A gang or a job of another generation: all of it is stopped, and started anew together.
     recreates: bool = False
+    # Slots that a lost region keeps until it is back: stand-ins serve for them.
+    kept: frozenset[int] = frozenset()
 
 
 class Fenceposts(NamedTuple):

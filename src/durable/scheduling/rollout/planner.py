@@ -10,7 +10,7 @@ matter what was missed, or who died in the middle of it.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 
@@ -18,6 +18,7 @@ from durable.model.ids import RegionId
 from durable.model.rollout import RolloutProgress, RolloutStep
 from durable.scheduling.rollout.floors import divide_floors, shortfall
 from durable.scheduling.rollout.observed import Goal, Observed, ShareName
+from durable.scheduling.rollout.stand_ins import shares_with_kept, with_stand_ins, without_kept
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,23 @@ class RolloutPlan:
     closing: frozenset[ShareName]
     # How many replicas voluntary stops must leave serving in each region.
     floors: Mapping[str, int]
-    # Which region is to own each slot for now.
+    # Which region is to own each slot for now; nobody changes who owns one that is kept.
     owners: Mapping[int, str]
     progress: RolloutProgress
     # Regions in which every base slot is replaced and available.
     done_regions: frozenset[str]
     # Whether nothing is left to do.
     is_complete: bool
+    # Slots that leave their share for nothing but a mark on their claim.
+    replaced: frozenset[int] = frozenset()
 
 
 def plan_shares(goal: Goal, observed: Observed) -> RolloutPlan:
     """The next step from what is observed towards the goal."""
-    return _Planner(goal, observed).plan()
+    if not goal.kept:
+        return _Planner(goal, observed).plan()
+    plan = _Planner(with_stand_ins(goal), without_kept(goal, observed)).plan()
+    return replace(plan, shares=shares_with_kept(goal, observed, plan.shares))
 
 
 class _Planner:
@@ -164,7 +170,9 @@ class _Planner:
     @cached_property
     def _scaffolding(self) -> dict[int, ShareName]:
         """The surge slots that there must be: as many as are to be replaced, within the surge."""
-        demand = Counter(self._wants[slot] for slot in self._outdated)
+        # What serves nobody is stopped at once, and needs no stand-in.
+        serving = [slot for slot in self._outdated if not self._is_free_to_stop(slot)]
+        demand = Counter(self._wants[slot] for slot in serving)
         useful = {self._wants[slot] for slot in self._unsettled}
         kept = {s: self._assigned[s] for s in self._extras if self._assigned[s] in useful}
         if not demand:
@@ -237,6 +245,10 @@ class _Planner:
     def _is_marked(self, slot: int) -> bool:
         replica = self._replicas.get(slot)
         return replica is not None and replica.is_marked and not replica.is_stopping
+
+    def _is_only_marked(self, slot: int) -> bool:
+        """Whether it would stay where it is, if nobody had asked for its replacement."""
+        return self._is_marked(slot) and self._assigned.get(slot) == self._wants.get(slot)
 
     def _is_free_to_stop(self, slot: int) -> bool:
         """Whether nobody is served by it; what serves already may count at any moment."""
@@ -317,6 +329,7 @@ class _Planner:
             progress=progress,
             done_regions=self._done,
             is_complete=is_complete,
+            replaced=frozenset(slot for slot in stops if self._is_only_marked(slot)),
         )
 
     def _slots_after(self, stops: set[int]) -> dict[int, ShareName]:

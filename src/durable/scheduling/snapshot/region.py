@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from durable.model.overrides.in_force import RegionalOverride
 from durable.model.resources import NOTHING, Amounts
 from durable.model.states import NodeState
 from durable.scheduling.snapshot.columns import (
@@ -63,6 +64,17 @@ class NodeFacts:
         return self.cordon_reason is not None
 
 
+@dataclass(frozen=True, slots=True)
+class EmergencyDraw:
+    """What a tenant may use beside its grant until a moment, and what it uses of that."""
+
+    tenant: str
+    amount: Amounts
+    used: Amounts
+    # Seconds since the epoch.
+    expires_at: float
+
+
 class Snapshot:
     """The nodes, grants and room of one region, as of one version and one moment."""
 
@@ -77,6 +89,9 @@ class Snapshot:
         self.grants: dict[str, tuple[Amounts, Amounts]] = {}
         # What ordinary work may still take beside what is kept for recovery.
         self.room: Amounts = NOTHING
+        # Those that nobody has ended; see `work_overrides` for those that are in force.
+        self.overrides: tuple[RegionalOverride, ...] = ()
+        self.draws: tuple[EmergencyDraw, ...] = ()
         self.columns = Columns.of(0)
         self.zones = InternTable[str]()
         self.tenants = InternTable[str]()

@@ -41,7 +41,7 @@ class Finding(Value):
 
 _COMES_BACK = (
     "Nothing that fails there is replaced meanwhile. The global worker starts what is missing "
-    "within a minute; durable reconcile does so at once."
+    "within a minute; `durable reconcile` does so at once."
 )
 
 
@@ -53,8 +53,8 @@ def workloads_unmanaged(names: Sequence[str], wanted: int) -> Finding:
             code=FindingCode.WORKFLOWS_MISSING,
             sentence=f"Workflows are missing: Temporal runs none for {count} that the authority "
             "wants, as if its database had been lost. What serves keeps serving, and nothing that "
-            "fails is replaced. The global worker starts them again within a minute; durable "
-            "reconcile does so at once.",
+            "fails is replaced. The global worker starts them again within a minute; `durable "
+            "reconcile` does so at once.",
             runbook="runbooks/temporal-lost.md",
             names=tuple(names),
         )

@@ -28,7 +28,7 @@ async def wait_until_ready(settings: Settings, database_url: str, address: str) 
     began = time.monotonic()
     # Where the database is somebody else's, nobody here simulates its nodes.
     simulates = settings.database_url is None
-    async with Databases(database_url, settings.regional_database_urls) as databases:
+    async with Databases(database_url, settings.known_regional_urls()) as databases:
         while True:
             waited = time.monotonic() - began
             try:
@@ -50,7 +50,7 @@ def notes_on(unreachable: Sequence[Finding], away: Sequence[RegionReadiness]) ->
         *(str(one) for one in unreachable),
         *(
             f"{one.region}: {one.simulated_away:,} of {one.nodes:,} nodes are not live yet; "
-            "see durable get nodes."
+            "see `durable get nodes`."
             for one in away
         ),
     ]

@@ -49,7 +49,7 @@ def part_statuses(settings: Settings, record: StackRecord) -> tuple[PartStatus, 
 def _part_status(settings: Settings, record: StackRecord, part: Part) -> PartStatus:
     if part.ours and (part.process is None or not is_alive(part.process)):
         problem = "its process has ended"
-    elif part.name == "postgres":
+    elif part.name.startswith("postgres"):
         problem = _postgres_problem(part.address)
     elif part.name in ADDRESSES:
         problem = _control_plane_problem(settings, record, part)
@@ -120,7 +120,7 @@ async def _ask_servers(settings: Settings, record: StackRecord, part: Part) -> s
     queues = [GLOBAL_QUEUE]
     async with asyncio.timeout(CONTROL_PLANE_PROBE_SECONDS):
         if part.name != GLOBAL_WORKER:
-            async with Databases(url, settings.regional_database_urls) as databases:
+            async with Databases(url, settings.known_regional_urls()) as databases:
                 queues = [regional_queue(region) for region in await list_regions(databases)]
         unserved = await queues_not_polled_by(pid, settings, address, queues)
     return f"it does not serve {', '.join(unserved)}" if unserved else ""

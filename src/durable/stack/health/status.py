@@ -73,7 +73,7 @@ def _findings(
         return tuple(full_disks_of(settings))
 
     async def look() -> list[Finding]:
-        async with Databases(url, settings.regional_database_urls) as databases:
+        async with Databases(url, settings.known_regional_urls()) as databases:
             return await diagnose(settings, databases, None if "temporal" in silent else address)
 
     try:

@@ -30,8 +30,9 @@ LAPTOP_SETTINGS = {
 class EmbeddedPostgres:
     """One server; the first start creates its data, which stays until the directory is removed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, name: str = "postgres") -> None:
         self._directory = directory.resolve()
+        self._name = name
         self._data = PostgresData(self._directory)
         self._port: int | None = None
         self._running: RunningChild | None = None
@@ -73,7 +74,7 @@ class EmbeddedPostgres:
         self._port = port
         options = {**LAPTOP_SETTINGS, "port": str(port), **settings}
         return Child(
-            name="postgres",
+            name=self._name,
             argv=(
                 str(binary("postgres")),
                 f"-D{self._data.path}",

@@ -3,13 +3,22 @@
 from dataclasses import dataclass, field
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.drain_steps import ACTOR
     from durable.model.drain import Drain, DrainProgress, DrainState, NodesTarget
-    from durable.model.ids import ActorId
+    from durable.model.ids import ActorId, NodeId, RegionId
     from durable.signals.drains import DrainStatus
+    from durable.signals.names import drain_id
+    from durable.validation.value import Value
+    from durable.workflows.continued import continued
     from durable.workflows.inbox import MessageLog
+    from durable.workflows.starts import read_start
+
+EXAMPLE = '{"target": {"region": "east", "kind": "node", "name": "node-7"}}'
+# Of a workflow that was started with something else than a target, and fails at once.
+NO_TARGET = NodesTarget.of_node(RegionId("none"), NodeId("none"))
 
 
 @dataclass
@@ -55,3 +64,18 @@ class DrainStart:
 
     target: NodesTarget
     memory: DrainMemory | None = None
+
+
+class StartDrain(Value):
+    """What somebody starts a drain with; a memory that comes along is not believed."""
+
+    target: NodesTarget
+
+
+def start_of(raw: RawValue | None) -> DrainStart:
+    """What the run before this one left, or what somebody starts it with; refused if wrong."""
+    left = continued(raw)
+    if left is not None:
+        return workflow.payload_converter().from_payload(left.payload, DrainStart)
+    given = read_start(raw, StartDrain, lambda it: drain_id(it.target), EXAMPLE)
+    return DrainStart(given.target)

@@ -6,7 +6,7 @@ cancels it, or at its deadline. All that it knows is in its region's row, so tha
 terminated goes on where it was.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -20,17 +20,27 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
     from durable.model.drain import DrainOrder, DrainProgress, DrainState
     from durable.model.refusal import RefusalCode
+    from durable.model.rights import Scope
     from durable.signals import drains, payloads, search_attributes
     from durable.signals.drains import DrainStatus
     from durable.signals.names import DRAIN
     from durable.signals.registry import Message, messages_to
+    from durable.validation.text import counted
     from durable.workflows import timeouts
-    from durable.workflows.drain.state import DrainMemory, DrainStart, Ending
-    from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
-    from durable.workflows.handlers import accepts
+    from durable.workflows.authorization import refuse_unauthorized
+    from durable.workflows.drain.state import NO_TARGET, DrainMemory, DrainStart, Ending, start_of
+    from durable.workflows.failures import refusal
+    from durable.workflows.handlers import SIGNALS, accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import drain_page
-    from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
+    from durable.workflows.starts import NO_INPUT, start_or_refusal
+    from durable.workflows.steps import (
+        UNREACHABLE,
+        Activity,
+        ask_step,
+        audit_messages,
+        try_step,
+    )
 
 T = TypeVar("T")
 
@@ -42,14 +52,17 @@ BLOCKED_SHOWN = 3
 @accepts(MESSAGES)
 class Drain:
     @workflow.init
-    def __init__(self, start: DrainStart) -> None:
+    def __init__(self, raw: RawValue = NO_INPUT) -> None:
+        start, self._wrong_start = start_or_refusal(lambda: start_of(raw), DrainStart(NO_TARGET))
         self._target = start.target
         self._memory = start.memory or DrainMemory()
         self._inbox = Inbox(MESSAGES, self._memory.messages)
         self._shown: tuple[str, str | None] = (DrainState.DRAINING.value, None)
 
     @workflow.run
-    async def run(self, start: DrainStart) -> DrainStatus:
+    async def run(self, raw: RawValue = NO_INPUT) -> DrainStatus:
+        if self._wrong_start is not None:
+            raise self._wrong_start
         await self._recall()
         if not await self._was_asked():
             return self.status()
@@ -60,12 +73,13 @@ class Drain:
             await self._finish()
             await audit_messages(self._memory.messages, PlacementActivities.audit)
             self._report()
-            await self._let_handlers_finish()
+            if self._memory.is_over or self._inbox.is_full():
+                await self._inbox.let_handlers_finish()
             if self._has_ended():
                 return self.status()
             if self._must_continue():
                 workflow.continue_as_new(DrainStart(self._target, self._memory))
-            await self._rest()
+            await self._inbox.rest(*self._next_wake())
 
     # ── beginning ───────────────────────────────────────────────────────────────────────────────
 
@@ -104,19 +118,18 @@ class Drain:
 
     async def _settle_refusal(self) -> bool:
         """Answers and audits what came until now; an order that comes meanwhile still counts."""
-        for _ in range(timeouts.AUDIT_TRIES):
-            await workflow.wait_condition(
-                lambda: bool(self._inbox) or workflow.all_handlers_finished()
-            )
+        while True:
+            await self._inbox.let_handlers_finish()
             await self._read_messages()
             await audit_messages(self._memory.messages, PlacementActivities.audit)
             if self._memory.drain is not None:
                 return True
-            if self._is_idle() and not self._memory.messages.unaudited:
+            if self._inbox.is_idle and not self._memory.messages.unaudited:
                 return False
-            if self._is_idle():
+            if self._must_continue():
+                workflow.continue_as_new(DrainStart(self._target, self._memory))
+            if self._inbox.is_idle:
                 await workflow.sleep(timeouts.AUDIT_RETRY, summary="waits: the audit")
-        return False
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +137,7 @@ class Drain:
     def status(self) -> DrainStatus:
         return self._memory.status(self._target)
 
-    @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
+    @workflow.signal(dynamic=True, description=SIGNALS)
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
         self._inbox.receive_signal(name, args)
 
@@ -139,6 +152,7 @@ class Drain:
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
+                await refuse_unauthorized(envelope, Scope(region=self._target.region))
                 self._inbox.accept(envelope, await handle(envelope.payload))
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
@@ -153,22 +167,14 @@ class Drain:
             deadline=order.deadline,
             wait_for_jobs=order.wait_for_jobs,
         )
-        try:
-            drain = await run_step(
-                DrainActivities.cordon, asked, f"cordon {self._target}", timeouts.ADMIT_RETRY
-            )
-        except STEP_FAILURES as error:
-            cause = cause_of(error)
-            if isinstance(cause, ApplicationError) and cause.type == "refused":
-                raise refusal(RefusalCode(cause.details[0]), cause.message) from error
-            why = f"{self._target.region} does not answer: {sentence_of(error)}; send it again."
-            raise refusal(RefusalCode.WRONG_STATE, why) from error
+        summary, region = f"cordon {self._target}", self._target.region
+        drain = await ask_step(DrainActivities.cordon, asked, summary, region)
         self._memory.drain = self._memory.drain or drain
-        nodes = "1 node" if len(drain.nodes) == 1 else f"{len(drain.nodes):,} nodes"
+        nodes = counted(len(drain.nodes), "node")
         if drain.state is not DrainState.DRAINING:
             return f"It has ended: {drain.outcome}"
         return (
-            f"Draining {nodes} with {drain.replicas:,} replicas, until "
+            f"Draining {nodes} with {counted(drain.replicas, 'replica')}, until "
             f"{drain.deadline_at:%Y-%m-%d %H:%M:%S}Z."
         )
 
@@ -211,7 +217,8 @@ class Drain:
         memory.tries = memory.tries + 1 if progress == memory.progress else 0
         memory.progress = progress
         if progress.left == 0:
-            outcome = f"nothing is left of {memory.drain.replicas:,} replicas; still cordoned"
+            replicas = counted(memory.drain.replicas, "replica")
+            outcome = f"nothing is left of {replicas}; still cordoned"
             memory.ending = Ending(DrainState.DRAINED, outcome)
         elif progress.is_overdue:
             memory.ending = Ending(DrainState.GAVE_UP, _gave_up(progress))
@@ -229,17 +236,8 @@ class Drain:
         if ended is not UNREACHABLE:
             memory.drain = ended
 
-    async def _step(
-        self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
-    ) -> T:
-        """A step that is taken again later when it fails now."""
-        try:
-            answer = await run_step(activity, argument, summary)
-        except STEP_FAILURES as error:
-            self._memory.unreachable = f"Could not {summary}: {sentence_of(error)}"[:500]
-            return UNREACHABLE
-        self._memory.unreachable = ""
-        return answer
+    async def _step(self, activity: Activity[T], argument: object, summary: str) -> T:
+        return await try_step(self._memory, activity, argument, summary)
 
     # ── reporting, resting, ending ──────────────────────────────────────────────────────────────
 
@@ -260,15 +258,6 @@ class Drain:
             ]
         )
 
-    async def _rest(self) -> None:
-        wait, why = self._next_wake()
-        try:
-            await workflow.wait_condition(
-                self._inbox.__bool__, timeout=wait, timeout_summary=f"waits: {why}"[:200]
-            )
-        except TimeoutError:
-            return
-
     def _next_wake(self) -> tuple[timedelta, str]:
         memory = self._memory
         if memory.is_over:
@@ -284,26 +273,18 @@ class Drain:
         progress = memory.progress
         return wait, (progress and progress.waits_for) or "replicas to leave"
 
-    async def _let_handlers_finish(self) -> None:
-        """A handler that was just answered must not keep a run from ending, nor be left behind."""
-        if self._memory.is_over or self._inbox.is_full():
-            await workflow.wait_condition(
-                lambda: bool(self._inbox) or workflow.all_handlers_finished()
-            )
-
-    def _is_idle(self) -> bool:
-        return not self._inbox and workflow.all_handlers_finished()
-
     def _has_ended(self) -> bool:
         memory = self._memory
-        return memory.is_over and self._is_idle() and not memory.messages.unaudited
+        return memory.is_over and self._inbox.is_idle and not memory.messages.unaudited
 
     def _must_continue(self) -> bool:
-        return self._inbox.is_full() and self._is_idle()
+        return self._inbox.is_full() and self._inbox.is_idle
 
 
 def _gave_up(progress: DrainProgress) -> str:
     shown = "; ".join(map(str, progress.workloads[:BLOCKED_SHOWN]))
+    were = "was" if progress.left == 1 else "were"
     return (
-        f"{progress.left:,} replicas were left at the deadline, and stay; still cordoned. {shown}"
+        f"{counted(progress.left, 'replica')} {were} left there at the deadline; still cordoned. "
+        f"{shown}"
     )[:500]

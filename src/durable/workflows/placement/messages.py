@@ -10,11 +10,13 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from durable.model.phases import SlotPhase
     from durable.model.refusal import RefusalCode
-    from durable.model.request import PlacementHold
+    from durable.model.rights import Scope
     from durable.signals import payloads
     from durable.signals.registry import Message
     from durable.signals.status import PlacementStatus
+    from durable.workflows.authorization import refuse_unauthorized
     from durable.workflows.failures import refusal
+    from durable.workflows.handlers import SIGNALS
     from durable.workflows.inbox import Inbox
     from durable.workflows.placement.at_once import why_held_back
     from durable.workflows.placement.slots import Leave, SlotState
@@ -31,7 +33,7 @@ class PlacementMessages:
     def status(self) -> PlacementStatus:
         return self._state.status()
 
-    @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
+    @workflow.signal(dynamic=True, description=SIGNALS)
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
         self._inbox.receive_signal(name, args)
 
@@ -42,36 +44,20 @@ class PlacementMessages:
     async def receive(self, message: Message, raw: RawValue) -> str:
         return await self._inbox.receive_update(message, raw)
 
-    def _read_messages(self) -> None:
+    async def _read_messages(self) -> None:
+        scope = Scope(tenant=self._state.key.tenant, region=self._state.key.region)
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
+                await refuse_unauthorized(envelope, scope)
                 self._inbox.accept(envelope, handle(envelope.payload))
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    def on_hold(self, hold: payloads.HoldPlacement) -> str:
-        now = workflow.now()
-        self._state.hold = PlacementHold(actor=hold.actor, reason=hold.reason, since=now)
-        self._state.knows_hold = True
-        # A task that was lost may have started something, and nothing else will report it.
-        self._recall_now()
-        return "Held: nothing new is placed until somebody resumes."
-
-    def on_resume(self, resume: payloads.ResumePlacement) -> str:
-        held, self._state.hold = self._state.hold, None
-        self._state.knows_hold = True
-        self._retry()
-        if held is None:
-            return "It was not held."
-        return f"Resumed; it was held by {held.actor}: {held.reason}."
-
     def on_retry_now(self, retry: payloads.RetryPlacement) -> str:
         self._refuse_before_the_first_look()
-        if self._state.hold is not None:
-            return f"It is held by {self._state.hold}; nothing is placed until somebody resumes."
         if not self._state.slots.in_phase(SlotPhase.WAITING):
             return "Nothing waits for a node."
         held_back = why_held_back(self._state.share, self._state.slots)
@@ -103,9 +89,8 @@ class PlacementMessages:
         if not evicted:
             return "Nothing to stop: it waits for a node, or is being stopped already."
         each = "it is" if len(evicted) == 1 else "each is"
-        again = "after a resume" if self._state.hold is not None else "once it has stopped"
         limit = "" if evict.force else " as far as the disruption allowance lets it"
-        return f"Stopping {slot_numbers(evicted)}{limit}; {each} placed again {again}."
+        return f"Stopping {slot_numbers(evicted)}{limit}; {each} placed again once it has stopped."
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 

@@ -110,13 +110,13 @@ class SlotState:
         evidence = f": {self.evidence}" if self.evidence else ""
         self.enter(SlotPhase.GIVEN_UP, now, f"failed {why}{evidence}"[:500])
 
-    def has_step_left(self, *, is_held: bool) -> bool:
+    def has_step_left(self) -> bool:
         """Whether a step for it was left over, which nothing else will bring about."""
         if self.phase in ENDED or self.has_lapsed:
             return True
         if self.leave is not None:
             return self.phase is not SlotPhase.STOPPING
-        return self.phase in (SlotPhase.RESERVED, SlotPhase.BOUND) and not is_held
+        return self.phase in (SlotPhase.RESERVED, SlotPhase.BOUND)
 
     def has_crash_of(self, claim: ObservedSlot) -> bool:
         """Whether the run before this one counted the failure of this claim."""

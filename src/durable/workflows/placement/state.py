@@ -5,23 +5,34 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
     from durable.model.claims import ObservedSlot
+    from durable.model.ids import RegionId, TenantId, WorkloadName
     from durable.model.pending import Pending
-    from durable.model.pending_reasons import Crashed, Held, PendingCode
+    from durable.model.pending_reasons import Crashed, PendingCode
     from durable.model.phases import Owner, PlacementPhase, SlotPhase, placement_phase
-    from durable.model.request import PlacementHold, SchedulingRequest
+    from durable.model.request import SchedulingRequest
     from durable.model.share import DesiredShare, PlacementFacts, PlacementPast
     from durable.model.states import RequestState
     from durable.model.workload import Deadlines, WorkloadKind, WorkloadSpec
+    from durable.signals.names import placement_id
     from durable.signals.status import PlacementStatus
+    from durable.validation.value import Value
+    from durable.workflows.continued import continued
     from durable.workflows.inbox import MessageLog
     from durable.workflows.placement.at_once import waiting_and_held_back, why_held_back
     from durable.workflows.placement.slots import OVER, CrashMemory, Leave, PlacementSlots
+    from durable.workflows.starts import read_start
 
 UNREACHABLE = PendingCode.AUTHORITY_UNREACHABLE
+EXAMPLE = '{"key": {"region": "east", "tenant": "risk", "workload": "api", "generation": 1}}'
+# Of a workflow that was started with something else than a key, and fails at once.
+NO_KEY = PlacementKey(
+    region=RegionId("none"), tenant=TenantId("none"), workload=WorkloadName("none"), generation=1
+)
 
 
 @dataclass
@@ -41,7 +52,6 @@ class PlacementState:
     next_retry_at: datetime | None = None
     # The region's version on which was decided last.
     decided_version: int = 0
-    hold: PlacementHold | None = None
     # Whether anything waits for a node, since `enqueued_at`.
     is_waiting: bool = True
     # Whether the region may know of a share or claims that are not remembered here.
@@ -49,7 +59,6 @@ class PlacementState:
     recall_at: datetime | None = None
     # Whether this run has read what the runs before it left in the region.
     knows_past: bool = False
-    knows_hold: bool = False
     # How often slots of a job have failed in all, also those that are no longer wanted here.
     failures: int = 0
     # By how much its deadline has raised its priority, and until when that is known.
@@ -115,9 +124,6 @@ class PlacementState:
         waiting = self.slots.in_phase(SlotPhase.WAITING)
         if not waiting:
             return None
-        if self.hold is not None:
-            held = Held(actor=self.hold.actor, reason=self.hold.reason)
-            return Pending.because(PendingCode.HELD, held)
         held_back = why_held_back(self.share, self.slots)
         if held_back is not None and not self.is_cut_off:
             return held_back
@@ -142,7 +148,7 @@ class PlacementState:
     def owner(self) -> Owner:
         """Who acts next."""
         reason = self.reason
-        if self.hold is not None or (reason and not reason.waiting_helps):
+        if reason and not reason.waiting_helps:
             return Owner.OPERATOR
         if self.is_cut_off or not self.knows_past:
             return Owner.AUTHORITY
@@ -153,11 +159,6 @@ class PlacementState:
             return Owner.AGENT
         # A replica that was given up is not what anybody desired.
         return Owner.OPERATOR if self.slots.in_phase(SlotPhase.GIVEN_UP) else Owner.NOBODY
-
-    @property
-    def _next_decision_at(self) -> datetime | None:
-        """Nothing is decided while somebody holds it."""
-        return None if self.hold is not None else self.next_retry_at
 
     def begin_wait(self, now: datetime) -> None:
         """What waits again after everything was placed has not waited since the beginning."""
@@ -175,11 +176,10 @@ class PlacementState:
             priority=self.spec.priority + self.urgency,
             state=self._request_state(waiting, now),
             pending=self.reason,
-            hold=self.hold,
             attempts=self.next_attempt - 1,
             enqueued_at=self.enqueued_at,
             deadline=self.placed_by,
-            next_retry_at=self._next_decision_at if waiting else None,
+            next_retry_at=self.next_retry_at if waiting else None,
             spec=self.spec,
             waiting=waiting,
             completed=len(self.slots.in_phase(SlotPhase.COMPLETED)),
@@ -212,9 +212,8 @@ class PlacementState:
             phase=self.phase,
             pending=self.reason or (self.pending if self.is_cut_off else None),
             owner=self.owner,
-            next_retry_at=self._next_decision_at,
+            next_retry_at=self.next_retry_at,
             placed_by=self.placed_by,
-            hold=self.hold,
             attempts=self.next_attempt - 1,
             policy_revision=self.policy_revision,
             slots=tuple(slots[number].view() for number in sorted(slots)),
@@ -231,9 +230,7 @@ class PlacementState:
         if past is not None:
             self.next_attempt = max(self.next_attempt, past.next_attempt)
             self.enqueued_at = min(self.enqueued_at, past.enqueued_at or now)
-            # A run that goes on remembers its own hold, and perhaps that somebody resumed.
-            self.hold = self.hold if self.knows_hold else past.hold
-            self.knows_hold = self.knows_past = True
+            self.knows_past = True
         if facts.share is not None and facts.share.revision > self.revision:
             self.share = facts.share
             self.knows_urgency = False
@@ -261,8 +258,6 @@ class PlacementState:
             # The next run asks the authority itself whether it is away.
             pending=None if self.is_cut_off else self.pending,
             next_retry_at=None if self.is_cut_off else self.next_retry_at,
-            hold=self.hold,
-            knows_hold=self.knows_hold,
             is_waiting=self.is_waiting,
             evicted={s.slot: s.is_forced for s in self.slots.by_number.values() if s.is_evicted},
             crashes=self.slots.crash_memory(),
@@ -286,11 +281,9 @@ class PlacementState:
             tries=memory.tries,
             pending=memory.pending,
             next_retry_at=memory.next_retry_at,
-            hold=memory.hold,
             is_waiting=memory.is_waiting,
             messages=memory.messages,
             decided_version=memory.decided_version,
-            knows_hold=memory.knows_hold,
         )
         if state.share is not None:
             state._resize(now)
@@ -340,9 +333,6 @@ class PlacementMemory:
     tries: int
     pending: Pending | None
     next_retry_at: datetime | None
-    hold: PlacementHold | None
-    # Whether the hold is known; a run that never reached its region has not read it.
-    knows_hold: bool
     is_waiting: bool
     # Slots that somebody evicted and whose stop is not committed yet, and whether it is forced.
     evicted: dict[int, bool]
@@ -357,3 +347,23 @@ class PlacementStart:
 
     key: PlacementKey
     memory: PlacementMemory | None = None
+
+
+class StartPlacement(Value):
+    """What somebody starts a placement with; a memory that comes along is not believed."""
+
+    key: PlacementKey
+
+    @property
+    def workflow_id(self) -> str:
+        key = self.key
+        return placement_id(key.tenant, key.workload, key.generation, key.region)
+
+
+def start_of(raw: RawValue | None) -> PlacementStart:
+    """What the run before this one left, or what somebody starts it with; refused if wrong."""
+    left = continued(raw)
+    if left is not None:
+        return workflow.payload_converter().from_payload(left.payload, PlacementStart)
+    given = read_start(raw, StartPlacement, lambda it: it.workflow_id, EXAMPLE)
+    return PlacementStart(given.key)

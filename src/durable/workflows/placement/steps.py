@@ -13,8 +13,9 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.pending import Pending
     from durable.model.pending_reasons import PendingCode, Unreachable
     from durable.model.refusal import RefusalCode
+    from durable.model.states import BindingState
     from durable.workflows import timeouts
-    from durable.workflows.failures import STEP_FAILURES, sentence_of
+    from durable.workflows.failures import STEP_FAILURES, fail_if_elsewhere, sentence_of
     from durable.workflows.placement.messages import PlacementMessages, slot_numbers
     from durable.workflows.placement.slots import Leave, PlacementSlots, SlotState
     from durable.workflows.steps import UNREACHABLE, run_step
@@ -28,6 +29,9 @@ _DECIDE_AGAIN = frozenset(
     {
         RefusalCode.STOP_REQUESTED,
         RefusalCode.NODE_CORDONED,
+        RefusalCode.AVOIDED,
+        RefusalCode.HELD,
+        RefusalCode.DRAW_ENDED,
         RefusalCode.NODE_NOT_READY,
         RefusalCode.NODE_STALE,
     }
@@ -39,8 +43,12 @@ class PlacementSteps(PlacementMessages):
 
     _slots: PlacementSlots
 
-    async def _free(self, slots: Sequence[SlotState], cause: ReleaseCause) -> None:
-        await self._take(PlacementActivities.release, slots, self._freed, cause)
+    async def _free(
+        self, slots: Sequence[SlotState], cause: ReleaseCause, *, unless_fenced: bool = False
+    ) -> None:
+        await self._take(
+            PlacementActivities.release, slots, self._freed, cause, unless_fenced=unless_fenced
+        )
 
     async def _take(
         self,
@@ -48,6 +56,9 @@ class PlacementSteps(PlacementMessages):
         slots: Sequence[SlotState],
         done: Callable[[Claim, datetime], None],
         cause: ReleaseCause = ReleaseCause.WITHDRAWN,
+        passing: tuple[BindingState, ...] = (),
+        *,
+        unless_fenced: bool = False,
     ) -> None:
         """Takes one step for these slots, and believes the authority about each of them."""
         verb = activity.__name__
@@ -60,6 +71,8 @@ class PlacementSteps(PlacementMessages):
                 reasons={s.slot: s.evidence[:500] for s in part if s.evidence} if ends else {},
                 cause=cause,
                 forced=tuple(slot.slot for slot in part if slot.is_forced),
+                passing=passing,
+                unless_fenced=unless_fenced,
             )
             result = await self._step(activity, step, summary_of(verb, part))
             if result is UNREACHABLE:
@@ -79,6 +92,9 @@ class PlacementSteps(PlacementMessages):
             if slot.leave is None:  # otherwise why it leaves is what people want to know
                 slot.evidence = refused.refusal.sentence
             self._refused(slot, refused.refusal.code, verb)
+        if result.observed is not None:
+            now, spec = workflow.now(), self._state.spec
+            self._state.must_recall |= self._slots.observe(result.observed, now, spec)
 
     def _refused(self, slot: SlotState, code: RefusalCode, verb: str) -> None:
         state, now = self._state, workflow.now()
@@ -89,6 +105,8 @@ class PlacementSteps(PlacementMessages):
         elif code is RefusalCode.STILL_RUNNING:
             # Its node is back, or was never gone: wait for what it reports.
             slot.deadline = now + timeouts.UNKNOWN_TIMEOUT
+        elif code is RefusalCode.REGION_FENCED and verb == "release":
+            slot.deadline = now + timeouts.FENCED_RETRY
         elif code is RefusalCode.WRONG_STATE and verb == "bind":
             # Its lease ran out and somebody freed it: the claims say what is left.
             state.must_recall = True
@@ -108,6 +126,7 @@ class PlacementSteps(PlacementMessages):
         try:
             return await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
+            fail_if_elsewhere(error)
             why = Unreachable(error=sentence_of(error)[:500])
             self._state.pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, why)
             wait = timeouts.UNREACHABLE_RETRY * workflow.random().uniform(1.0, 1.5)

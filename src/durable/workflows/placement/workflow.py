@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
@@ -29,13 +30,19 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.pages import placement_page
     from durable.workflows.placement.at_once import room_for_more
     from durable.workflows.placement.slots import ENDED, STARTED, Leave, SlotState
-    from durable.workflows.placement.state import PlacementStart, PlacementState
+    from durable.workflows.placement.state import (
+        NO_KEY,
+        PlacementStart,
+        PlacementState,
+        start_of,
+    )
     from durable.workflows.placement.steps import (
         MAX_SLOTS_PER_STEP,
         PlacementSteps,
         in_parts,
         summary_of,
     )
+    from durable.workflows.starts import NO_INPUT, start_or_refusal
     from durable.workflows.steps import UNREACHABLE, audit_messages
 
 T = TypeVar("T")
@@ -47,7 +54,8 @@ MESSAGES = messages_to(PLACEMENT)
 @accepts(MESSAGES)
 class Placement(PlacementSteps):
     @workflow.init
-    def __init__(self, start: PlacementStart) -> None:
+    def __init__(self, raw: RawValue = NO_INPUT) -> None:
+        start, self._wrong_start = start_or_refusal(lambda: start_of(raw), PlacementStart(NO_KEY))
         self._state = PlacementState.begin(start.key, start.memory, workflow.now())
         self._slots = self._state.slots
         self._inbox = Inbox(MESSAGES, self._state.messages)
@@ -57,12 +65,14 @@ class Placement(PlacementSteps):
             self._shown = (PlacementPhase.PROGRESSING, None)
 
     @workflow.run
-    async def run(self, start: PlacementStart) -> str:
+    async def run(self, raw: RawValue = NO_INPUT) -> str:
+        if self._wrong_start is not None:
+            raise self._wrong_start
         await self._recall_first()
         if self._state.share is None:
             return "It has no share in its region: nothing was placed."
         while True:
-            self._read_messages()
+            await self._read_messages()
             self._try_again_after_outage()
             await audit_messages(self._state.messages, PlacementActivities.audit)
             await self._recall()
@@ -94,7 +104,7 @@ class Placement(PlacementSteps):
             await self._recall()
             if self._state.knows_past:
                 return
-            self._read_messages()
+            await self._read_messages()
             self._show_page()
             if self._must_continue():
                 workflow.continue_as_new(PlacementStart(self._state.key, self._state.memory()))
@@ -136,7 +146,12 @@ class Placement(PlacementSteps):
             for slot in leaving
             if slot.phase in STARTED and slot.phase is not SlotPhase.STOPPING
         ]
-        await self._take(PlacementActivities.stop, running, self._slots.stopping)
+        await self._take(
+            PlacementActivities.stop,
+            running,
+            self._slots.stopping,
+            passing=_NOT_ENDED if self._is_small else (),
+        )
 
     def _notice_deadlines(self) -> None:
         now = workflow.now()
@@ -156,15 +171,13 @@ class Placement(PlacementSteps):
             for slot in self._slots.in_phase(SlotPhase.UNKNOWN, SlotPhase.STOPPING)
             if slot.deadline is not None and slot.deadline <= now
         ]
-        await self._free(lost, ReleaseCause.NODE_LOST)
+        leaving = [slot for slot in lost if slot.leave is not None]
+        await self._free(leaving, ReleaseCause.NODE_LOST)
+        staying = [slot for slot in lost if slot.leave is None]
+        await self._free(staying, ReleaseCause.NODE_LOST, unless_fenced=True)
         reserved = self._slots.in_phase(SlotPhase.RESERVED)
-        lapsed = [slot for slot in reserved if self._has_lapsed(slot)]
+        lapsed = [slot for slot in reserved if slot.has_lapsed]
         await self._take(PlacementActivities.expire, lapsed, self._freed)
-
-    def _has_lapsed(self, slot: SlotState) -> bool:
-        """Its lease ran out: by the authority's word, or by the clock while a hold keeps it."""
-        is_late = slot.lease_expires_at is not None and slot.lease_expires_at <= workflow.now()
-        return slot.has_lapsed or (is_late and self._state.hold is not None)
 
     async def _weigh(self) -> None:
         """Finds out how urgent a job with a deadline has become."""
@@ -211,6 +224,7 @@ class Placement(PlacementSteps):
             live=live,
             crashes=tuple(crash for slot in due for crash in slot.crashes),
             urgency=state.urgency,
+            incident=None if state.share is None else state.share.incident,
         )
         reserved = await self._step(PlacementActivities.reserve, step, summary_of("reserve", due))
         if reserved is UNREACHABLE:
@@ -238,7 +252,6 @@ class Placement(PlacementSteps):
         if not bound or not self._places:
             return
         state.begin_wait(workflow.now())
-        is_small = len(self._slots.by_number) <= MAX_SLOTS_PER_STEP
         for part in in_parts(bound):
             request = state.request(workflow.now())
             step = StartStep(
@@ -246,21 +259,23 @@ class Placement(PlacementSteps):
                 claims=tuple(slot.claim for slot in part),
                 why="start the slot",
                 request=None if request == state.written else request,
-                coming_up=_COMING_UP[state.spec.kind] if is_small else (),
+                passing=_COMING_UP[state.spec.kind] if self._is_small else (),
             )
             started = await self._step(PlacementActivities.start, step, summary_of("start", part))
             if started is UNREACHABLE:
                 return
             state.written = request
             self._believe(started, "start", self._started)
-            if started.observed is not None:
-                now = workflow.now()
-                state.must_recall |= self._slots.observe(started.observed, now, state.spec)
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether what is observed of all its slots fits into one answer."""
+        return len(self._slots.by_number) <= MAX_SLOTS_PER_STEP
 
     @property
     def _places(self) -> bool:
         """Whether it may place anything new."""
-        return self._state.hold is None and self._state.releasing is None
+        return self._state.releasing is None
 
     def _staying(self, phase: SlotPhase) -> list[SlotState]:
         return [slot for slot in self._slots.in_phase(phase) if slot.leave is None]
@@ -333,11 +348,11 @@ class Placement(PlacementSteps):
         next_step_at = state.recall_at or now
         has_room = room_for_more(state.share, self._slots) != 0
         for slot in self._slots.by_number.values():
-            if slot.has_step_left(is_held=state.hold is not None):
+            if slot.has_step_left():
                 moments.append(next_step_at)
             elif slot.phase is not SlotPhase.WAITING:
                 moments += [slot.deadline, slot.lease_expires_at]
-            elif state.hold is None and has_room:
+            elif has_room:
                 moments.append(max(filter(None, (slot.retry_at, state.next_retry_at)), default=now))
         if state.is_waiting:
             moments.append(state.urgency_until)
@@ -382,6 +397,9 @@ _COMING_UP = {
     WorkloadKind.JOB: (BindingState.BOUND, BindingState.STARTING),
     WorkloadKind.SERVICE: COMING_UP,
 }
+
+# What a node that is lost will never report is not waited for.
+_NOT_ENDED = (*COMING_UP, BindingState.SERVING)
 
 
 def _is_due(slot: SlotState, now: datetime) -> bool:

@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.model.ids import TenantId, WorkloadName
     from durable.model.refusal import RefusalCode
-    from durable.model.workload import WorkloadManifest
+    from durable.model.rights import Asked
     from durable.signals.names import ENDING
     from durable.signals.payloads import (
         ApplyWorkload,
@@ -42,6 +42,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
+    from durable.workflows.handlers import SIGNALS
     from durable.workflows.inbox import Inbox
     from durable.workflows.steps import run_step
     from durable.workflows.workload.state import WorkloadState
@@ -71,7 +72,7 @@ class WorkloadAdmission:
     # What it remembers may not be what the authority knows.
     _must_recall: bool
 
-    @workflow.signal(dynamic=True, description="The same messages as signals; none is dropped.")
+    @workflow.signal(dynamic=True, description=SIGNALS)
     def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
         self._inbox.receive_signal(name, args)
 
@@ -84,7 +85,7 @@ class WorkloadAdmission:
         envelope = self._inbox.open(message, raw)
         handle: Any = getattr(self, f"on_{message.name}")
         try:
-            answer = await handle(envelope.payload)
+            answer = await handle(envelope.payload, envelope.signed)
             self._inbox.accept(envelope, str(answer))
             return answer
         except ApplicationError as refused:
@@ -96,14 +97,14 @@ class WorkloadAdmission:
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
-                answer = await handle(envelope.payload)
+                answer = await handle(envelope.payload, envelope.signed)
                 self._inbox.accept(envelope, str(answer))
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    async def on_apply(self, apply: ApplyWorkload) -> Admitted:
+    async def on_apply(self, apply: ApplyWorkload, signed: Asked | None) -> Admitted:
         named = (apply.manifest.tenant, apply.manifest.name)
         if named != (self._tenant, self._workload):
             sentence = (
@@ -111,20 +112,16 @@ class WorkloadAdmission:
                 f"{self._tenant}/{self._workload}."
             )
             raise refusal(RefusalCode.INVALID, sentence)
-        return await self._admit(self._admit_step(apply, manifest=apply.manifest))
+        return await self._admit(AdmitStep(**self._asked(apply, signed), manifest=apply.manifest))
 
-    async def on_scale(self, scale: ScaleWorkload) -> Admitted:
-        return await self._admit(self._admit_step(scale, replicas=scale.replicas))
+    async def on_scale(self, scale: ScaleWorkload, signed: Asked | None) -> Admitted:
+        return await self._admit(
+            AdmitStep(**self._asked(scale, signed), manifest=None, replicas=scale.replicas)
+        )
 
-    async def on_delete(self, delete: DeleteWorkload) -> str:
+    async def on_delete(self, delete: DeleteWorkload, signed: Asked | None) -> str:
         async with self._admitting:
-            step = DeleteStep(
-                tenant=self._tenant,
-                workload=self._workload,
-                request=delete.request_id,
-                actor=delete.actor,
-                reason=delete.reason,
-            )
+            step = DeleteStep(**self._asked(delete, signed))
             summary = f"delete, requested by {delete.actor}"
             deletion = await self._request(WorkloadActivities.delete, step, summary)
             if self._is_new:
@@ -136,51 +133,50 @@ class WorkloadAdmission:
             self._has_nothing_to_do = self._is_new
         return deletion.answer
 
-    async def on_pause(self, pause: PauseRollout) -> str:
-        return await self._change_rollout("pause", pause)
+    async def on_pause(self, pause: PauseRollout, signed: Asked | None) -> str:
+        return await self._change_rollout("pause", pause, signed)
 
-    async def on_resume(self, resume: ResumeRollout) -> str:
-        return await self._change_rollout("resume", resume)
+    async def on_resume(self, resume: ResumeRollout, signed: Asked | None) -> str:
+        return await self._change_rollout("resume", resume, signed)
 
-    async def on_promote(self, promote: PromoteRollout) -> str:
-        return await self._change_rollout("promote", promote)
+    async def on_promote(self, promote: PromoteRollout, signed: Asked | None) -> str:
+        return await self._change_rollout("promote", promote, signed)
 
-    async def on_rollback(self, rollback: RollBack) -> str:
-        return await self._change_rollout("rollback", rollback, rollback.to)
+    async def on_rollback(self, rollback: RollBack, signed: Asked | None) -> str:
+        return await self._change_rollout("rollback", rollback, signed, rollback.to)
 
     async def _change_rollout(
-        self, kind: str, request: OperatorRequest, to: int | None = None
+        self, kind: str, request: OperatorRequest, signed: Asked | None, to: int | None = None
+    ) -> str:
+        step = RolloutRequestStep(**self._asked(request, signed), kind=kind, to=to)
+        return await self._have_recorded(WorkloadActivities.change_rollout, step, kind)
+
+    async def on_replace(self, replace: ReplaceSlots, signed: Asked | None) -> str:
+        step = ReplaceStep(**self._asked(replace, signed), slots=replace.slots)
+        return await self._have_recorded(WorkloadActivities.replace, step, "replace")
+
+    async def _have_recorded(
+        self,
+        activity: Callable[[Any, Any], Awaitable[str]],
+        step: RolloutRequestStep | ReplaceStep,
+        kind: str,
     ) -> str:
         """Has the authority record it; the next division goes by what is recorded."""
-        step = RolloutRequestStep(
-            tenant=self._tenant,
-            workload=self._workload,
-            kind=kind,
-            to=to,
-            request=request.request_id,
-            actor=request.actor,
-            reason=request.reason,
-        )
         async with self._admitting:
-            summary = f"{kind}, requested by {request.actor}"
-            answer = await self._request(WorkloadActivities.change_rollout, step, summary)
+            answer = await self._request(activity, step, f"{kind}, requested by {step.actor}")
             await self._look_again()
         return answer
 
-    async def on_replace(self, replace: ReplaceSlots) -> str:
-        step = ReplaceStep(
-            tenant=self._tenant,
-            workload=self._workload,
-            slots=replace.slots,
-            request=replace.request_id,
-            actor=replace.actor,
-            reason=replace.reason,
-        )
-        async with self._admitting:
-            summary = f"replace, requested by {replace.actor}"
-            answer = await self._request(WorkloadActivities.replace, step, summary)
-            await self._look_again()
-        return answer
+    def _asked(self, request: OperatorRequest, signed: Asked | None) -> dict[str, Any]:
+        """What every step says that a person requested: of which workload, who and why."""
+        return {
+            "tenant": self._tenant,
+            "workload": self._workload,
+            "request": request.request_id,
+            "actor": request.actor,
+            "reason": request.reason,
+            "signed": signed,
+        }
 
     async def _look_again(self) -> None:
         """After a request that the authority has recorded, whether or not this run is new."""
@@ -191,23 +187,6 @@ class WorkloadAdmission:
         # Whoever waits for what was requested must not take what was there before for it.
         self._state.divided_generation = 0
         self._divide_again()
-
-    def _admit_step(
-        self,
-        request: OperatorRequest,
-        *,
-        manifest: WorkloadManifest | None = None,
-        replicas: int | None = None,
-    ) -> AdmitStep:
-        return AdmitStep(
-            tenant=self._tenant,
-            workload=self._workload,
-            manifest=manifest,
-            replicas=replicas,
-            request=request.request_id,
-            actor=request.actor,
-            reason=request.reason,
-        )
 
     async def _admit(self, step: AdmitStep) -> Admitted:
         """Has the authority admit a manifest, or the present one with another replica count."""
@@ -326,12 +305,16 @@ class WorkloadAdmission:
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 
-    async def on_look(self, look: Look) -> str:
+    async def on_look(self, look: Look, _: Asked | None) -> str:
         """A hint: what changed is read from the authority, one share of it or everything."""
         if look.generation is None or look.region is None:
             self._must_recall = True
-        elif len(self._state.unread) < UNREAD_KEPT:
-            self._state.must_read((look.generation, look.region))
+            return "Looking."
+        share = (look.generation, look.region)
+        if self._state.has_seen(share, look.seen_until):
+            return "That is known."
+        if len(self._state.unread) < UNREAD_KEPT:
+            self._state.must_read(share)
         return "Looking."
 
     async def _answered(

@@ -10,6 +10,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
     from durable.model.job_end import why_given_up
     from durable.model.phases import Counts, Owner, workload_phase
+    from durable.model.readiness import Recoverable
     from durable.model.rollout import RolloutProgress, RolloutState
     from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
@@ -90,6 +91,7 @@ def workload_status(
     now: datetime,
     due_at: datetime | None = None,
     deadline_missed_at: datetime | None = None,
+    recoverable: Recoverable | None = None,
 ) -> WorkloadStatus:
     """The status as the query answers it; nothing here changes what the workflow remembers."""
     current = {one.region: one for one in reports if one.generation == generation}
@@ -139,7 +141,7 @@ def workload_status(
         conditions=(
             _opened(share, current, known, is_rolling=rollout is not None),
             *_conditions(spec, counts, completed, given_up, current, known),
-            *(() if is_job else (_updated(rollout, progress, known),)),
+            *(() if is_job else (_updated(generation, stable, rollout, progress, known),)),
             *_deadline(
                 due_at,
                 deadline_missed_at,
@@ -147,6 +149,7 @@ def workload_status(
                 is_done=is_job and completed >= spec.replicas,
                 has_failed=is_done and completed < spec.replicas,
             ),
+            *_recoverable(recoverable, known),
         ),
         regions=regions,
         shares=tuple(
@@ -164,14 +167,22 @@ def workload_status(
 
 
 def _updated(
-    rollout: RolloutState | None, progress: RolloutProgress | None, now: _Conditions
+    generation: Generation,
+    stable: Generation | None,
+    rollout: RolloutState | None,
+    progress: RolloutProgress | None,
+    now: _Conditions,
 ) -> Condition:
     """Whether every replica runs what is wanted."""
     if progress is None:
         return now.of("Updated", True, "nothing has to be replaced")
     why = progress.sentence
     if rollout is not None and rollout.undoing is not None:
-        why = f"going back, because {rollout.undoing}. {why}"
+        if rollout.goes_back(generation, stable):
+            why = f"going back to generation {generation}, because {rollout.undoing}. {why}"
+        else:
+            failed = f"generation {generation} has failed, because {rollout.undoing}"
+            why = f"{failed}; no other one was ever good, so apply one that is. {why}"
     return now.of("Updated", False, why)
 
 
@@ -236,3 +247,8 @@ def _deadline(
     if is_done:
         return (now.of("DeadlineMet", True, f"it was done by {moment}"),)
     return (now.of("DeadlineMet", None, f"due at {moment}", reason="DeadlineAhead"),)
+
+
+def _recoverable(found: Recoverable | None, now: _Conditions) -> tuple[Condition, ...]:
+    """Whether critical work would come back if a region were lost."""
+    return () if found is None else (now.of("Recoverable", found.is_met, found.sentence),)

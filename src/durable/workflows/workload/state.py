@@ -1,21 +1,32 @@
 """What a workload remembers, and what follows from it."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.workload_steps import OpenedShare
     from durable.model.ids import RegionId, TenantId, WorkloadName
+    from durable.model.readiness import Recoverable
     from durable.model.rollout import RolloutProgress, RolloutState
     from durable.model.share import ShareReport
     from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
+    from durable.signals.names import workload_id
     from durable.signals.status import WorkloadStatus
+    from durable.validation.value import Value
+    from durable.workflows.continued import continued
     from durable.workflows.inbox import MessageLog
+    from durable.workflows.starts import read_start
     from durable.workflows.workload.progress import workload_status
 
 
+EXAMPLE = '{"tenant": "risk", "workload": "api"}'
+# Of a workflow that was started with something else than a name, and fails at once.
+NO_NAME = (TenantId("none"), WorkloadName("none"))
+# A report covers hints that are up to this much older.
+HINT_KEPT = timedelta(minutes=1)
 # Which share of a workload: its generation and region.
 ShareName = tuple[int, RegionId]
 
@@ -61,6 +72,8 @@ class WorkloadState:
     given_up: str | None = None
     # Whether the authority has recorded the end.
     is_finished: bool = False
+    # Of critical work: whether it would come back if a region were lost.
+    recoverable: Recoverable | None = None
     waits: list[str] = field(default_factory=list[str])
     tries: int = 0
     conditions: list[Condition] = field(default_factory=list[Condition])
@@ -115,6 +128,16 @@ class WorkloadState:
         is_new = self.stable != self.generation
         return self.generation if is_service and is_settled and is_new else None
 
+    def has_seen(self, share: ShareName, until: datetime | None) -> bool:
+        """Whether a share was read after this moment, by the clock of its region.
+
+        Not long after it: a clock that was set back by more than that does not silence a region.
+        """
+        if until is None:
+            return False
+        known = [one.at for one in self.reports if (one.generation, one.region) == share]
+        return any(until <= at < until + HINT_KEPT for at in known)
+
     def must_read(self, share: ShareName) -> None:
         """Has a share read again before the next step."""
         if share not in self.unread:
@@ -153,6 +176,7 @@ class WorkloadState:
             now=now,
             due_at=self.due_at,
             deadline_missed_at=self.deadline_missed_at,
+            recoverable=self.recoverable,
         )
 
 
@@ -165,3 +189,20 @@ class WorkloadStart:
     state: WorkloadState | None = None
     # Started without a request: it goes on with what the authority knows.
     recalls: bool = False
+
+
+class StartWorkload(Value):
+    """What somebody starts a workload with; a state that comes along is not believed."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    recalls: bool = False
+
+
+def start_of(raw: RawValue | None) -> WorkloadStart:
+    """What the run before this one left, or what somebody starts it with; refused if wrong."""
+    left = continued(raw)
+    if left is not None:
+        return workflow.payload_converter().from_payload(left.payload, WorkloadStart)
+    given = read_start(raw, StartWorkload, lambda it: workload_id(it.tenant, it.workload), EXAMPLE)
+    return WorkloadStart(given.tenant, given.workload, recalls=given.recalls)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -33,10 +34,17 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import workload_page
+    from durable.workflows.starts import NO_INPUT, start_or_refusal
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
     from durable.workflows.workload.batch import must_check_deadline, next_parts, next_turn_at
-    from durable.workflows.workload.state import ShareName, WorkloadStart, WorkloadState
+    from durable.workflows.workload.state import (
+        NO_NAME,
+        ShareName,
+        WorkloadStart,
+        WorkloadState,
+        start_of,
+    )
 
 T = TypeVar("T")
 
@@ -48,7 +56,8 @@ WAITS_KEPT = 20
 @accepts(MESSAGES)
 class Workload(WorkloadAdmission):
     @workflow.init
-    def __init__(self, start: WorkloadStart) -> None:
+    def __init__(self, raw: RawValue = NO_INPUT) -> None:
+        start, self._wrong_start = start_or_refusal(lambda: start_of(raw), WorkloadStart(*NO_NAME))
         self._tenant, self._workload = start.tenant, start.workload
         self._state = start.state or WorkloadState()
         self._inbox = Inbox(MESSAGES, self._state.messages)
@@ -60,7 +69,9 @@ class Workload(WorkloadAdmission):
         self._woke_by_timer = False
 
     @workflow.run
-    async def run(self, start: WorkloadStart) -> WorkloadStatus | None:
+    async def run(self, raw: RawValue = NO_INPUT) -> WorkloadStatus | None:
+        if self._wrong_start is not None:
+            raise self._wrong_start
         await self._begin()
         if not await self._was_admitted():
             return None
@@ -132,9 +143,7 @@ class Workload(WorkloadAdmission):
 
     async def _settle_refusal(self) -> None:
         """Answers and audits what came until now; an apply that comes meanwhile still counts."""
-        for _ in range(timeouts.AUDIT_TRIES):
-            if self._state.generation > 0:
-                return
+        while self._state.generation == 0:
             await workflow.wait_condition(
                 lambda: bool(self._inbox) or workflow.all_handlers_finished()
             )
@@ -143,6 +152,8 @@ class Workload(WorkloadAdmission):
             is_idle = not self._inbox and workflow.all_handlers_finished()
             if is_idle and not self._state.messages.unaudited:
                 return
+            if is_idle and self._inbox.is_full():
+                self._continue()
             if is_idle:
                 await workflow.sleep(timeouts.AUDIT_RETRY)
 
@@ -186,6 +197,7 @@ class Workload(WorkloadAdmission):
         for share in unread:
             if share[1] in observed.unreachable:
                 state.must_read(share)
+        state.recoverable = observed.recoverable
         if observed.is_complete:
             state.stable = step.completes
         for report in observed.reports:
@@ -227,6 +239,8 @@ class Workload(WorkloadAdmission):
             state.deadline_missed_at = checked.missed_at
             for report in checked.reports:
                 state.learn(report)
+                # A hint at the same is no news any more.
+                state.must_divide |= report.to_replace > 0 or state.is_changing
 
     async def _divide(self) -> None:
         """Takes the next step towards what is wanted, as far as what exists allows."""
@@ -266,7 +280,7 @@ class Workload(WorkloadAdmission):
             state.share = dict(current.share)
         if not has_news:
             state.first_revision, state.divided_generation = None, current.generation
-        state.stable = divided.stable
+        state.stable, state.recoverable = divided.stable, divided.recoverable
         state.open, state.claims = list(divided.open), divided.claims
         state.rollout, state.progress = divided.rollout, divided.progress
         state.unreachable = list(divided.silent)

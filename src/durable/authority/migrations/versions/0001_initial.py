@@ -10,6 +10,7 @@ down_revision = None
 PARTS = (
     "global_tables",
     "regional_tables",
+    "override_tables",
     "record_tables",
     "claims",
     "counters",

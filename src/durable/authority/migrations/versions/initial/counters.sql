@@ -48,14 +48,38 @@ BEGIN
            used_gpus = g.used_gpus + sign * c.gpus
       FROM (SELECT region, tenant, sum(cpu_millis)::bigint AS cpu_millis,
                    sum(memory_mib)::bigint AS memory_mib, sum(gpus)::bigint AS gpus
-              FROM changed WHERE TG_OP = 'INSERT' OR freed_version IS NOT NULL
+              FROM changed
+             WHERE emergency IS NULL AND (TG_OP = 'INSERT' OR freed_version IS NOT NULL)
              GROUP BY region, tenant) AS c
      WHERE g.region = c.region AND g.tenant = c.tenant;
     GET DIAGNOSTICS touched = ROW_COUNT;
     IF touched < (SELECT count(DISTINCT (region, tenant)) FROM changed
-                   WHERE TG_OP = 'INSERT' OR freed_version IS NOT NULL) THEN
+                   WHERE emergency IS NULL
+                     AND (TG_OP = 'INSERT' OR freed_version IS NOT NULL)) THEN
         RAISE EXCEPTION 'a reservation names a tenant that has no grant in its region'
             USING ERRCODE = 'foreign_key_violation';
+    END IF;
+
+    -- What is reserved on an emergency draw counts there instead of against the grant.
+    IF EXISTS (SELECT FROM changed WHERE emergency IS NOT NULL) THEN
+        UPDATE regional.emergency_draws AS e
+           SET used_cpu_millis = e.used_cpu_millis + sign * c.cpu_millis,
+               used_memory_mib = e.used_memory_mib + sign * c.memory_mib,
+               used_gpus = e.used_gpus + sign * c.gpus
+          FROM (SELECT region, emergency, tenant, sum(cpu_millis)::bigint AS cpu_millis,
+                       sum(memory_mib)::bigint AS memory_mib, sum(gpus)::bigint AS gpus
+                  FROM changed WHERE emergency IS NOT NULL
+                   AND (TG_OP = 'INSERT' OR freed_version IS NOT NULL)
+                 GROUP BY region, emergency, tenant) AS c
+         WHERE e.region = c.region AND e.override = c.emergency AND e.tenant = c.tenant
+           AND (sign < 0 OR NOT e.is_over);
+        GET DIAGNOSTICS touched = ROW_COUNT;
+        IF touched < (SELECT count(DISTINCT (region, emergency, tenant)) FROM changed
+                       WHERE emergency IS NOT NULL
+                         AND (TG_OP = 'INSERT' OR freed_version IS NOT NULL)) THEN
+            RAISE EXCEPTION 'a reservation uses an emergency draw that its tenant does not have now'
+                USING ERRCODE = 'foreign_key_violation';
+        END IF;
     END IF;
 
     IF EXISTS (SELECT FROM changed WHERE budget IS NOT NULL) THEN
@@ -135,6 +159,26 @@ WHEN (pg_trigger_depth() = 0
           IS DISTINCT FROM
           (NEW.region, NEW.budget, NEW.used_cpu_millis, NEW.used_memory_mib, NEW.used_gpus))
 EXECUTE FUNCTION regional.refuse('what a budget has in use changes only with reservations');
+
+CREATE TRIGGER counters_begin_at_zero BEFORE INSERT ON regional.emergency_draws FOR EACH ROW
+WHEN ((NEW.used_cpu_millis, NEW.used_memory_mib, NEW.used_gpus) <> (0, 0, 0))
+EXECUTE FUNCTION regional.refuse('a new emergency draw is unused');
+
+CREATE TRIGGER counters_follow_claims BEFORE UPDATE ON regional.emergency_draws FOR EACH ROW
+WHEN (pg_trigger_depth() = 0
+      AND (OLD.region, OLD.override, OLD.tenant, OLD.used_cpu_millis, OLD.used_memory_mib,
+           OLD.used_gpus)
+          IS DISTINCT FROM
+          (NEW.region, NEW.override, NEW.tenant, NEW.used_cpu_millis, NEW.used_memory_mib,
+           NEW.used_gpus))
+EXECUTE FUNCTION regional.refuse('what an emergency draw has in use changes with reservations');
+
+CREATE TRIGGER draws_are_not_deleted BEFORE DELETE ON regional.emergency_draws FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('an emergency draw ends, and is never deleted');
+
+CREATE TRIGGER draws_end_for_good BEFORE UPDATE ON regional.emergency_draws FOR EACH ROW
+WHEN (OLD.is_over AND (NOT NEW.is_over OR NEW.expires_at > OLD.expires_at))
+EXECUTE FUNCTION regional.refuse('an emergency draw that is over grants nothing again');
 
 CREATE TRIGGER budgets_in_use_are_not_deleted BEFORE DELETE ON regional.recovery_budgets
 FOR EACH ROW WHEN ((OLD.used_cpu_millis, OLD.used_memory_mib, OLD.used_gpus) <> (0, 0, 0))

@@ -2,6 +2,25 @@
 
 CREATE SCHEMA global;
 
+CREATE TABLE global.regions (
+    region TEXT NOT NULL,
+    epoch BIGINT DEFAULT 1 NOT NULL,
+    state TEXT DEFAULT 'open' NOT NULL,
+    since TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    reason TEXT DEFAULT '' NOT NULL,
+    evidence JSONB DEFAULT '{}' NOT NULL,
+    lease_number BIGINT DEFAULT 0 NOT NULL,
+    lease_holder TEXT,
+    lease_expires_at TIMESTAMP WITH TIME ZONE,
+    is_leased_fenced BOOLEAN DEFAULT false NOT NULL,
+    watched_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT regions_key PRIMARY KEY (region),
+    CONSTRAINT regions_state_known CHECK (state IN ('open', 'suspected', 'fenced')),
+    CONSTRAINT regions_counters CHECK (epoch >= 1 AND lease_number >= 0),
+    CONSTRAINT regions_leased CHECK ((lease_number = 0) = (lease_expires_at IS NULL)),
+    CONSTRAINT regions_name_not_reserved CHECK (region <> 'global')
+);
+
 CREATE TABLE global.tenants (
     tenant TEXT NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -71,7 +90,7 @@ CREATE TABLE global.grant_transfers (
     CONSTRAINT grant_transfers_amount_not_negative
         CHECK (cpu_millis >= 0 AND memory_mib >= 0 AND gpus >= 0),
     CONSTRAINT grant_transfers_state_known 
-        CHECK (state IN ('requested', 'moved', 'settled', 'refused')),
+        CHECK (state IN ('requested', 'moved', 'lapsed', 'settled', 'refused')),
     CONSTRAINT grant_transfers_settled_at CHECK ((state = 'settled') = (settled_at IS NOT NULL)),
     CONSTRAINT grant_transfers_ends_differ CHECK (from_region IS DISTINCT FROM to_region),
     CONSTRAINT grant_transfers_tenant_reference
@@ -79,6 +98,8 @@ CREATE TABLE global.grant_transfers (
 );
 CREATE INDEX grant_transfers_open ON global.grant_transfers (tenant)
     WHERE state IN ('requested', 'moved');
+CREATE INDEX grant_transfers_lapsed ON global.grant_transfers (from_region)
+    WHERE state = 'lapsed';
 
 CREATE TABLE global.workloads (
     tenant TEXT NOT NULL,
@@ -98,6 +119,7 @@ CREATE TABLE global.workloads (
     admitted_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     deadline_missed_at TIMESTAMP WITH TIME ZONE,
     listed_until TIMESTAMP WITH TIME ZONE,
+    incident TEXT,
     CONSTRAINT workloads_key PRIMARY KEY (tenant, workload),
     CONSTRAINT workloads_generation
         CHECK (generation BETWEEN 1 AND generations AND observed_generation <= generations
@@ -125,6 +147,16 @@ CREATE TABLE global.workload_requests (
         FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
 );
 CREATE INDEX workload_requests_age ON global.workload_requests (tenant, workload, at);
+
+CREATE TABLE global.readiness (
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    is_met BOOLEAN NOT NULL,
+    sentence TEXT NOT NULL,
+    CONSTRAINT readiness_key PRIMARY KEY (tenant, workload),
+    CONSTRAINT readiness_tenant_workload_reference
+        FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
+);
 
 CREATE TABLE global.generations (
     tenant TEXT NOT NULL,
@@ -168,29 +200,135 @@ CREATE TABLE global.policies (
     CONSTRAINT policies_revision_positive CHECK (revision >= 1)
 );
 
-CREATE TABLE global.overrides (
-    override TEXT NOT NULL,
+CREATE TABLE global.policy_rollouts (
+    revision INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    number BIGINT DEFAULT 0 NOT NULL,
+    canary TEXT,
+    bake JSONB,
+    is_paused BOOLEAN DEFAULT false NOT NULL,
+    to_revision INTEGER,
+    reroll BOOLEAN DEFAULT false NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT DEFAULT '' NOT NULL,
+    changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    in_force_at TIMESTAMP WITH TIME ZONE,
+    shadows JSONB DEFAULT '{}' NOT NULL,
+    CONSTRAINT policy_rollouts_key PRIMARY KEY (revision),
+    CONSTRAINT policy_rollouts_stage_known
+        CHECK (stage IN ('shadow', 'canary', 'widening', 'everywhere', 'superseded',
+                         'rolling_back', 'rolled_back')),
+    CONSTRAINT policy_rollouts_number_not_negative CHECK (number >= 0),
+    CONSTRAINT policy_rollouts_canary_has_region CHECK (stage <> 'canary' OR canary IS NOT NULL),
+    CONSTRAINT policy_rollouts_revision_reference
+        FOREIGN KEY (revision) REFERENCES global.policies (revision)
+);
+CREATE UNIQUE INDEX policy_rollouts_one_under_way ON global.policy_rollouts ((true))
+    WHERE stage IN ('canary', 'widening');
+
+CREATE TABLE global.policy_orders (
+    number BIGINT NOT NULL,
+    revision INTEGER NOT NULL,
     kind TEXT NOT NULL,
-    scope JSONB NOT NULL,
-    effect JSONB NOT NULL,
+    payload JSONB NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
-    needs_approval BOOLEAN NOT NULL,
-    approver TEXT,
-    state TEXT NOT NULL,
-    proposed_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    activated_at TIMESTAMP WITH TIME ZONE,
-    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    latest_expiry TIMESTAMP WITH TIME ZONE NOT NULL,
+    request TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT policy_orders_key PRIMARY KEY (number),
+    CONSTRAINT policy_orders_kind_known CHECK (kind IN ('promote', 'pause', 'rollback')),
+    CONSTRAINT policy_orders_number_positive CHECK (number >= 1),
+    CONSTRAINT policy_orders_request_unique UNIQUE (request),
+    CONSTRAINT policy_orders_revision_reference
+        FOREIGN KEY (revision) REFERENCES global.policies (revision)
+);
+CREATE INDEX policy_orders_revision_number_index ON global.policy_orders (revision, number);
+
+CREATE TABLE global.recoveries (
+    region TEXT NOT NULL,
+    epoch BIGINT NOT NULL,
+    stage TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    evidence JSONB DEFAULT '{}' NOT NULL,
+    lost_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    fenced_at TIMESTAMP WITH TIME ZONE,
+    movable_at TIMESTAMP WITH TIME ZONE,
+    moved_at TIMESTAMP WITH TIME ZONE,
+    back_since TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
-    CONSTRAINT overrides_key PRIMARY KEY (override),
-    CONSTRAINT overrides_state_known
-        CHECK (state IN ('proposed', 'active', 'expired', 'revoked', 'rejected')),
-    CONSTRAINT overrides_reason_given CHECK (length(btrim(reason)) > 0),
-    CONSTRAINT overrides_second_person CHECK (approver IS NULL OR approver <> actor),
-    CONSTRAINT overrides_approved
-        CHECK (state <> 'active' OR NOT needs_approval OR approver IS NOT NULL),
-    CONSTRAINT overrides_time_limited
-        CHECK (proposed_at < expires_at AND expires_at <= latest_expiry),
-    CONSTRAINT overrides_ended CHECK ((ended_at IS NULL) = (state IN ('proposed', 'active')))
+    draws JSONB DEFAULT '[]' NOT NULL,
+    findings JSONB DEFAULT '[]' NOT NULL,
+    CONSTRAINT recoveries_key PRIMARY KEY (region, epoch),
+    CONSTRAINT recoveries_stage_known
+        CHECK (stage IN ('suspected', 'confirmed', 'moving', 'holding', 'failing_back', 'settling',
+                         'failed_back', 'settled', 'vetoed', 'dismissed', 'superseded')),
+    CONSTRAINT recoveries_epoch_fences CHECK (epoch >= 2),
+    CONSTRAINT recoveries_ended
+        CHECK ((ended_at IS NOT NULL) = (stage IN ('failed_back', 'settled', 'vetoed', 'dismissed',
+                                                   'superseded')))
+);
+CREATE INDEX recoveries_open ON global.recoveries (region) WHERE ended_at IS NULL;
+
+CREATE TABLE global.recovery_orders (
+    region TEXT NOT NULL,
+    epoch BIGINT NOT NULL,
+    request TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT recovery_orders_key PRIMARY KEY (region, epoch, request),
+    CONSTRAINT recovery_orders_kind_known
+        CHECK (kind IN ('confirm', 'veto', 'failback', 'settle')),
+    CONSTRAINT recovery_orders_region_epoch_reference
+        FOREIGN KEY (region, epoch) REFERENCES global.recoveries (region, epoch)
+);
+
+CREATE TABLE global.recovery_moves (
+    region TEXT NOT NULL,
+    epoch BIGINT NOT NULL,
+    tenant TEXT NOT NULL,
+    workload TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    replicas INTEGER NOT NULL,
+    slots INTEGER[] NOT NULL,
+    tried_at TIMESTAMP WITH TIME ZONE,
+    moved_at TIMESTAMP WITH TIME ZONE,
+    serving INTEGER DEFAULT 0 NOT NULL,
+    placed INTEGER DEFAULT 0 NOT NULL,
+    recovered_at TIMESTAMP WITH TIME ZONE,
+    whole_at TIMESTAMP WITH TIME ZONE,
+    returned_at TIMESTAMP WITH TIME ZONE,
+    waits TEXT DEFAULT '' NOT NULL,
+    CONSTRAINT recovery_moves_key PRIMARY KEY (region, epoch, tenant, workload),
+    CONSTRAINT recovery_moves_kind_known CHECK (kind IN ('service', 'job')),
+    CONSTRAINT recovery_moves_region_epoch_reference
+        FOREIGN KEY (region, epoch) REFERENCES global.recoveries (region, epoch)
+);
+
+CREATE TABLE global.operators (
+    operator TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    public_key TEXT,
+    created_by TEXT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    removed_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT operators_key PRIMARY KEY (operator),
+    CONSTRAINT operators_kind_known CHECK (kind IN ('person', 'service'))
+);
+
+CREATE TABLE global.operator_rights (
+    operator TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    tenant TEXT DEFAULT '' NOT NULL,
+    region TEXT DEFAULT '' NOT NULL,
+    granted_by TEXT NOT NULL,
+    granted_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT operator_rights_key PRIMARY KEY (operator, verb, tenant, region),
+    CONSTRAINT operator_rights_operator_reference
+        FOREIGN KEY (operator) REFERENCES global.operators (operator)
 );

@@ -12,6 +12,25 @@ EXECUTE FUNCTION regional.refuse('epoch, version and tokens of a region advance 
 CREATE TRIGGER regions_are_not_deleted BEFORE DELETE ON regional.regions FOR EACH ROW
 EXECUTE FUNCTION regional.refuse('a region is fenced, never deleted');
 
+-- A region whose lease began bounds itself by leases for ever: the global side waits for their end.
+CREATE TRIGGER leased_for_good BEFORE UPDATE ON regional.regions FOR EACH ROW
+WHEN (NEW.lease_expires_at IS DISTINCT FROM OLD.lease_expires_at
+      AND (NEW.lease_expires_at IS NULL OR NEW.lease_expires_at < OLD.lease_expires_at))
+EXECUTE FUNCTION regional.refuse('the lease of a region is only ever extended');
+
+CREATE TRIGGER clocks_only_advance BEFORE UPDATE ON global.regions FOR EACH ROW
+WHEN (NEW.lease_number NOT IN (OLD.lease_number, OLD.lease_number + 1)
+      OR NEW.epoch <> OLD.epoch + (NEW.state = 'fenced' AND OLD.state <> 'fenced')::integer)
+EXECUTE FUNCTION regional.refuse('a fence raises the epoch of a region by one, and nothing else does');
+
+CREATE TRIGGER fenced_lease_not_begun_anew BEFORE UPDATE ON global.regions FOR EACH ROW
+WHEN (NEW.state = 'fenced' AND NEW.lease_expires_at IS DISTINCT FROM OLD.lease_expires_at
+      AND NOT (NEW.is_leased_fenced AND coalesce(OLD.lease_expires_at > clock_timestamp(), false)))
+EXECUTE FUNCTION regional.refuse('the lease of a fenced region is not begun anew');
+
+CREATE TRIGGER regions_are_not_deleted BEFORE DELETE ON global.regions FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('a region is fenced, never deleted');
+
 CREATE FUNCTION regional.announce() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('durable_regions', NEW.region || ' ' || NEW.epoch || ' ' || NEW.version);
@@ -109,6 +128,29 @@ EXECUTE FUNCTION regional.refuse('only a request that was placed begins to wait 
 CREATE TRIGGER final_state BEFORE UPDATE ON global.overrides FOR EACH ROW
 WHEN (OLD.state IN ('expired', 'revoked', 'rejected'))
 EXECUTE FUNCTION regional.refuse('an override that ended never changes again');
+
+CREATE TRIGGER overrides_are_not_deleted BEFORE DELETE ON global.overrides FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('an override ends, and is never deleted');
+
+CREATE TRIGGER override_is_fixed BEFORE UPDATE ON global.overrides FOR EACH ROW
+WHEN (NEW.number <> OLD.number + 1
+      OR (OLD.override, OLD.kind, OLD.scope, OLD.effect, OLD.actor, OLD.reason, OLD.proposed_at)
+         IS DISTINCT FROM
+         (NEW.override, NEW.kind, NEW.scope, NEW.effect, NEW.actor, NEW.reason, NEW.proposed_at)
+      OR (OLD.activated_at IS NOT NULL AND NEW.latest_expiry > OLD.latest_expiry))
+EXECUTE FUNCTION regional.refuse('what an override does is fixed when it is proposed');
+
+-- A copy follows its original by number, and one that has ended stays so. Of one in force, only how
+-- many claims it marked grows by itself.
+CREATE TRIGGER numbers_only_advance BEFORE UPDATE ON regional.overrides FOR EACH ROW
+WHEN (NEW.number < OLD.number OR OLD.ended_at IS NOT NULL
+      OR (NEW.number = OLD.number
+          AND (NEW.marked <= OLD.marked OR NEW.expires_at <> OLD.expires_at
+               OR NEW.ended_at IS NOT NULL)))
+EXECUTE FUNCTION regional.refuse('a copy of an override changes only under a higher number');
+
+CREATE TRIGGER overrides_are_not_deleted BEFORE DELETE ON regional.overrides FOR EACH ROW
+EXECUTE FUNCTION regional.refuse('an override ends, and is never deleted');
 
 CREATE TRIGGER final_state BEFORE UPDATE ON regional.policy_states FOR EACH ROW
 WHEN (OLD.state = 'rolled_back' AND NEW.state <> OLD.state)

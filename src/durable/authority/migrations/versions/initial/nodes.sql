@@ -2,8 +2,8 @@
 
 -- ── capacity and history ─────────────────────────────────────────────────────────────────────────
 
--- A region's capacity is the sum of its nodes that are not lost or removed. Old and new rows are
--- compared, because a placement moves a node's counters and changes neither capacity nor history.
+-- A region's capacity is the sum of its nodes that live: one that fell silent gives nothing until
+-- it is ready again. Old and new rows are compared, because a placement moves a node's counters and changes neither capacity nor history.
 CREATE FUNCTION regional.account_capacity() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -20,7 +20,7 @@ BEGIN
           FROM (SELECT region, sum(capacity_cpu_millis)::bigint AS cpu_millis,
                        sum(capacity_memory_mib)::bigint AS memory_mib,
                        sum(capacity_gpus)::bigint AS gpus
-                  FROM changed WHERE state IN ('ready', 'unknown') GROUP BY region) AS c
+                  FROM changed WHERE state = 'ready' GROUP BY region) AS c
          WHERE r.region = c.region;
         INSERT INTO regional.node_history (region, node, version, attributes)
         SELECT region, node, changed_version, regional.attributes(to_jsonb(c)) FROM changed AS c;
@@ -34,7 +34,7 @@ BEGIN
                    sum(sign * capacity_memory_mib)::bigint AS memory_mib,
                    sum(sign * capacity_gpus)::bigint AS gpus
               FROM (SELECT 1 AS sign, * FROM changed UNION ALL SELECT -1, * FROM before) AS moved
-             WHERE state IN ('ready', 'unknown') GROUP BY region) AS c
+             WHERE state = 'ready' GROUP BY region) AS c
      WHERE r.region = c.region
        AND (c.cpu_millis, c.memory_mib, c.gpus) <> (0, 0, 0);
     INSERT INTO regional.node_history (region, node, version, attributes)

@@ -52,6 +52,7 @@ CREATE TABLE regional.decisions (
     findings TEXT,
     CONSTRAINT decisions_key PRIMARY KEY (region, tenant, workload, generation, attempt)
 );
+CREATE INDEX decisions_recent ON regional.decisions (region, decided_at);
 
 CREATE TABLE regional.decision_repeats (
     region TEXT NOT NULL,

@@ -84,7 +84,8 @@ DECLARE
 BEGIN
     FOREACH record_table IN ARRAY ARRAY[
         'regional.intents', 'regional.transitions', 'regional.decisions', 'regional.grant_changes',
-        'regional.node_history', 'global.policies', 'audit.events'
+        'regional.node_history', 'global.policies',
+        'global.policy_orders', 'audit.events'
     ] LOOP
         EXECUTE format(
             'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %s
@@ -95,7 +96,8 @@ BEGIN
         'regional.regions', 'regional.nodes', 'regional.grants', 'regional.slots',
         'regional.reservations', 'regional.bindings', 'regional.device_holds', 'regional.devices',
         'regional.recovery_budgets', 'regional.deployment',
-        'global.quotas', 'global.grants', 'global.slots', 'global.workloads', 'audit.heads'
+        'global.regions', 'global.quotas', 'global.grants', 'global.slots', 'global.workloads',
+        'audit.heads'
     ] LOOP
         EXECUTE format(
             'CREATE TRIGGER never_emptied BEFORE TRUNCATE ON %s

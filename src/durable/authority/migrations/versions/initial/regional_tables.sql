@@ -15,6 +15,7 @@ CREATE TABLE regional.regions (
     version BIGINT DEFAULT 0 NOT NULL,
     tokens_issued BIGINT DEFAULT 0 NOT NULL,
     state TEXT DEFAULT 'open' NOT NULL,
+    lease_expires_at TIMESTAMP WITH TIME ZONE,
     capacity_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     capacity_memory_mib BIGINT DEFAULT 0 NOT NULL,
     capacity_gpus BIGINT DEFAULT 0 NOT NULL,
@@ -67,6 +68,7 @@ CREATE TABLE regional.nodes (
     CONSTRAINT nodes_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 ) WITH (fillfactor = 70);
 CREATE INDEX nodes_changes ON regional.nodes (region, changed_version);
+CREATE INDEX nodes_silent ON regional.nodes (region) WHERE state IN ('unknown', 'lost');
 
 CREATE TABLE regional.node_history (
     region TEXT NOT NULL,
@@ -200,7 +202,11 @@ CREATE TABLE regional.policy_states (
     state TEXT NOT NULL,
     changed_by TEXT NOT NULL,
     changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    number BIGINT DEFAULT 0 NOT NULL,
+    overridable_gates JSONB DEFAULT '[]' NOT NULL,
+    report JSONB,
     CONSTRAINT policy_states_key PRIMARY KEY (region, revision),
+    CONSTRAINT policy_states_number_not_negative CHECK (number >= 0),
     CONSTRAINT policy_states_state_known
         CHECK (state IN ('published', 'shadow', 'canary', 'active', 'superseded', 'rolled_back')),
     CONSTRAINT policy_states_region_reference
@@ -208,6 +214,8 @@ CREATE TABLE regional.policy_states (
 );
 CREATE UNIQUE INDEX policy_states_one_active
     ON regional.policy_states (region) WHERE state = 'active';
+CREATE UNIQUE INDEX policy_states_one_canary
+    ON regional.policy_states (region) WHERE state = 'canary';
 
 CREATE TABLE regional.shares (
     region TEXT NOT NULL,
@@ -221,6 +229,7 @@ CREATE TABLE regional.shares (
     at_once INTEGER,
     admitted_at TIMESTAMP WITH TIME ZONE,
     due_at TIMESTAMP WITH TIME ZONE,
+    incident TEXT,
     closed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT shares_key PRIMARY KEY (region, tenant, workload, generation),
     CONSTRAINT shares_revision_positive CHECK (revision >= 1),
@@ -251,9 +260,6 @@ CREATE TABLE regional.requests (
     state TEXT NOT NULL,
     pending_code TEXT,
     pending_parameters JSONB,
-    hold_actor TEXT,
-    hold_reason TEXT,
-    held_since TIMESTAMP WITH TIME ZONE,
     attempts INTEGER DEFAULT 0 NOT NULL,
     enqueued_at TIMESTAMP WITH TIME ZONE NOT NULL,
     deadline TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -273,8 +279,6 @@ CREATE TABLE regional.requests (
     CONSTRAINT requests_waits_with_reason CHECK (state <> 'pending' OR pending_code IS NOT NULL),
     CONSTRAINT requests_reason_whole
         CHECK ((pending_code IS NULL) = (pending_parameters IS NULL)),
-    CONSTRAINT requests_hold_whole
-        CHECK (num_nulls(hold_actor, hold_reason, held_since) IN (0, 3)),
     CONSTRAINT requests_waits_with_deadline CHECK (enqueued_at < deadline),
     CONSTRAINT requests_waiting_not_negative CHECK (waiting >= 0),
     CONSTRAINT requests_ended_within_slots
@@ -303,6 +307,7 @@ CREATE TABLE regional.reservations (
     gpus BIGINT DEFAULT 0 NOT NULL,
     devices TEXT[] DEFAULT '{}' NOT NULL,
     budget TEXT,
+    emergency TEXT,
     requirements JSONB DEFAULT '{}' NOT NULL,
     priority INTEGER NOT NULL,
     policy_revision INTEGER NOT NULL,
@@ -373,7 +378,8 @@ CREATE TABLE regional.replacements (
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     requested_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT replacements_key PRIMARY KEY (region, token),
+    begun_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT replacements_key PRIMARY KEY (region, token, cause),
     CONSTRAINT replacements_region_token_reference
         FOREIGN KEY (region, token) REFERENCES regional.reservations (region, token)
 );

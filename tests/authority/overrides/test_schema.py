@@ -7,11 +7,11 @@ import pytest
 
 PROPOSE = """
     INSERT INTO global.overrides
-           (override, kind, scope, effect, actor, reason, needs_approval, approver, state,
-            proposed_at, activated_at, expires_at, latest_expiry, ended_at)
-    VALUES ('o1', 'avoid_zone', '{}', '{}', 'alice', %(reason)s, %(needs_approval)s, %(approver)s,
-            %(state)s, now(), now(), now() + %(ttl)s::interval, now() + interval '1 day',
-            %(ended_at)s)
+           (override, kind, scope, effect, actor, reason, ttl_seconds, needs_approval, approver,
+            changed_by, state, proposed_at, activated_at, expires_at, latest_expiry, ended_at)
+    VALUES ('o1', 'avoid-zone', '{}', '{}', 'alice', %(reason)s, 3600, %(needs_approval)s,
+            %(approver)s, 'bob', %(state)s, now(), now(), now() + %(ttl)s::interval,
+            now() + interval '1 day', %(ended_at)s)
 """
 
 SOUND = {
@@ -60,10 +60,13 @@ def test_an_override_is_never_extended_past_its_latest_expiry(
     override_controller: psycopg.Connection,
 ) -> None:
     override_controller.execute(PROPOSE, SOUND)
-    override_controller.execute("UPDATE global.overrides SET expires_at = latest_expiry")
+    override_controller.execute(
+        "UPDATE global.overrides SET expires_at = latest_expiry, number = number + 1"
+    )
     with pytest.raises(psycopg.errors.CheckViolation):
         override_controller.execute(
-            "UPDATE global.overrides SET expires_at = latest_expiry + interval '1 second'"
+            "UPDATE global.overrides SET expires_at = latest_expiry + interval '1 second',"
+            " number = number + 1"
         )
 
 

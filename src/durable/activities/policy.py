@@ -1,0 +1,233 @@
+"""The steps of a policy revision: shadow, order, advance.
+
+Each is idempotent: an order by its request id, a step by the number of the order that it follows.
+One that is taken again after a crash or a timeout finds what it did.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
+
+from temporalio import activity
+from temporalio.client import Client
+
+from durable.activities.policy_steps import OrderStep, PolicyKey
+from durable.activities.workload import refusal_failure
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.policies import read_revision
+from durable.authority.fleet.regions import list_regions
+from durable.authority.overrides.freeze import check_not_frozen
+from durable.authority.policies.health import read_health, read_pending_percent
+from durable.authority.policies.orders import take_order
+from durable.authority.policies.region_reads import read_in_force, read_region_policy, read_report
+from durable.authority.policies.regions import LeftRegion, enter_region, leave_region
+from durable.authority.policies.rows import read_database_time, read_rollout, read_shadows
+from durable.authority.policies.stages import reach_stage, record_shadow, watch_region
+from durable.controllers.sending import SignalSender
+from durable.failpoints import Failpoint, reach
+from durable.model.ids import PolicyRevision, RegionId
+from durable.model.policy import Policy
+from durable.model.policy_rollout import (
+    PolicyOrder,
+    PolicyOrderKind,
+    PolicyProgress,
+    PolicyRollout,
+    PolicyStage,
+    RolledBackShare,
+)
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.states import PolicyState
+from durable.plan.shadow import Shadow
+from durable.scheduling.policies import read_policy
+from durable.scheduling.policy_rollout.steps import (
+    Enter,
+    Leave,
+    ObservedPolicy,
+    PolicyStep,
+    Reach,
+    Rest,
+    Trip,
+    Watch,
+    next_step,
+)
+from durable.signals.names import POLICY_CONTROLLER, workload_id
+from durable.signals.payloads import Look, controllers_request
+
+STEPS_AT_ONCE = 50
+WORKLOADS_SHOWN = 50
+
+
+class PolicyActivities:
+    """Activities of the global worker."""
+
+    def __init__(self, databases: Databases, client: Client) -> None:
+        self._databases = databases
+        self._sender = SignalSender(client)
+
+    @activity.defn
+    async def order_policy(self, step: OrderStep) -> PolicyRollout:
+        """Takes an order, once per request id, from somebody who may give it."""
+        try:
+            default = await self._default_canary(step.order.canary)
+            taken = await take_order(
+                self._databases, step.order, asked=step.asked, default_canary=default
+            )
+        except RefusedError as error:
+            raise refusal_failure(error) from error
+        reach(Failpoint.AFTER_POLICY_ORDER)
+        return taken
+
+    @activity.defn
+    async def shadow_policy(self, key: PolicyKey) -> None:
+        """Compares it with the recent decisions of every region that answers."""
+        shadow = Shadow(self._databases, await self._policy(key.revision), key.revision)
+        answers = await shadow.compare_all(await list_regions(self._databases))
+        for report in answers.by_region.values():
+            await record_shadow(self._databases, key.revision, report)
+
+    @activity.defn
+    async def advance_policy(self, key: PolicyKey) -> PolicyProgress:
+        """Takes every step that can be taken now, and answers where that leads."""
+        try:
+            policy = await self._policy(key.revision)
+            for _ in range(STEPS_AT_ONCE):
+                observed = await self._observe(key.revision)
+                step = next_step(observed, policy.guardrails)
+                if isinstance(step, Rest):
+                    return await self._progress(observed, step)
+                held = await self._take(observed.rollout, step)
+                if held is not None:
+                    return await self._progress(observed, held)
+            observed = await self._observe(key.revision)
+            return await self._progress(observed, Rest("the next step", observed.now))
+        except RefusedError as error:
+            raise refusal_failure(error) from error
+
+    async def _observe(self, revision: PolicyRevision) -> ObservedPolicy:
+        rollout = await read_rollout(self._databases, revision)
+        regions = await ask_regions(
+            await list_regions(self._databases),
+            lambda region: read_region_policy(self._databases, region, revision),
+        )
+        bake, health = rollout.bake, None
+        if bake is not None and bake.region in regions.by_region:
+            watched = regions.by_region[bake.region].state
+            if watched in (PolicyState.CANARY, PolicyState.ACTIVE):
+                health = await read_health(self._databases, bake.region, revision, bake.since)
+        now = await read_database_time(self._databases)
+        return ObservedPolicy(rollout, regions.by_region, now, regions.missing, health)
+
+    async def _take(self, rollout: PolicyRollout, step: PolicyStep) -> Rest | None:
+        """One step, or the wait for the end of a freeze.
+
+        An order that came meanwhile refuses the step, and the next look sees that order.
+        """
+        try:
+            await self._take_step(rollout, step)
+        except RefusedError as error:
+            if error.refusal.code is RefusalCode.POLICY_FROZEN:
+                return Rest(error.refusal.sentence)
+            if error.refusal.code is not RefusalCode.OVERTAKEN:
+                raise
+        return None
+
+    async def _take_step(self, rollout: PolicyRollout, step: PolicyStep) -> None:
+        match step:
+            case Watch(region):
+                pending = await read_pending_percent(self._databases, region)
+                await watch_region(self._databases, rollout, region, pending)
+            case Enter(region, state):
+                await check_not_frozen(self._databases, region)
+                await enter_region(self._databases, region, rollout, state)
+                reach(Failpoint.AFTER_ENTER_REGION)
+            case Leave(region):
+                left = await leave_region(self._databases, region, rollout)
+                reach(Failpoint.AFTER_LEAVE_REGION)
+                await self._have_workloads_look(region, left)
+            case Reach(stage):
+                await reach_stage(self._databases, rollout, stage, await self._restored(stage))
+            case Trip(sentence):
+                await take_order(
+                    self._databases, _guardrail(rollout, sentence), asked=None,
+                    default_canary=RegionId("none"),
+                )  # fmt: skip
+            case Rest():
+                pass
+            case _:
+                assert_never(step)
+
+    async def _restored(self, stage: PolicyStage) -> Sequence[PolicyRevision]:
+        """The revisions that decide again after a rollback."""
+        if stage is not PolicyStage.ROLLED_BACK:
+            return ()
+        found = await ask_regions(
+            await list_regions(self._databases),
+            lambda region: read_in_force(self._databases, region),
+        )
+        return sorted({revision for one in found.by_region.values() for revision in one})
+
+    async def _progress(self, observed: ObservedPolicy, rest: Rest) -> PolicyProgress:
+        rollout = observed.rollout
+        report: tuple[RolledBackShare, ...] = ()
+        if rollout.stage in (PolicyStage.ROLLING_BACK, PolicyStage.ROLLED_BACK):
+            reports = await ask_regions(
+                observed.regions,
+                lambda region: read_report(self._databases, region, rollout.revision),
+            )
+            report = tuple(share for one in reports.by_region.values() for share in one)
+        shadows = await read_shadows(self._databases, rollout.revision)
+        return PolicyProgress(
+            rollout=rollout,
+            regions=observed.regions,
+            health=observed.health,
+            waits_for=rest.why,
+            look_at=rest.until,
+            shadows=tuple(
+                one.model_copy(update={"workloads": one.changed[:WORKLOADS_SHOWN]})
+                for one in shadows
+            ),
+            report=report[:WORKLOADS_SHOWN],
+            report_count=len(report),
+        )
+
+    async def _have_workloads_look(self, region: RegionId, left: LeftRegion) -> None:
+        """Hints at once; what is lost is found by the status controller's sweep."""
+        await self._sender.send_all(
+            (
+                workload_id(tenant, workload),
+                "look",
+                Look(why="its policy was rolled back", region=region, generation=generation),
+            )
+            for tenant, workload, generation in left.shares
+        )
+
+    async def _policy(self, revision: PolicyRevision) -> Policy:
+        return read_policy((await read_revision(self._databases, revision)).spec)
+
+    async def _default_canary(self, asked: RegionId | None) -> RegionId:
+        """The first region by name, unless somebody names one that exists."""
+        regions = await list_regions(self._databases)
+        if asked is not None and asked not in regions:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_REGION,
+                f"There is no region {asked}; the regions are {', '.join(regions)}."[:500],
+            )
+        if not regions:
+            raise AuthorityError("There is no region yet; load a fleet first.")
+        return regions[0]
+
+    @property
+    def all(self) -> Sequence[Callable[..., Any]]:
+        return (self.order_policy, self.shadow_policy, self.advance_policy)
+
+
+def _guardrail(rollout: PolicyRollout, sentence: str) -> PolicyOrder:
+    return PolicyOrder(
+        revision=rollout.revision,
+        kind=PolicyOrderKind.ROLLBACK,
+        actor=POLICY_CONTROLLER,
+        reason=f"guardrail: {sentence}"[:500],
+        request=controllers_request("guardrail", rollout.revision, rollout.number),
+        after=rollout.number,
+    )

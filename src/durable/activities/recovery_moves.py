@@ -1,0 +1,276 @@
+"""The hands of a recovery: moves out and back, releases, and how far all of it has come."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.recovery.fence import lease_fenced
+from durable.authority.recovery.fenced_claims import release_fenced
+from durable.authority.recovery.moves import end_incident, list_affected, move_back, move_out
+from durable.authority.recovery.originals import read_kept, read_stand_ins
+from durable.authority.recovery.recoveries import (
+    read_moves,
+    record_measures,
+    superseded_by,
+)
+from durable.authority.recovery.region_facts import read_facts
+from durable.authority.recovery.serving import ServingReplicas, read_serving
+from durable.authority.workloads.rows import RowKey, read_workload
+from durable.controllers.sending import SignalSender
+from durable.failpoints import Failpoint, reach
+from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.recoveries import Recovery, RecoveryKey, WorkloadMove
+from durable.model.recovery import RecoveryPolicy
+from durable.model.stand_ins import served_slot
+from durable.model.states import RegionState
+from durable.model.workload import AdmittedWorkload, WorkloadKind
+from durable.plan.moves import read_done, read_refuge
+from durable.scheduling.recovery.moves import (
+    MovedReplicas,
+    is_unheard,
+    measure,
+    next_moves,
+    next_returns,
+)
+from durable.signals.names import RECOVERY_CONTROLLER, workload_id
+from durable.signals.payloads import Look
+
+ACTOR = RECOVERY_CONTROLLER
+RELEASED_AT_ONCE = 2_000
+HINTED_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Returns:
+    """What is not in the region yet, in sentences: it was not given back, or does not serve."""
+
+    waiting: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+    # When something was last given back.
+    last_at: datetime | None = None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return (*self.waiting, *self.away)
+
+    def __add__(self, other: "Returns") -> "Returns":
+        moments = [one for one in (self.last_at, other.last_at) if one is not None]
+        return Returns(
+            self.waiting + other.waiting, self.away + other.away, max(moments, default=None)
+        )
+
+
+class RecoveryMoves:
+    """Moves work, and knows how far it has come."""
+
+    def __init__(self, databases: Databases, sender: SignalSender) -> None:
+        self._databases, self._sender = databases, sender
+
+    # ── out of the region ───────────────────────────────────────────────────────────────────────
+
+    async def move_out(
+        self,
+        recovery: Recovery,
+        policy: RecoveryPolicy,
+        now: datetime,
+        *,
+        with_refused: bool = False,
+    ) -> list[WorkloadMove]:
+        """Moves the next few, releases what that leaves behind, and answers how far all are."""
+        await list_affected(self._databases, recovery.key)
+        moves = await read_moves(self._databases, recovery.key)
+        chosen = next_moves(moves, policy, now, with_refused=with_refused)
+        if chosen:
+            await self._move_out(recovery, chosen)
+            reach(Failpoint.AFTER_MOVE_OUT)
+        released = await self.release(recovery)
+        unheard = [
+            one.name for one in moves if _is_on_its_way(one) and is_unheard(one.moved_at, now)
+        ]
+        await self._have_look({*(one.name for one in chosen), *released, *unheard[:HINTED_AT_ONCE]})
+        reach(Failpoint.AFTER_RELEASE_FENCED)
+        return await self.measure(recovery, policy)
+
+    async def _move_out(self, recovery: Recovery, chosen: Sequence[WorkloadMove]) -> None:
+        region = recovery.region
+        refuge = await read_refuge(
+            self._databases, chosen, region=region, incident=recovery.key.incident
+        )
+        jobs = await self._workloads(one for one in chosen if one.kind is WorkloadKind.JOB)
+        refuge.done = await read_done(self._databases, region, jobs)
+        divisions = {WorkloadMove.key_of(one): refuge.out_of(region) for one in chosen}
+        await move_out(self._databases, recovery.key, chosen, divisions, actor=ACTOR)
+
+    async def release(self, recovery: Recovery) -> frozenset[tuple[TenantId, WorkloadName]]:
+        """Frees what the fence ended, where the region answers; answers whose it was.
+
+        Where it does not, its lease is to lapse: its slots then go without it, by their numbers.
+        """
+        region, epoch = recovery.region, recovery.epoch
+        try:
+            done = await release_fenced(self._databases, region, epoch=epoch, most=RELEASED_AT_ONCE)
+        except AuthorityError:
+            await lease_fenced(self._databases, region, epoch, goes_on=False)
+            return frozenset()
+        await lease_fenced(self._databases, region, epoch, goes_on=True)
+        return done.workloads
+
+    async def measure(self, recovery: Recovery, policy: RecoveryPolicy) -> list[WorkloadMove]:
+        """Reads how far everything is that is not whole yet, by the regions' own rows."""
+        moves = await read_moves(self._databases, recovery.key)
+        open_moves = [one for one in moves if one.whole_at is None or one.recovered_at is None]
+        if not open_moves:
+            return moves
+        found = await self._read_healthy(open_moves)
+        measured = {
+            one.name: measure(one, found[WorkloadMove.key_of(one)], policy, recovery.lost_at)
+            for one in open_moves
+        }
+        changed = [one for one in measured.values() if one not in moves]
+        await record_measures(self._databases, recovery.key, changed)
+        return [measured.get(one.name, one) for one in moves]
+
+    async def _read_healthy(self, moves: Sequence[WorkloadMove]) -> dict[RowKey, MovedReplicas]:
+        """What regions that are neither lost nor suspected know of these workloads."""
+        keys = [WorkloadMove.key_of(one) for one in moves]
+        jobs = [one for one in moves if one.kind is WorkloadKind.JOB and one.moved_at is not None]
+        facts = await read_facts(self._databases)
+        healthy = [one for one, fact in facts.items() if fact.state is RegionState.OPEN]
+        answers = await ask_regions(healthy, lambda one: read_serving(self._databases, one, keys))
+        done: dict[RowKey, frozenset[int]] = {}
+        for region in answers.by_region if jobs else ():
+            for key, slots in (
+                await read_done(self._databases, region, await self._workloads(jobs))
+            ).items():
+                done[key] = done.get(key, frozenset()) | slots
+        together: dict[RowKey, ServingReplicas] = defaultdict(ServingReplicas)
+        for found in answers.by_region.values():
+            for key, replicas in found.items():
+                one = together[key]
+                one.serving_since |= {
+                    served_slot(slot): since for slot, since in replicas.serving_since.items()
+                }
+                one.placed |= set(map(served_slot, replicas.placed))
+                one.waits = one.waits or replicas.waits
+        return {
+            key: MovedReplicas(
+                one.serving_since, frozenset(one.placed), done.get(key, frozenset()), one.waits
+            )
+            for key in keys
+            for one in (together[key],)
+        }
+
+    # ── back, and the end ───────────────────────────────────────────────────────────────────────
+
+    async def move_back(self, recovery: Recovery, policy: RecoveryPolicy, now: datetime) -> Returns:
+        """Gives the region what came from it, a few at a time; answers what is not there yet.
+
+        Also what an earlier loss had moved, before whose end the region was lost again.
+        """
+        back = Returns()
+        for key in await self._losses(recovery):
+            back += await self._move_back(recovery, key, policy, now)
+        return back
+
+    async def _move_back(
+        self, recovery: Recovery, key: RecoveryKey, policy: RecoveryPolicy, now: datetime
+    ) -> Returns:
+        moves = await read_moves(self._databases, key)
+        chosen = next_returns(moves, policy, now)
+        if chosen:
+            region = recovery.region
+            refuge = await read_refuge(self._databases, chosen, region=region, incident=None)
+            names = [WorkloadMove.key_of(one) for one in chosen]
+            refuge.kept = await read_kept(self._databases, region, names)
+            divisions = {
+                WorkloadMove.key_of(one): refuge.back_to(region, one.slots) for one in chosen
+            }
+            await move_back(self._databases, key, chosen, divisions, to=recovery.key, actor=ACTOR)
+            reach(Failpoint.AFTER_MOVE_BACK)
+        waiting = [one for one in moves if one.moved_at is not None and one.returned_at is None]
+        away = await self._not_home(recovery.region, moves)
+        unheard = [
+            one.name for one in moves if one.name in away and is_unheard(one.returned_at, now)
+        ]
+        await self._have_look({*(one.name for one in chosen), *unheard[:HINTED_AT_ONCE]})
+        return Returns(
+            waiting=tuple(
+                f"{one.tenant}/{one.workload} has not gone back. {one.waits}".strip()
+                for one in waiting
+            ),
+            away=tuple(away.values()),
+            last_at=max((one.returned_at for one in moves if one.returned_at), default=None),
+        )
+
+    async def _losses(self, recovery: Recovery) -> list[RecoveryKey]:
+        """This one, after those before whose end the region was lost again."""
+        return [*await superseded_by(self._databases, recovery.key), recovery.key]
+
+    async def _all_moves(self, recovery: Recovery) -> list[WorkloadMove]:
+        """What has been moved out of the region and is its recovery's to give back."""
+        return [
+            one
+            for key in await self._losses(recovery)
+            for one in await read_moves(self._databases, key)
+        ]
+
+    async def keeps_originals(self, recovery: Recovery) -> bool:
+        """Whether the region runs something under its old claim that is to serve there again."""
+        moves = await self._all_moves(recovery)
+        names = {WorkloadMove.key_of(one) for one in moves if one.returned_at is None}
+        return bool(await read_kept(self._databases, recovery.region, names))
+
+    async def hint_at_stand_ins(self, recovery: Recovery) -> None:
+        """Has workloads look whose originals are kept no longer."""
+        moves = await self._all_moves(recovery)
+        found = await read_stand_ins(self._databases, list(map(WorkloadMove.key_of, moves)))
+        await self._have_look(one.name for one in moves if WorkloadMove.key_of(one) in found)
+
+    async def _not_home(
+        self, region: RegionId, moves: Sequence[WorkloadMove]
+    ) -> dict[tuple[TenantId, WorkloadName], str]:
+        """Of those that were given back, the ones that are not as they were yet, in sentences."""
+        returned = [one for one in moves if one.returned_at is not None]
+        keys = [WorkloadMove.key_of(one) for one in returned]
+        serving = await read_serving(self._databases, region, keys)
+        stand_ins = await read_stand_ins(self._databases, keys)
+        left: dict[tuple[TenantId, WorkloadName], str] = {}
+        for workload in await self._workloads(returned):
+            key = (str(workload.tenant), str(workload.workload))
+            wanted = set(workload.share.get(region, ()))
+            there = serving.get(key, ServingReplicas())
+            missing = len(wanted.difference(there.serving_since))
+            doubled = len(wanted.intersection(stand_ins.get(key, ())))
+            if missing and not workload.deleted:
+                why = f": {there.waits}" if there.waits else ""
+                lacks = f"{'/'.join(key)} lacks {missing} replicas in {region}{why}"
+                left[workload.tenant, workload.workload] = lacks
+            elif doubled and not workload.deleted:
+                has = f"{'/'.join(key)} has {doubled} stand-ins elsewhere, which are to stop"
+                left[workload.tenant, workload.workload] = has
+        return left
+
+    async def end_incident(self, recovery: Recovery) -> None:
+        """What it moved is ordinary work from here on."""
+        ended = await end_incident(self._databases, recovery.key)
+        reach(Failpoint.AFTER_END_DRAWS)
+        await self._have_look(ended)
+
+    async def _workloads(self, moves: Iterable[WorkloadMove]) -> list[AdmittedWorkload]:
+        found = [await read_workload(self._databases, *one.name) for one in moves]
+        return [one for one in found if one is not None]
+
+    async def _have_look(self, names: Iterable[tuple[TenantId, WorkloadName]]) -> None:
+        """Hints at once; what is lost, the recovery's next look sends again."""
+        hint = Look(why="its slots move between regions")
+        await self._sender.send_all(
+            (workload_id(tenant, workload), "look", hint) for tenant, workload in names
+        )
+
+
+def _is_on_its_way(move: WorkloadMove) -> bool:
+    return move.moved_at is not None and move.placed < len(move.lost)

@@ -1,0 +1,210 @@
+"""Whether somebody may do what a message asks for, by the authority's own rows and clock.
+
+The actor in a payload is only a claim. Rights are looked up in the transaction that makes the
+change, and where the policy demands it the message has to prove with a signature who sent it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.rows import find_operators
+from durable.model.ids import ActorId
+from durable.model.policy import Policy
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import SIGNATURE_LASTS, Asked, Operator, Scope, Verb, covers
+from durable.model.signature import is_signed_by
+
+# The revision that came into force everywhere last, until another one has replaced it everywhere:
+# one that is only published must not lift the demand, nor one that is still watched in a region.
+DEMANDING = """
+              FROM global.policies JOIN global.policy_rollouts USING (revision)
+             WHERE in_force_at IS NOT NULL AND stage <> 'rolled_back'
+             ORDER BY in_force_at DESC LIMIT 1
+"""
+
+_CLOCK_AND_POLICY = text(f"""
+    SELECT clock_timestamp() AS now,
+           (SELECT spec -> 'signed_verbs' {DEMANDING}) AS signed_verbs,
+           (SELECT array_agg(operator ORDER BY operator)
+              FROM (SELECT DISTINCT operator
+                      FROM global.operator_rights JOIN global.operators USING (operator)
+                     WHERE verb IN ('*', 'operators') AND tenant = '' AND region = ''
+                       AND removed_at IS NULL
+                     ORDER BY operator LIMIT 3) AS granter) AS granters
+""")
+_MOMENT: TypeAdapter[datetime] = TypeAdapter(AwareDatetime)
+_DEFAULT: tuple[Verb, ...] = Policy.model_fields["signed_verbs"].default
+RIGHTS_SHOWN = 5
+
+
+async def authorize(
+    connection: AsyncConnection, asked: Asked, verb: Verb, scope: Scope
+) -> Operator:
+    """Who asks; refused if that one may not do this here, or has not signed what must be signed."""
+    return (await Authorizer.read(connection, [asked.actor])).check(asked, verb, scope)
+
+
+async def require_right(
+    connection: AsyncConnection, actor: ActorId, verb: Verb, scope: Scope
+) -> None:
+    """The same for a command that writes the authority itself, and so carries no signature."""
+    (await Authorizer.read(connection, [actor])).check_right(actor, verb, scope)
+
+
+@global_transaction("durable_reader", "read the rights of {actor}")
+async def check_right(
+    connection: AsyncConnection, actor: ActorId, verb: Verb, scope: Scope
+) -> None:
+    """`require_right`, for a change whose own transaction is in a region."""
+    await require_right(connection, actor, verb, scope)
+
+
+@global_transaction("durable_reader", "read the rights of {asked.actor}")
+async def check_message(
+    connection: AsyncConnection, asked: Asked, verb: Verb, scope: Scope
+) -> None:
+    """`authorize`, for a message whose own transaction is in a region."""
+    await authorize(connection, asked, verb, scope)
+
+
+class NotAllowedError(RefusedError):
+    """Somebody has no right to what they asked for, or did not prove to be who they say."""
+
+    def __init__(
+        self, actor: ActorId, verb: Verb, scope: Scope, code: RefusalCode, sentence: str
+    ) -> None:
+        super().__init__(code, sentence)
+        self.actor, self.verb, self.scope = actor, verb, scope
+
+
+@dataclass(frozen=True)
+class Authorizer:
+    """What is needed to judge the messages of some actors, read at once."""
+
+    operators: Mapping[str, Operator]
+    signed_verbs: frozenset[Verb]
+    # Some who can grant rights, so that a refusal says whom to ask.
+    granters: tuple[str, ...]
+    now: datetime
+
+    @classmethod
+    async def read(cls, connection: AsyncConnection, actors: Iterable[ActorId]) -> Self:
+        row = (await connection.execute(_CLOCK_AND_POLICY)).one()
+        listed = row.signed_verbs
+        signed = _DEFAULT if listed is None else [verb for verb in Verb if verb.value in listed]
+        operators = await find_operators(connection, actors)
+        return cls(operators, frozenset(signed), tuple(row.granters or ()), row.now)
+
+    def check(self, asked: Asked, verb: Verb, scope: Scope) -> Operator:
+        operator = self.check_right(asked.actor, verb, scope)
+        self.check_signature(operator, asked, verb, scope)
+        return operator
+
+    def check_signature(self, operator: Operator, asked: Asked, verb: Verb, scope: Scope) -> None:
+        """Refuses a signature that is wrong, and none where one is due."""
+        try:
+            if asked.payload.get("signature") is not None:
+                _check_signature(operator, asked, self.now)
+            elif verb in self.signed_verbs:
+                raise _unsigned(operator, asked, verb)
+        except RefusedError as error:
+            refusal = error.refusal
+            raise NotAllowedError(
+                operator.id, verb, scope, refusal.code, refusal.sentence
+            ) from None
+
+    def check_right(self, actor: ActorId, verb: Verb, scope: Scope) -> Operator:
+        operator = self.operators.get(str(actor))
+        if operator is None or operator.removed_at is not None:
+            raise self._unknown(actor, verb, scope, operator)
+        if not covers(operator.rights, verb, scope):
+            raise self._not_allowed(operator, verb, scope)
+        return operator
+
+    def _unknown(
+        self, actor: ActorId, verb: Verb, scope: Scope, removed: Operator | None
+    ) -> NotAllowedError:
+        why = "is no operator" if removed is None else "was removed as an operator"
+        sentence = (
+            f"{actor} {why}, and this takes the right `{verb}` on {scope}; {self._who} can add it: "
+            f"`durable operator add {actor} --right {verb}{_options(scope)}`."
+        )
+        code = RefusalCode.UNKNOWN_OPERATOR
+        return NotAllowedError(actor, verb, scope, code, sentence[:500])
+
+    def _not_allowed(self, operator: Operator, verb: Verb, scope: Scope) -> NotAllowedError:
+        shown = [str(right) for right in operator.rights[:RIGHTS_SHOWN]]
+        more = ["more"] if len(operator.rights) > RIGHTS_SHOWN else []
+        sentence = (
+            f"{operator.id} lacks the right `{verb}` on {scope}; {self._who} can grant it: "
+            f"`durable operator grant {operator.id} {verb}{_options(scope)}`. It has: "
+            f"{', '.join(shown + more) or 'no rights'}."
+        )
+        return NotAllowedError(operator.id, verb, scope, RefusalCode.NOT_ALLOWED, sentence[:500])
+
+    @property
+    def _who(self) -> str:
+        """Whom to ask for a right."""
+        return " or ".join(self.granters) or "whoever has the right `operators`"
+
+
+def _options(scope: Scope) -> str:
+    named = scope.model_dump(exclude_none=True)
+    return "".join(f" --{name} {value}" for name, value in named.items())
+
+
+def _unsigned(operator: Operator, asked: Asked, verb: Verb) -> RefusedError:
+    return signature_missing(operator, asked, f"The policy demands a signature for {verb}")
+
+
+def signature_missing(operator: Operator, asked: Asked, why: str) -> RefusedError:
+    """The refusal of a message that nobody signed, with the way to sign it."""
+    key = (
+        f"the key of {operator.id}"
+        if operator.public_key
+        else f"a key of {operator.id}, which `durable operator key` makes"
+    )
+    return RefusedError(
+        RefusalCode.SIGNATURE_MISSING,
+        f"{why[:200]}, by {key}. Commands and the SDK sign by "
+        "themselves where the key's file is; in the Temporal UI, paste what "
+        f"`durable sign {asked.workflow_id} {asked.message} JSON` prints."[:500],
+    )
+
+
+def _check_signature(operator: Operator, asked: Asked, now: datetime) -> None:
+    if operator.public_key is None:
+        raise RefusedError(
+            RefusalCode.SIGNATURE_WRONG,
+            f"The message is signed, but {operator.id} has no key here; register it with "
+            f"`durable operator key {operator.id}`, then sign again.",
+        )
+    if not is_signed_by(operator.public_key, asked):
+        raise RefusedError(
+            RefusalCode.SIGNATURE_WRONG,
+            f"The signature is not one by the key of {operator.id} over this {asked.message} to "
+            f"{asked.workflow_id}; sign exactly what is sent, with `durable sign`.",
+        )
+    signed_at = _signed_at(asked)
+    if signed_at is None or abs(now - signed_at) > SIGNATURE_LASTS:
+        when = "without a time" if signed_at is None else f"at {signed_at:%Y-%m-%d %H:%M:%S}Z"
+        raise RefusedError(
+            RefusalCode.SIGNATURE_OLD,
+            f"It was signed {when}, and here it is {now:%Y-%m-%d %H:%M:%S}Z; a signature counts "
+            f"for {SIGNATURE_LASTS.seconds // 60} minutes. Sign it again; if the times are far "
+            "apart, set the clock of the machine that signs.",
+        )
+
+
+def _signed_at(asked: Asked) -> datetime | None:
+    try:
+        return _MOMENT.validate_python(asked.payload.get("signed_at"))
+    except ValidationError:
+        return None

@@ -1,0 +1,57 @@
+"""Operators as the global side has them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.model.rights import Operator, Right, Scope, Verb
+
+ANY_VERB = "*"
+
+_READ = text("""
+    SELECT o.operator, o.kind, o.public_key, o.created_by, o.created_at, o.removed_at,
+           coalesce(jsonb_agg(jsonb_build_object(
+                        'verb', r.verb, 'tenant', r.tenant, 'region', r.region)
+                    ORDER BY r.verb, r.tenant, r.region) FILTER (WHERE r.verb IS NOT NULL),
+                    '[]') AS rights
+      FROM global.operators AS o LEFT JOIN global.operator_rights AS r USING (operator)
+     WHERE CAST(:operators AS text[]) IS NULL OR o.operator = ANY(:operators)
+     GROUP BY o.operator ORDER BY o.operator
+""")
+
+
+async def find_operators(
+    connection: AsyncConnection, operators: Iterable[str] | None = None
+) -> dict[str, Operator]:
+    """These operators, or all of them, by their names; those that were removed as well."""
+    wanted = None if operators is None else sorted({str(operator) for operator in operators})
+    rows = (await connection.execute(_READ, {"operators": wanted})).mappings()
+    return {str(row["operator"]): _operator(dict(row)) for row in rows}
+
+
+def _operator(row: Mapping[str, Any]) -> Operator:
+    return Operator(
+        id=row["operator"],
+        kind=row["kind"],
+        public_key=row["public_key"],
+        rights=tuple(_right(right) for right in row["rights"] if _is_known(right["verb"])),
+        created_by=row["created_by"],
+        created_at=row["created_at"],
+        removed_at=row["removed_at"],
+    )
+
+
+def _is_known(verb: str) -> bool:
+    """A verb of a later release allows nothing here."""
+    return verb == ANY_VERB or verb in set(Verb)
+
+
+def _right(row: Mapping[str, str]) -> Right:
+    return Right(
+        verb=None if row["verb"] == ANY_VERB else Verb(row["verb"]),
+        scope=Scope.model_validate(
+            {"tenant": row["tenant"] or None, "region": row["region"] or None}
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Overrides: proposed and ended on the global side, copied by number into the regions they mean."""

@@ -1,0 +1,216 @@
+"""What becomes of a proposed or active override: approved, rejected, revoked, extended, expired.
+
+Each is one transaction that locks the row, reads the clock after the lock, and writes the change,
+the answer and the audit together.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, assert_never
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import Authorizer
+from durable.authority.overrides.proposals import Answered, rights_scope
+from durable.authority.overrides.requests import OverrideRequest, refuse_further
+from durable.authority.overrides.rows import (
+    ROLE,
+    lock_override,
+    override_of,
+    read_clock,
+    unknown_override,
+)
+from durable.model.ids import ActorId, OverrideId
+from durable.model.override import (
+    Override,
+    check_approval,
+    check_extension,
+    check_rejection,
+    check_revocation,
+    is_overdue,
+)
+from durable.model.rights import OperatorKind, Verb
+from durable.model.states import OverrideState
+from durable.signals.names import override_id
+
+ACTOR = ActorId("controller:override")
+
+_UPDATE = text("""
+    UPDATE global.overrides
+       SET number = number + 1, state = :state, approver = :approver, changed_by = :changed_by,
+           activated_at = :activated_at, expires_at = :expires_at, latest_expiry = :latest_expiry,
+           ended_at = :ended_at, outcome = :outcome, requests = CAST(:requests AS jsonb)
+     WHERE override = :override
+""")
+
+
+class ChangeKind(StrEnum):
+    """What people send to an override; each is the name of its message."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    REVOKE = "revoke"
+    EXTEND = "extend"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One message; `by` only for an extension."""
+
+    id: OverrideId
+    kind: ChangeKind
+    by: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Which columns become what, how the audit calls it, and what the sender is told."""
+
+    columns: dict[str, Any]
+    action: str
+    answer: str
+
+
+@global_transaction(ROLE, "{change.kind} override {change.id}")
+async def change_override(
+    connection: AsyncConnection, change: Change, request: OverrideRequest
+) -> Answered:
+    """Makes the change, once per request id."""
+    row = await lock_override(connection, change.id)
+    if row is None:
+        raise unknown_override(change.id)
+    override = override_of(row)
+    known = request.recall(row["requests"])
+    if known is not None:
+        return Answered(override, known)
+    asked, verb = request.asked, verb_of(change, override)
+    authorizer = await Authorizer.read(connection, [asked.actor])
+    scope = rights_scope(override.scope)
+    operator = authorizer.check_right(asked.actor, verb, scope)
+    if change.kind is ChangeKind.EXTEND:
+        refuse_further(row["requests"])
+    now = await read_clock(connection)
+    written = _decide(override, change, request, operator.kind, now)
+    # Last: nobody is asked to sign what would be refused however it was signed.
+    authorizer.check_signature(operator, asked, verb, scope)
+    requests = request.record(row["requests"], written.answer, now.isoformat())
+    sent = {"reason": request.reason, "request": request.id}
+    actor = asked.actor
+    after = await _write(connection, override, written, requests, actor=actor, sent=sent)
+    return Answered(after, written.answer)
+
+
+@global_transaction(ROLE, "expire override {override}")
+async def expire_override(connection: AsyncConnection, override: OverrideId) -> Override:
+    """Records that its time is over, if it is by the database's clock; answers what it is now."""
+    row = await lock_override(connection, override)
+    if row is None:
+        raise unknown_override(override)
+    found = override_of(row)
+    now = await read_clock(connection)
+    if not is_overdue(found, now):
+        return found
+    was = found.state is OverrideState.PROPOSED
+    outcome = "nobody approved it in time" if was else "its time was over"
+    columns = _ended(OverrideState.EXPIRED, now, outcome)
+    written = _Written(columns, "end override", outcome)
+    return await _write(connection, found, written, row["requests"], actor=ACTOR)
+
+
+def verb_of(change: Change, override: Override) -> Verb:
+    """The right that a change takes."""
+    if change.kind in (ChangeKind.APPROVE, ChangeKind.REJECT):
+        return Verb.APPROVE
+    return Verb(override.of_kind.verb)
+
+
+def _decide(
+    override: Override,
+    change: Change,
+    request: OverrideRequest,
+    kind: OperatorKind,
+    now: datetime,
+) -> _Written:
+    actor, reason = request.asked.actor, request.reason
+    match change.kind:
+        case ChangeKind.APPROVE:
+            check_approval(override, actor, now, kind=kind)
+            until = now + override.ttl
+            columns = {
+                "state": OverrideState.ACTIVE, "approver": actor, "activated_at": now,
+                "expires_at": until, "latest_expiry": now + override.of_kind.longest_ttl,
+            }  # fmt: skip
+            answer = f"Approved: {override} is in force until {until:%Y-%m-%d %H:%M:%S}Z."
+            return _Written(columns, "activate override", answer)
+        case ChangeKind.REJECT:
+            check_rejection(override, now)
+            outcome = f"rejected by {actor}: {reason}"[:500]
+            columns = _ended(OverrideState.REJECTED, now, outcome)
+            return _Written(columns, "end override", "Rejected: it never had an effect.")
+        case ChangeKind.REVOKE:
+            check_revocation(override, now)
+            outcome = f"revoked by {actor}: {reason}"[:500]
+            columns = _ended(OverrideState.REVOKED, now, outcome)
+            return _Written(columns, "end override", "Revoked.")
+        case ChangeKind.EXTEND:
+            until = check_extension(override, actor, change.by, now, kind=kind)
+            answer = f"Extended: {override} is in force until {until:%Y-%m-%d %H:%M:%S}Z."
+            return _Written({"expires_at": until}, "extend override", answer)
+    assert_never(change.kind)
+
+
+def _ended(state: OverrideState, now: datetime, outcome: str) -> dict[str, Any]:
+    return {"state": state, "ended_at": now, "outcome": outcome}
+
+
+_COLUMNS = (
+    "state", "approver", "activated_at", "expires_at", "latest_expiry", "ended_at", "outcome",
+)  # fmt: skip
+
+
+async def _write(
+    connection: AsyncConnection,
+    override: Override,
+    written: _Written,
+    requests: dict[str, Any],
+    *,
+    actor: ActorId,
+    sent: Mapping[str, str] = MappingProxyType({}),
+) -> Override:
+    before = {name: getattr(override, name) for name in _COLUMNS}
+    after = {**before, **written.columns}
+    values = {**after, "state": OverrideState(after["state"]).value}
+    await connection.execute(
+        _UPDATE,
+        {
+            **values,
+            "override": override.id,
+            "requests": json.dumps(requests),
+            "changed_by": actor,
+        },
+    )
+    changed = override.model_copy(
+        update={**written.columns, "number": override.number + 1, "changed_by": actor}
+    )
+    await audit.append(
+        connection,
+        audit.GLOBAL_CHAIN,
+        actor=actor,
+        action=written.action,
+        target=override_id(override.id),
+        before=_shown(override),
+        after={**_shown(changed), "answer": written.answer, **sent},
+    )
+    return changed
+
+
+def _shown(override: Override) -> dict[str, Any]:
+    shown = {"state", "approver", "number", "expires_at", "outcome"}
+    return override.model_dump(mode="json", include=shown, exclude_none=True)

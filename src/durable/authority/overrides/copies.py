@@ -1,0 +1,191 @@
+"""A region's copy of an override, which its commits obey: written by number, with its effects.
+
+A copy of a higher number replaces an older one and one that has ended stays so, so a copy that was
+sent twice or late changes nothing. Commits wait for the region's lock, which this takes first: each
+of them sees the override as it was before or as it is after, by the clock that it reads itself.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.fleet.regions import advance_region, lock_region
+from durable.authority.overrides.marks import mark_claims, unmark_claims
+from durable.authority.overrides.rows import ROLE, read_clock
+from durable.model.ids import ActorId, RegionId
+from durable.model.override import Override
+from durable.signals.names import override_id
+
+Share = tuple[str, str, int]
+
+_NUMBER = text("""
+    SELECT number, ended_at FROM regional.overrides WHERE region = :region AND override = :override
+""")
+
+_INSERT = text("""
+    INSERT INTO regional.overrides
+           (region, override, number, kind, scope, effects, actor, reason, since, expires_at,
+            ended_at, marked)
+    VALUES (:region, :override, :number, :kind, CAST(:scope AS jsonb), CAST(:effects AS jsonb),
+            :actor, :reason, :now, :expires_at, :ended_at, :marked)
+""")
+
+_CHANGE = text("""
+    UPDATE regional.overrides
+       SET number = :number, expires_at = :expires_at, ended_at = :ended_at
+     WHERE region = :region AND override = :override
+""")
+
+_DRAW = text("""
+    INSERT INTO regional.emergency_draws
+           (region, override, tenant, cpu_millis, memory_mib, gpus, expires_at)
+    VALUES (:region, :override, :tenant, :cpu_millis, :memory_mib, :gpus, :expires_at)
+""")
+
+_CHANGE_DRAW = text("""
+    UPDATE regional.emergency_draws SET expires_at = :expires_at, is_over = :is_over
+     WHERE region = :region AND override = :override
+""")
+
+_BUDGET = text("""
+    INSERT INTO regional.recovery_budgets
+           (region, budget, cpu_millis, memory_mib, gpus, expires_at, incident)
+    VALUES (:region, :budget, :cpu_millis, :memory_mib, :gpus, :expires_at, :incident)
+""")
+
+_CHANGE_BUDGET = text("""
+    UPDATE regional.recovery_budgets
+       SET expires_at = :expires_at, incident = CASE WHEN :is_over THEN NULL ELSE incident END
+     WHERE region = :region AND budget = :budget
+""")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """Whether this call changed the copy, and the shares whose claims were marked or unmarked."""
+
+    is_new: bool
+    shares: frozenset[Share] = frozenset()
+
+
+@regional_transaction(ROLE, "copy override {override.id} to {region}")
+async def copy_override(
+    connection: AsyncConnection, region: RegionId, override: Override
+) -> Copied:
+    """Makes the region's copy what the override is, unless the region knows a later state."""
+    await lock_region(connection, region)
+    now = await read_clock(connection)
+    of = {"region": region, "override": override.id}
+    known = (await connection.execute(_NUMBER, of)).one_or_none()
+    if known is not None and (known.number >= override.number or known.ended_at is not None):
+        return Copied(is_new=False)
+    await advance_region(connection, region)
+    if known is None and override.has_ended:
+        await _bury(connection, region, override, now)
+        return Copied(is_new=True)
+    if known is None:
+        shares = await _put_in_force(connection, region, override, now)
+    else:
+        shares = await _change(connection, region, override, now)
+    return Copied(is_new=True, shares=shares)
+
+
+async def _bury(
+    connection: AsyncConnection, region: RegionId, override: Override, now: datetime
+) -> None:
+    """It ended before the region heard of it: an earlier copy that comes late must find that."""
+    row = _row(region, override, now)
+    await connection.execute(_INSERT, {**row, "ended_at": now, "marked": 0})
+    actor = override.changed_by or override.actor
+    await _audit(connection, region, override, "end override", _shown(override), actor)
+
+
+async def _put_in_force(
+    connection: AsyncConnection, region: RegionId, override: Override, now: datetime
+) -> frozenset[Share]:
+    effects, of = override.effects, {"region": region, "override": override.id}
+    marked = await mark_claims(connection, region, override.regional()) if effects.moves else []
+    row = _row(region, override, now)
+    await connection.execute(_INSERT, {**row, "ended_at": None, "marked": len(marked)})
+    if effects.draw is not None:
+        draw = {**of, **effects.draw.model_dump(), "tenant": override.scope.tenant}
+        await connection.execute(_DRAW, {**draw, "expires_at": override.expires_at})
+    if effects.budget is not None:
+        kept = {**effects.budget.amount.model_dump(), "incident": effects.budget.incident}
+        named = {"region": region, "budget": override_id(override.id)}
+        await connection.execute(_BUDGET, {**named, **kept, "expires_at": override.expires_at})
+    after = {**_shown(override), "effects": effects.model_dump(mode="json", exclude_defaults=True)}
+    after["marked"] = len(marked)
+    actor = override.approver or override.actor
+    await _audit(connection, region, override, "put override in force", after, actor)
+    return frozenset(marked)
+
+
+async def _change(
+    connection: AsyncConnection, region: RegionId, override: Override, now: datetime
+) -> frozenset[Share]:
+    """Extended, or ended: from here on it grants and forbids nothing."""
+    is_over = override.has_ended
+    values: dict[str, Any] = {
+        "region": region,
+        "override": override.id,
+        "number": override.number,
+        "expires_at": override.expires_at,
+    }
+    await connection.execute(_CHANGE, {**values, "ended_at": now if is_over else None})
+    if override.effects.draw is not None:
+        await connection.execute(_CHANGE_DRAW, {**values, "is_over": is_over})
+    if override.effects.budget is not None:
+        # What is kept for recovery is free again at once.
+        until = min(override.expires_at, now) if is_over else override.expires_at
+        named = {"region": region, "budget": override_id(override.id)}
+        await connection.execute(_CHANGE_BUDGET, {**named, "expires_at": until, "is_over": is_over})
+    unmarked = await unmark_claims(connection, region, override) if is_over else []
+    action = "end override" if is_over else "extend override"
+    after = {**_shown(override), "unmarked": len(unmarked)}
+    actor = override.changed_by or override.actor
+    await _audit(connection, region, override, action, after, actor)
+    return frozenset(unmarked)
+
+
+def _row(region: RegionId, override: Override, now: datetime) -> dict[str, Any]:
+    return {
+        "region": region,
+        "override": override.id,
+        "number": override.number,
+        "kind": override.kind,
+        "scope": override.scope.model_dump_json(exclude_none=True),
+        "effects": override.effects.model_dump_json(exclude_defaults=True),
+        "actor": override.actor,
+        "reason": override.reason,
+        "now": now,
+        "expires_at": override.expires_at,
+    }
+
+
+def _shown(override: Override) -> dict[str, Any]:
+    shown = {"kind", "scope", "state", "number", "expires_at", "outcome"}
+    return override.model_dump(mode="json", include=shown, exclude_none=True)
+
+
+async def _audit(
+    connection: AsyncConnection,
+    region: RegionId,
+    override: Override,
+    action: str,
+    after: dict[str, Any],
+    actor: ActorId,
+) -> None:
+    await audit.append(
+        connection,
+        region,
+        actor=actor,
+        action=action,
+        target=override_id(override.id),
+        after=after,
+    )

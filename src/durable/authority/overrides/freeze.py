@@ -1,0 +1,60 @@
+"""Whether somebody has frozen the policy: asked before every step that brings one into force.
+
+The global side is asked first. The region's copy has the last word, under the region's lock: a step
+that was under way when the freeze came waits for that lock, and finds the freeze there.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import global_transaction
+from durable.authority.overrides.rows import override_of, read_clock
+from durable.model.ids import ActorId, OverrideId, RegionId
+from durable.model.overrides.effects import OverrideScope
+from durable.model.refusal import RefusalCode, RefusedError
+
+_UNENDED = text("SELECT * FROM global.overrides WHERE ended_at IS NULL ORDER BY override")
+
+# By the clock of this statement, which comes after the lock.
+_COPIED = text("""
+    SELECT override, actor, scope, reason, expires_at FROM regional.overrides
+     WHERE region = :region AND ended_at IS NULL AND expires_at > clock_timestamp()
+       AND effects @> '{"freezes_policy": true}'
+     ORDER BY override LIMIT 1
+""")
+
+
+async def refuse_while_frozen(connection: AsyncConnection, region: RegionId | None) -> None:
+    """Refuses while a freeze of everything, or of this region, is in force."""
+    rows = (await connection.execute(_UNENDED)).mappings().all()
+    now = await read_clock(connection)
+    for one in map(override_of, rows):
+        concerns = one.scope.region in (None, region)
+        if concerns and one.effects.freezes_policy and one.is_in_force(now):
+            raise _frozen(one.id, one.actor, one.scope, one.reason, one.expires_at)
+
+
+@global_transaction("durable_reader", "read whether the policy of {region} is frozen")
+async def check_not_frozen(connection: AsyncConnection, region: RegionId) -> None:
+    """`refuse_while_frozen`, for a step whose own transaction is in a region."""
+    await refuse_while_frozen(connection, region)
+
+
+async def refuse_while_frozen_here(connection: AsyncConnection, region: RegionId) -> None:
+    """Refuses while a freeze that the region knows of is in force; the region is locked."""
+    row = (await connection.execute(_COPIED, {"region": region})).one_or_none()
+    if row is not None:
+        scope = OverrideScope.read(row.scope)
+        raise _frozen(row.override, row.actor, scope, row.reason, row.expires_at)
+
+
+def _frozen(
+    override: OverrideId, actor: ActorId, scope: OverrideScope, reason: str, until: datetime
+) -> RefusedError:
+    return RefusedError(
+        RefusalCode.POLICY_FROZEN,
+        f"{actor} froze the policy of {scope} until {until:%Y-%m-%d %H:%M:%S}Z "
+        f"({reason[:200]}); wait, or revoke it: `durable override revoke {override}`.",
+    )

@@ -1,0 +1,167 @@
+"""Proposing an override: one transaction, and in force at once if its kind needs no approval."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import authorize
+from durable.authority.overrides.requests import OverrideRequest
+from durable.authority.overrides.rows import ROLE, lock_override, override_of, read_clock
+from durable.model.ids import OverrideId
+from durable.model.override import PROPOSAL_LASTS, Override
+from durable.model.overrides.effects import OverrideScope
+from durable.model.overrides.kind import Kind
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import Scope, Verb
+from durable.signals.names import override_id
+from durable.validation.quantities import show_duration
+
+# Who proposes the same id at once waits here, and then finds the row.
+_INSERT = text("""
+    INSERT INTO global.overrides
+           (override, kind, scope, effect, actor, reason, ticket, ttl_seconds, needs_approval,
+            changed_by, state, proposed_at, activated_at, expires_at, latest_expiry, requests)
+    VALUES (:override, :kind, CAST(:scope AS jsonb), CAST(:effect AS jsonb), :actor, :reason,
+            :ticket, :ttl_seconds, :needs_approval, :actor, :state, :now, :activated_at,
+            :expires_at, :latest_expiry, CAST(:requests AS jsonb))
+        ON CONFLICT (override) DO NOTHING
+""")
+
+_TENANT = text("SELECT EXISTS (SELECT FROM global.tenants WHERE tenant = :tenant)")
+_WORKLOAD = text("""
+    SELECT EXISTS (SELECT FROM global.workloads
+                    WHERE tenant = :tenant AND workload = :workload AND deleted_at IS NULL)
+""")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What somebody wants to be different for a while."""
+
+    id: OverrideId
+    kind: Kind
+    scope: OverrideScope
+    effect: dict[str, Any]
+    ttl: timedelta
+    ticket: str = ""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The override as it is now, and what its sender is told."""
+
+    override: Override
+    answer: str
+
+
+def rights_scope(scope: OverrideScope) -> Scope:
+    return Scope(tenant=scope.tenant, region=scope.region)
+
+
+@global_transaction(ROLE, "propose override {proposal.id}")
+async def propose_override(
+    connection: AsyncConnection, proposal: Proposal, request: OverrideRequest
+) -> Answered:
+    """Records it, once per id; the same request again is answered as it was."""
+    known = await lock_override(connection, proposal.id)
+    if known is not None:
+        return _recall(known, request)
+    asked, kind = request.asked, proposal.kind
+    await authorize(connection, asked, Verb(kind.verb), rights_scope(proposal.scope))
+    await _refuse_unknown(connection, proposal.scope)
+    now = await read_clock(connection)
+    answer = _answer(proposal, now)
+    row = _row(proposal, request, now, answer)
+    if not (await connection.execute(_INSERT, row)).rowcount:
+        known = await lock_override(connection, proposal.id)
+        assert known is not None, "an override is never deleted"
+        return _recall(known, request)
+    written = await lock_override(connection, proposal.id)
+    assert written is not None, "it was just written"
+    override = override_of(written)
+    target = override_id(proposal.id)
+    events = [audit.Event(asked.actor, "propose override", target, after=describe(override))]
+    if not kind.needs_approval:
+        after = {"expires_at": override.expires_at.isoformat(), "request": request.id}
+        events.append(audit.Event(asked.actor, "activate override", target, after=after))
+    await audit.append_all(connection, audit.GLOBAL_CHAIN, events)
+    return Answered(override, answer)
+
+
+def describe(override: Override) -> dict[str, Any]:
+    """What the audit keeps of it."""
+    shown = ("kind", "scope", "effect", "reason", "ticket", "ttl", "number", "expires_at")
+    return override.model_dump(mode="json", include=set(shown), exclude_none=True)
+
+
+def _row(
+    proposal: Proposal, request: OverrideRequest, now: datetime, answer: str
+) -> dict[str, Any]:
+    kind, waits = proposal.kind, proposal.kind.needs_approval
+    lapses = now + PROPOSAL_LASTS
+    return {
+        "override": proposal.id,
+        "kind": kind.name,
+        "scope": proposal.scope.model_dump_json(exclude_none=True),
+        "effect": json.dumps(proposal.effect),
+        "actor": request.asked.actor,
+        "reason": request.reason,
+        "ticket": proposal.ticket,
+        "ttl_seconds": int(proposal.ttl.total_seconds()),
+        "needs_approval": waits,
+        "state": "proposed" if waits else "active",
+        "now": now,
+        "activated_at": None if waits else now,
+        "expires_at": lapses if waits else now + proposal.ttl,
+        "latest_expiry": lapses if waits else now + kind.longest_ttl,
+        "requests": json.dumps(request.record({}, answer, now.isoformat())),
+    }
+
+
+def _answer(proposal: Proposal, now: datetime) -> str:
+    kind = proposal.kind
+    if kind.needs_approval:
+        until = now + PROPOSAL_LASTS
+        return (
+            f"Proposed: {kind.name} of {proposal.scope} for {show_duration(proposal.ttl)}. A second"
+            f" person has to approve it before {until:%Y-%m-%d %H:%M:%S}Z: `durable override "
+            f"approve {proposal.id}`."
+        )
+    until = now + proposal.ttl
+    return f"In force: {kind.name} of {proposal.scope} until {until:%Y-%m-%d %H:%M:%S}Z."
+
+
+def _recall(known: Any, request: OverrideRequest) -> Answered:
+    override = override_of(known)
+    answer = request.recall(known["requests"])
+    if answer is None:
+        raise RefusedError(
+            RefusalCode.KEY_CONFLICT,
+            f"There is an override {override.id} already, {override.state}: {override} by "
+            f"{override.actor} ({override.reason[:200]}); choose another name.",
+        )
+    return Answered(override, answer)
+
+
+async def _refuse_unknown(connection: AsyncConnection, scope: OverrideScope) -> None:
+    if scope.tenant is None:
+        return
+    if not (await connection.execute(_TENANT, {"tenant": scope.tenant})).scalar_one():
+        raise RefusedError(
+            RefusalCode.UNKNOWN_TENANT,
+            f"There is no tenant {scope.tenant}; see `durable get tenants`.",
+        )
+    if scope.workload is None:
+        return
+    of = {"tenant": scope.tenant, "workload": scope.workload}
+    if not (await connection.execute(_WORKLOAD, of)).scalar_one():
+        raise RefusedError(
+            RefusalCode.UNKNOWN_WORKLOAD,
+            f"There is no workload {scope.tenant}/{scope.workload}; see `durable get workloads`.",
+        )

@@ -1,0 +1,70 @@
+"""What overrides do in a region so far."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import regional_transaction
+from durable.model.ids import OverrideId, RegionId
+from durable.model.resources import Amounts
+
+# Of those that have ended, what still runs on their draw.
+_EFFECTS = text("""
+    SELECT o.override, o.number, o.ended_at IS NULL AS is_obeyed, o.marked,
+           e.cpu_millis, e.memory_mib, e.gpus,
+           e.used_cpu_millis, e.used_memory_mib, e.used_gpus,
+           (SELECT count(*) FROM regional.replacements AS p
+             WHERE p.region = o.region AND p.cause = 'override/' || o.override) AS left_to_move
+      FROM regional.overrides AS o LEFT JOIN regional.emergency_draws AS e USING (region, override)
+     WHERE o.region = :region
+       AND (o.ended_at IS NULL
+            OR NOT e.is_over OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
+     ORDER BY o.override
+""")
+
+_OBEYED = text("""
+    SELECT override FROM regional.overrides WHERE region = :region AND ended_at IS NULL
+""")
+
+
+@dataclass(frozen=True)
+class RegionalEffect:
+    """What one override has done in one region."""
+
+    is_obeyed: bool
+    # How many claims had to be replaced because of it, and how many of those still have to.
+    marked: int
+    left_to_move: int
+    # Of an emergency quota: how much it is, and how much is in use.
+    draw: Amounts | None = None
+    used: Amounts | None = None
+
+
+@regional_transaction("durable_reader", "read what overrides do in {region}")
+async def read_effects(
+    connection: AsyncConnection, region: RegionId
+) -> dict[OverrideId, RegionalEffect]:
+    """By override: of those that the region obeys, or that something still runs on."""
+    rows = await connection.execute(_EFFECTS, {"region": region})
+    return {
+        OverrideId(row.override): RegionalEffect(
+            is_obeyed=row.is_obeyed,
+            marked=row.marked,
+            left_to_move=row.left_to_move,
+            draw=None if row.gpus is None else (row.cpu_millis, row.memory_mib, row.gpus),
+            used=(
+                None
+                if row.gpus is None
+                else (row.used_cpu_millis, row.used_memory_mib, row.used_gpus)
+            ),
+        )
+        for row in rows
+    }
+
+
+@regional_transaction("durable_reader", "read which overrides {region} obeys")
+async def obeyed_overrides(connection: AsyncConnection, region: RegionId) -> list[OverrideId]:
+    """Those that the region has not been told the end of."""
+    rows = await connection.execute(_OBEYED, {"region": region})
+    return [OverrideId(row.override) for row in rows]

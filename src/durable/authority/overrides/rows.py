@@ -1,0 +1,82 @@
+"""Overrides as the global side has them."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import global_transaction
+from durable.model.ids import OverrideId
+from durable.model.override import Override
+from durable.model.refusal import RefusalCode, RefusedError
+
+ROLE = "durable_override"
+
+_COLUMNS = """
+    override, kind, scope, effect, actor, reason, ticket, ttl_seconds, approver, changed_by, state,
+    number, proposed_at, activated_at, expires_at, latest_expiry, ended_at, outcome, requests
+"""
+
+_READ = text(f"SELECT {_COLUMNS} FROM global.overrides WHERE override = :override")
+
+_LOCK = text(f"SELECT {_COLUMNS} FROM global.overrides WHERE override = :override FOR UPDATE")
+
+_LIVE = text(f"""
+    SELECT {_COLUMNS} FROM global.overrides WHERE ended_at IS NULL ORDER BY expires_at, override
+""")
+
+_LATEST = text(f"""
+    SELECT {_COLUMNS} FROM global.overrides WHERE ended_at IS NOT NULL
+     ORDER BY proposed_at DESC, override LIMIT :most
+""")
+
+# A statement of its own: the locking one would read it before the wait for the lock.
+_CLOCK = text("SELECT clock_timestamp()")
+
+MAX_SHOWN = 1_000
+
+
+@global_transaction("durable_reader", "read override {override}")
+async def read_override(connection: AsyncConnection, override: OverrideId) -> Override | None:
+    row = (await connection.execute(_READ, {"override": override})).mappings().one_or_none()
+    return None if row is None else override_of(row)
+
+
+@global_transaction("durable_reader", "read the overrides")
+async def read_overrides(connection: AsyncConnection, *, ended: int = 0) -> list[Override]:
+    """Those that are proposed or active, and the latest of those that have ended."""
+    rows = list((await connection.execute(_LIVE)).mappings())
+    if ended:
+        rows += (await connection.execute(_LATEST, {"most": min(ended, MAX_SHOWN)})).mappings()
+    return [override_of(row) for row in rows]
+
+
+async def lock_override(connection: AsyncConnection, override: OverrideId) -> Any | None:
+    """Its row, which nobody else changes until this transaction ends."""
+    found = await connection.execute(_LOCK, {"override": override})
+    return found.mappings().one_or_none()
+
+
+async def read_clock(connection: AsyncConnection) -> datetime:
+    """The time by the database, to be read after the lock."""
+    return (await connection.execute(_CLOCK)).scalar_one()
+
+
+@global_transaction("durable_reader", "read the time")
+async def read_time(connection: AsyncConnection) -> datetime:
+    return await read_clock(connection)
+
+
+def override_of(row: Any) -> Override:
+    left_out = ("id", "ttl")
+    fields = {name: row[name] for name in Override.model_fields if name not in left_out}
+    ttl = timedelta(seconds=row["ttl_seconds"])
+    return Override.read({**fields, "id": row["override"], "ttl": ttl})
+
+
+def unknown_override(override: OverrideId) -> RefusedError:
+    return RefusedError(
+        RefusalCode.UNKNOWN_OVERRIDE,
+        f"There is no override {override}; see `durable get overrides --all`.",
+    )

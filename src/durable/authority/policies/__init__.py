@@ -1,0 +1,1 @@
+"""Policy revisions on their way: orders, regions, what they show, and recent decisions."""

@@ -1,0 +1,205 @@
+"""Orders about revisions: numbered under one lock, so that of two at once one is told of the other.
+
+Each is taken once per request id, in one transaction with its audit. Everything that follows in
+regions carries the number of its order, and an older number changes nothing there.
+"""
+
+import json
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import authorize
+from durable.authority.overrides.freeze import refuse_while_frozen
+from durable.authority.policies.loosening import refuse_unsigned_loosening
+from durable.authority.policies.rows import (
+    LISTED,
+    find_rollout,
+    last_order,
+    order_of,
+    rollout_of,
+)
+from durable.model.ids import PolicyRevision, RegionId
+from durable.model.policy_rollout import (
+    PolicyOrder,
+    PolicyOrderKind,
+    PolicyRollout,
+    TakenOrder,
+)
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import EVERYTHING, Asked, Verb
+from durable.scheduling.policy_rollout.orders import apply_order
+from durable.signals.names import policy_id
+
+ROLE = "durable_policy"
+
+# One lock for all revisions, held to the end of the transaction.
+LOCK = text("SELECT pg_advisory_xact_lock(hashtext('durable policies'))")
+
+_KNOWN = text("SELECT * FROM global.policy_orders WHERE request = :request")
+
+_NUMBER = text("SELECT coalesce(max(number), 0) + 1 FROM global.policy_orders")
+
+# A rollback may wait long for a region that does not answer, and no other one waits for it.
+_UNDER_WAY = text("""
+    SELECT * FROM global.policy_rollouts
+     WHERE revision <> :revision
+       AND (stage IN ('canary', 'widening') OR (:promotes AND stage = 'rolling_back'))
+     ORDER BY number DESC LIMIT 1
+""")
+
+_FALLBACKS = text("""
+    SELECT revision FROM global.policy_rollouts
+     WHERE revision <> :revision AND in_force_at IS NOT NULL
+       AND stage IN ('everywhere', 'superseded')
+     ORDER BY in_force_at DESC LIMIT :most
+""")
+
+# Regions that would still go back to what is rolled back now go further back.
+_REDIRECT = text("""
+    UPDATE global.policy_rollouts SET to_revision = :to_revision
+     WHERE stage = 'rolling_back' AND to_revision = :revision
+""")
+
+_TAKE = text("""
+    INSERT INTO global.policy_orders
+           (number, revision, kind, payload, actor, reason, request, at)
+    VALUES (:number, :revision, :kind, CAST(:payload AS jsonb), :actor, :reason, :request,
+            clock_timestamp())
+""")
+
+_WRITE = text("""
+    UPDATE global.policy_rollouts
+       SET stage = :stage, number = :number, canary = :canary, bake = CAST(:bake AS jsonb),
+           is_paused = :is_paused, to_revision = :to_revision, reroll = :reroll, actor = :actor,
+           reason = :reason, changed_at = clock_timestamp()
+     WHERE revision = :revision RETURNING *
+""")
+
+_ACTIONS = {
+    PolicyOrderKind.PROMOTE: "promote policy",
+    PolicyOrderKind.PAUSE: "pause policy",
+    PolicyOrderKind.ROLLBACK: "roll back policy",
+}
+
+
+@global_transaction(ROLE, "{order.kind} policy {order.revision}")
+async def take_order(
+    connection: AsyncConnection,
+    order: PolicyOrder,
+    *,
+    asked: Asked | None,
+    default_canary: RegionId,
+) -> PolicyRollout:
+    """The revision as the order leaves it; sent again, as it is by now.
+
+    `asked` is the message behind it, whose actor must have the right; a guardrail has none.
+    """
+    await connection.execute(LOCK)
+    # Before the rights: what was taken stays taken when its signature has grown old since.
+    known = (await connection.execute(_KNOWN, {"request": order.request})).mappings().one_or_none()
+    if known is not None:
+        _refuse_another(known, order)
+        return await find_rollout(connection, order.revision)
+    operator = None
+    if asked is not None:
+        operator = await authorize(connection, asked, Verb.POLICY, EVERYTHING)
+    before = await find_rollout(connection, order.revision)
+    await _refuse_beside_another(connection, order)
+    last = await last_order(connection, order.revision)
+    fallbacks = await _fallbacks(connection, order)
+    after = apply_order(before, order, last, default_canary, fallbacks)
+    if asked is not None and operator is not None:
+        await refuse_unsigned_loosening(connection, operator, asked, order.kind, after)
+    if order.kind is PolicyOrderKind.PROMOTE:
+        await refuse_while_frozen(connection, after.canary)
+    if order.kind is PolicyOrderKind.ROLLBACK and after.to_revision is not None:
+        await connection.execute(_REDIRECT, after.model_dump(include={"revision", "to_revision"}))
+    number = (await connection.execute(_NUMBER)).scalar_one()
+    await connection.execute(
+        _TAKE,
+        {
+            "number": number,
+            "revision": order.revision,
+            "kind": order.kind.value,
+            "payload": json.dumps(_payload(order)),
+            "actor": order.actor,
+            "reason": order.reason,
+            "request": order.request,
+        },
+    )
+    named = {"number": number, "actor": order.actor, "reason": order.reason}
+    written = await write_rollout(connection, after.model_copy(update=named))
+    await audit.append(
+        connection,
+        audit.GLOBAL_CHAIN,
+        actor=order.actor,
+        action=_ACTIONS[order.kind],
+        target=policy_id(order.revision),
+        before={"stage": before.stage, "paused": before.is_paused, "order": before.number},
+        after={
+            "stage": written.stage,
+            "paused": written.is_paused,
+            "order": number,
+            "reason": order.reason,
+            "request": order.request,
+            **_payload(order),
+            **({} if written.to_revision is None else {"to_revision": written.to_revision}),
+        },
+    )
+    return written
+
+
+async def write_rollout(connection: AsyncConnection, rollout: PolicyRollout) -> PolicyRollout:
+    values = rollout.model_dump(mode="json", exclude={"changed_at", "bake"})
+    bake = None if rollout.bake is None else rollout.bake.model_dump_json()
+    row = (await connection.execute(_WRITE, {**values, "bake": bake})).mappings().one()
+    return rollout_of(row)
+
+
+def _payload(order: PolicyOrder) -> dict[str, Any]:
+    asked = {"canary", "to_revision", "reroll"}
+    return order.model_dump(mode="json", include=asked, exclude_defaults=True)
+
+
+def _refuse_another(known: Any, order: PolicyOrder) -> None:
+    taken = order_of(known)
+    same = (taken.revision, taken.kind, taken.actor) == (order.revision, order.kind, order.actor)
+    if not same or known["payload"] != _payload(order):
+        raise RefusedError(
+            RefusalCode.KEY_CONFLICT,
+            f"Request id {order.request} was used when {taken}, which is not this request; send "
+            "another request id."[:500],
+        )
+
+
+async def _refuse_beside_another(connection: AsyncConnection, order: PolicyOrder) -> None:
+    """One revision at a time is on its way, or nobody could say which one did the harm."""
+    promotes = order.kind is PolicyOrderKind.PROMOTE
+    of = {"revision": order.revision, "promotes": promotes}
+    rows = await connection.execute(_UNDER_WAY, of)
+    row = rows.mappings().one_or_none()
+    if row is None:
+        return
+    other = rollout_of(row)
+    who = await last_order(connection, other.revision)
+    raise RefusedError(
+        RefusalCode.POLICY_UNDER_WAY,
+        f"Revision {other.revision} is on its way ({other.stage}): {_said(who, other)}; wait until "
+        "it has ended, or roll it back first."[:500],
+    )
+
+
+def _said(order: TakenOrder | None, rollout: PolicyRollout) -> str:
+    return str(order) if order is not None else f"{rollout.actor} published it"
+
+
+async def _fallbacks(connection: AsyncConnection, order: PolicyOrder) -> list[PolicyRevision]:
+    """The others that were in force everywhere and were not taken back, the latest first."""
+    if order.to_revision is not None:
+        await find_rollout(connection, order.to_revision)
+    found = await connection.execute(_FALLBACKS, {"revision": order.revision, "most": LISTED})
+    return list(found.scalars())

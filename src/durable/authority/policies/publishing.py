@@ -1,0 +1,49 @@
+"""The next revision: published under the next number, once for each content."""
+
+import json
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import global_transaction
+from durable.authority.fleet.policies import add_revision
+from durable.authority.operators.authorization import authorize
+from durable.authority.operators.refusals import audits_refusals
+from durable.authority.policies.orders import LOCK, ROLE
+from durable.model.ids import PolicyRevision
+from durable.model.policy_rollout import PolicyStage
+from durable.model.rights import EVERYTHING, Asked, Verb
+from durable.signals.names import NEXT_POLICY
+from durable.signals.policies import PublishPolicy
+
+_NEXT = text("SELECT coalesce(max(revision), 0) + 1 FROM global.policies")
+
+_SAME = text("""
+    SELECT revision FROM global.policies JOIN global.policy_rollouts USING (revision)
+     WHERE spec = CAST(:spec AS jsonb)
+       AND stage NOT IN ('superseded', 'rolling_back', 'rolled_back')
+     ORDER BY revision DESC LIMIT 1
+""")
+
+
+@audits_refusals
+@global_transaction(ROLE, "publish a policy")
+async def publish_next(connection: AsyncConnection, publication: PublishPolicy) -> PolicyRevision:
+    """The revision with this content: a new one, or the one that has it and may still be used.
+
+    It is judged as a message to a workflow is, and signed where the policy in force demands that.
+    """
+    await connection.execute(LOCK)
+    payload = publication.model_dump(mode="json")
+    asked = Asked(workflow_id=NEXT_POLICY, message="publish", payload=payload)
+    await authorize(connection, asked, Verb.POLICY, EVERYTHING)
+    spec, actor, reason = publication.spec, publication.actor, publication.reason
+    same = await connection.execute(_SAME, {"spec": json.dumps(spec)})
+    known: PolicyRevision | None = same.scalar_one_or_none()
+    if known is not None:
+        return known
+    revision: PolicyRevision = (await connection.execute(_NEXT)).scalar_one()
+    stage = PolicyStage.SHADOW
+    added = await add_revision(connection, revision, spec, actor, stage=stage, reason=reason)
+    assert added, "nobody else publishes while this holds the lock"
+    return revision

@@ -1,0 +1,225 @@
+"""A revision in one region: brought into force there, or taken back, under the region's lock.
+
+No bind can come between: what was reserved under a revision that is taken back is refused its
+binding and decided again, and what was bound goes on. The order's number is compared under the
+same lock, so that an older order changes nothing after a later one.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.fleet.policies import move_policy, read_gates
+from durable.authority.fleet.regions import advance_region, lock_region
+from durable.authority.overrides.freeze import refuse_while_frozen_here
+from durable.authority.policies.orders import ROLE
+from durable.authority.policies.region_reads import find_region_policy, find_report
+from durable.authority.reads.marks import is_marked
+from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.overrides.effects import Gate
+from durable.model.policy_rollout import (
+    MAX_WORKLOADS_REPORTED,
+    PolicyRollout,
+    RolledBackShare,
+)
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.states import PolicyState
+from durable.signals.names import POLICY_CONTROLLER, policy_id
+
+_NEWEST_ORDER = text("""
+    SELECT coalesce(max(number), 0) FROM regional.policy_states WHERE region = :region
+""")
+
+_SETTLE = text("""
+    UPDATE regional.policy_states SET number = :number, report = CAST(:report AS jsonb)
+     WHERE region = :region AND revision = :revision
+""")
+
+# What was reserved and not bound is decided again; of the rest, a job's replicas run to their end.
+_MARK = text("""
+    INSERT INTO regional.replacements (region, token, cause, actor, reason, requested_at)
+    SELECT r.region, r.token, :cause, :actor, :reason, clock_timestamp()
+      FROM regional.reservations AS r
+      LEFT JOIN regional.shares AS s USING (region, tenant, workload, generation)
+     WHERE r.region = :region AND r.policy_revision = :revision AND r.freed_version IS NULL
+       AND r.state = 'bound' AND coalesce(s.spec ->> 'kind', '') <> 'job'
+        ON CONFLICT DO NOTHING
+""")
+
+_CLAIMS = text(f"""
+    SELECT r.tenant, r.workload, r.generation,
+           count(*) FILTER (WHERE r.state = 'held') AS decided_again,
+           count(*) FILTER (WHERE r.state <> 'held' AND NOT r.is_marked) AS goes_on,
+           count(*) FILTER (WHERE r.state <> 'held' AND r.is_marked) AS replaced
+      FROM (SELECT r.*, {is_marked("statement_timestamp()")} AS is_marked
+              FROM regional.reservations AS r) AS r
+     WHERE r.region = :region AND r.policy_revision = :revision AND r.freed_version IS NULL
+     GROUP BY r.tenant, r.workload, r.generation
+     ORDER BY r.tenant, r.workload, r.generation
+""")
+
+Share = tuple[TenantId, WorkloadName, Generation]
+
+
+@dataclass(frozen=True)
+class LeftRegion:
+    """What became of each workload, and the shares that have something to do now."""
+
+    report: tuple[RolledBackShare, ...]
+    shares: tuple[Share, ...] = ()
+
+
+async def enter_region(
+    databases: Databases, region: RegionId, rollout: PolicyRollout, state: PolicyState
+) -> None:
+    """Decisions in the region are made under the revision from this version on."""
+    gates = await read_gates(databases, rollout.revision)
+    await _enter(databases, region, rollout, state, gates)
+
+
+async def leave_region(
+    databases: Databases, region: RegionId, rollout: PolicyRollout
+) -> LeftRegion:
+    """Takes the revision back; what it has reserved, bound and started is told apart."""
+    target = rollout.to_revision
+    gates = () if target is None else await read_gates(databases, target)
+    return await _leave(databases, region, rollout, gates)
+
+
+@regional_transaction(ROLE, "bring policy {rollout.revision} into force in {region}")
+async def _enter(
+    connection: AsyncConnection,
+    region: RegionId,
+    rollout: PolicyRollout,
+    state: PolicyState,
+    gates: Sequence[Gate],
+) -> None:
+    await lock_region(connection, region)
+    await _refuse_old(connection, region, rollout)
+    await refuse_while_frozen_here(connection, region)
+    revision, number = rollout.revision, rollout.number
+    await move_policy(
+        connection, region, revision, state, POLICY_CONTROLLER, number=number, gates=gates
+    )
+
+
+@regional_transaction(ROLE, "roll back policy {rollout.revision} in {region}")
+async def _leave(
+    connection: AsyncConnection, region: RegionId, rollout: PolicyRollout, gates: Sequence[Gate]
+) -> LeftRegion:
+    await lock_region(connection, region)
+    revision, number, actor = rollout.revision, rollout.number, rollout.actor
+    before = await find_region_policy(connection, region, revision)
+    if before.state is PolicyState.ROLLED_BACK and before.number >= number:
+        return LeftRegion(await find_report(connection, region, revision))
+    # Only a later order about the same revision forbids it: it may have waited for this region
+    # while another one was rolled back here.
+    if before.number > number:
+        raise _overtaken(region, before.number, rollout)
+    if before.state in (PolicyState.CANARY, PolicyState.ACTIVE):
+        await _restore(connection, region, rollout, before.state, gates)
+    rolled_back = PolicyState.ROLLED_BACK
+    await move_policy(connection, region, revision, rolled_back, actor, number=number)
+    if rollout.reroll:
+        await _mark(connection, region, rollout)
+    rows = (await connection.execute(_CLAIMS, {"region": region, "revision": revision})).all()
+    report = tuple(
+        RolledBackShare(
+            region=region,
+            tenant=TenantId(row.tenant),
+            workload=WorkloadName(row.workload),
+            decided_again=row.decided_again,
+            goes_on=row.goes_on,
+            replaced=row.replaced,
+        )
+        for row in rows[:MAX_WORKLOADS_REPORTED]
+    )
+    await _settle(connection, region, rollout, report)
+    shares = ((TenantId(r.tenant), WorkloadName(r.workload), r.generation) for r in rows)
+    return LeftRegion(report, tuple(shares))
+
+
+async def _restore(
+    connection: AsyncConnection,
+    region: RegionId,
+    rollout: PolicyRollout,
+    state: PolicyState,
+    gates: Sequence[Gate],
+) -> None:
+    """Activates what the region goes back to; a canary left the active revision in its place."""
+    target = rollout.to_revision
+    if target is None and state is PolicyState.CANARY:
+        return
+    assert target is not None, "an order to take back what is active says where to go back to"
+    active = PolicyState.ACTIVE
+    actor, number = rollout.actor, rollout.number
+    await move_policy(connection, region, target, active, actor, number=number, gates=gates)
+
+
+async def _mark(connection: AsyncConnection, region: RegionId, rollout: PolicyRollout) -> None:
+    await connection.execute(
+        _MARK,
+        {
+            "region": region,
+            "revision": rollout.revision,
+            "cause": policy_id(rollout.revision),
+            "actor": rollout.actor,
+            "reason": rollout.reason[:500],
+        },
+    )
+    await advance_region(connection, region)
+
+
+async def _settle(
+    connection: AsyncConnection,
+    region: RegionId,
+    rollout: PolicyRollout,
+    report: Sequence[RolledBackShare],
+) -> None:
+    written = [one.model_dump(mode="json", exclude={"region"}) for one in report]
+    await connection.execute(
+        _SETTLE,
+        {
+            "region": region,
+            "revision": rollout.revision,
+            "number": rollout.number,
+            "report": json.dumps(written),
+        },
+    )
+    await audit.append(
+        connection,
+        region,
+        actor=rollout.actor,
+        action="roll back policy",
+        target=policy_id(rollout.revision),
+        after={
+            "order": rollout.number,
+            "reason": rollout.reason,
+            "reroll": rollout.reroll,
+            "decided again": sum(one.decided_again for one in report),
+            "go on": sum(one.goes_on for one in report),
+            "replaced": sum(one.replaced for one in report),
+        },
+    )
+
+
+async def _refuse_old(
+    connection: AsyncConnection, region: RegionId, rollout: PolicyRollout
+) -> None:
+    newest = (await connection.execute(_NEWEST_ORDER, {"region": region})).scalar_one()
+    if newest > rollout.number:
+        raise _overtaken(region, newest, rollout)
+
+
+def _overtaken(region: RegionId, newest: int, rollout: PolicyRollout) -> RefusedError:
+    return RefusedError(
+        RefusalCode.OVERTAKEN,
+        f"Order {newest} holds in {region}, and this step is of order {rollout.number}; look "
+        "again what is to be done.",
+    )

@@ -1,0 +1,1 @@
+"""The life of regions: leases, fences, and what is left behind them."""

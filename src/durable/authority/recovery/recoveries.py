@@ -1,0 +1,391 @@
+"""The rows of recoveries: begun by a suspicion or a person, brought from stage to stage.
+
+Every change is one transaction with its audit, and again is harmless.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.audit import chain as audit
+from durable.authority.db.sent_rows import sent_rows
+from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import authorize
+from durable.authority.recovery.region_facts import lock_fact
+from durable.authority.recovery.suspicions import suspicion_of
+from durable.model.ids import ActorId, RegionId
+from durable.model.recoveries import (
+    ENDED,
+    Recovery,
+    RecoveryKey,
+    RecoveryOrder,
+    RecoveryStage,
+    WorkloadMove,
+)
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.region_life import RegionFact
+from durable.model.rights import Asked, Scope, Verb
+from durable.model.states import RegionState
+from durable.scheduling.recovery.orders import apply_order
+
+ROLE = "durable_recovery"
+LISTED = 100
+
+_READ = text("SELECT * FROM global.recoveries WHERE region = :region AND epoch = :epoch")
+_LOCK = text("SELECT * FROM global.recoveries WHERE region = :region AND epoch = :epoch FOR UPDATE")
+_LIST_OPEN = text("""
+    SELECT * FROM global.recoveries WHERE ended_at IS NULL ORDER BY started_at DESC LIMIT :most
+""")
+_LIST_ALL = text("SELECT * FROM global.recoveries ORDER BY started_at DESC LIMIT :most")
+_NEWEST = text("""
+    SELECT * FROM global.recoveries WHERE region = :region ORDER BY epoch DESC LIMIT 1
+""")
+_BEGIN = text("""
+    INSERT INTO global.recoveries
+           (region, epoch, stage, actor, reason, evidence, lost_at, started_at, changed_at,
+            ended_at)
+    SELECT :region, :epoch, :stage, :actor, :reason, CAST(:evidence AS jsonb),
+           coalesce(CAST(:lost_at AS timestamptz), clock.now), clock.now, clock.now,
+           CASE WHEN :is_over THEN clock.now END
+      FROM (SELECT clock_timestamp() AS now) AS clock
+    RETURNING *
+""")
+_REACH = text("""
+    UPDATE global.recoveries
+       SET stage = :stage, actor = :actor, reason = :reason, changed_at = clock_timestamp(),
+           ended_at = CASE WHEN :is_over THEN clock_timestamp() END,
+           fenced_at = coalesce(CAST(:fenced_at AS timestamptz), fenced_at),
+           movable_at = coalesce(CAST(:movable_at AS timestamptz), movable_at),
+           moved_at = coalesce(moved_at, CASE WHEN :has_moved THEN clock_timestamp() END),
+           findings = coalesce(CAST(:findings AS jsonb), findings)
+     WHERE region = :region AND epoch = :epoch
+    RETURNING *
+""")
+# Before its fence, another suspicion is another loss at the same epoch.
+_RENEW = text("""
+    UPDATE global.recoveries
+       SET stage = :stage, actor = :actor, reason = :reason, evidence = CAST(:evidence AS jsonb),
+           lost_at = coalesce(CAST(:lost_at AS timestamptz), clock_timestamp()),
+           changed_at = clock_timestamp(), ended_at = NULL
+     WHERE region = :region AND epoch = :epoch
+    RETURNING *
+""")
+_KNOWN = text("""
+    SELECT * FROM global.recovery_orders
+     WHERE region = :region AND epoch = :epoch AND request = :request
+""")
+_ORDER = text("""
+    INSERT INTO global.recovery_orders (request, region, epoch, kind, actor, reason, at)
+    VALUES (:request, :region, :epoch, :kind, :actor, :reason, clock_timestamp())
+""")
+_NOTE = text("""
+    UPDATE global.recoveries
+       SET draws = CAST(:draws AS jsonb), back_since = CAST(:back_since AS timestamptz),
+           movable_at = CAST(:movable_at AS timestamptz)
+     WHERE region = :region AND epoch = :epoch
+""")
+# Since work last went back, or was left where it is: losses that came one upon another. An earlier
+# one that has not ended waits for a budget to be closed, and moves nothing any more.
+_SUPERSEDED = text("""
+    SELECT region, epoch FROM global.recoveries
+     WHERE region = :region AND epoch < :epoch
+       AND (stage = 'superseded' OR ended_at IS NULL)
+       AND epoch > coalesce((SELECT max(epoch) FROM global.recoveries
+                              WHERE region = :region AND epoch < :epoch
+                                AND stage IN ('failed_back', 'settled')), 0)
+     ORDER BY epoch
+""")
+_MOVES = text("""
+    SELECT * FROM global.recovery_moves WHERE region = :region AND epoch = :epoch
+     ORDER BY priority DESC, tenant, workload
+""")
+_MEASURED = sent_rows(
+    "rows",
+    "row",
+    "tenant text, workload text, serving integer, placed integer, recovered_at timestamptz,"
+    " whole_at timestamptz, waits text",
+)
+_MEASURE = text(f"""
+    UPDATE global.recovery_moves AS m
+       SET serving = row.serving, placed = row.placed, waits = row.waits,
+           recovered_at = coalesce(m.recovered_at, row.recovered_at),
+           whole_at = coalesce(m.whole_at, row.whole_at)
+      FROM {_MEASURED}
+     WHERE m.region = :region AND m.epoch = :epoch
+       AND m.tenant = row.tenant AND m.workload = row.workload
+""")
+_CLOCK = text("SELECT clock_timestamp()")
+
+
+@global_transaction("durable_reader", "read {key}")
+async def read_recovery(connection: AsyncConnection, key: RecoveryKey) -> Recovery | None:
+    return await _find(connection, key, _READ)
+
+
+@global_transaction("durable_reader", "read the newest recovery of {region}")
+async def newest_recovery(connection: AsyncConnection, region: RegionId) -> Recovery | None:
+    row = (await connection.execute(_NEWEST, {"region": region})).mappings().one_or_none()
+    return None if row is None else Recovery.read(dict(row))
+
+
+@global_transaction("durable_reader", "read the recoveries")
+async def list_recoveries(
+    connection: AsyncConnection, *, ended: bool = False, most: int = LISTED
+) -> list[Recovery]:
+    """Those that are under way, the newest first; with `ended`, all."""
+    rows = await connection.execute(_LIST_ALL if ended else _LIST_OPEN, {"most": most})
+    return [Recovery.read(dict(row)) for row in rows.mappings()]
+
+
+@global_transaction("durable_reader", "read what {key} moves")
+async def read_moves(connection: AsyncConnection, key: RecoveryKey) -> list[WorkloadMove]:
+    rows = await connection.execute(_MOVES, of_key(key))
+    return [WorkloadMove.read(dict(row)) for row in rows.mappings()]
+
+
+@global_transaction("durable_reader", "read which losses {key} follows upon")
+async def superseded_by(connection: AsyncConnection, key: RecoveryKey) -> list[RecoveryKey]:
+    """Earlier losses of the region that had not ended when it was lost again, the first first."""
+    rows = await connection.execute(_SUPERSEDED, of_key(key))
+    return [RecoveryKey(region=RegionId(row.region), epoch=row.epoch) for row in rows]
+
+
+@global_transaction("durable_reader", "read the time")
+async def read_time(connection: AsyncConnection) -> datetime:
+    """The global side's clock."""
+    return (await connection.execute(_CLOCK)).scalar_one()
+
+
+@global_transaction(ROLE, "begin {key}")
+async def begin_suspected(
+    connection: AsyncConnection, key: RecoveryKey, *, actor: ActorId
+) -> Recovery | None:
+    """The recovery of a region that is suspected; None if there is neither one nor the other.
+
+    One that was vetoed or dismissed begins anew with the next suspicion, not with the same one.
+    """
+    fact = await lock_fact(connection, key.region)
+    known = await _find(connection, key, _LOCK)
+    is_suspected = fact.state is RegionState.SUSPECTED and fact.epoch == key.epoch - 1
+    if known is not None and not (is_suspected and _is_another_loss(known, fact)):
+        return known
+    if not is_suspected:
+        return None
+    begun = await _begin(
+        connection,
+        _BEGIN if known is None else _RENEW,
+        key,
+        RecoveryStage.SUSPECTED,
+        actor=actor,
+        reason=fact.reason or "its signs of life ended together",
+        evidence=dict(fact.evidence),
+        lost_at=fact.since,
+    )
+    await _audit(connection, "suspect region", begun, known, {"evidence": dict(fact.evidence)})
+    return begun
+
+
+@global_transaction(ROLE, "{order.kind} {order.key}")
+async def take_order(
+    connection: AsyncConnection,
+    order: RecoveryOrder,
+    *,
+    asked: Asked | None,
+    at_stage: RecoveryStage | None = None,
+) -> Recovery:
+    """The recovery as the order leaves it, once per request id.
+
+    `asked` is the message behind it, whose actor must have the right; a controller has none, and
+    names the stage at which it orders: what somebody else ordered meanwhile stands.
+    """
+    fact = await lock_fact(connection, order.key.region)
+    if asked is not None:
+        await authorize(connection, asked, Verb.FENCE, Scope(region=order.key.region))
+    before = await _find(connection, order.key, _LOCK)
+    if at_stage is not None and before is not None and before.stage is not at_stage:
+        return before
+    named = {**of_key(order.key), "request": order.request}
+    known = (await connection.execute(_KNOWN, named)).mappings().one_or_none()
+    if known is not None:
+        _refuse_another(known, order)
+        assert before is not None, "an order has its recovery"
+        return before
+    is_fenced = fact.is_fenced and fact.epoch >= order.key.epoch
+    stage = apply_order(before, order.kind, region=str(order.key.region), is_fenced=is_fenced)
+    if before is None and fact.epoch != order.key.epoch - 1:
+        raise RefusedError(
+            RefusalCode.FENCED_WRITER,
+            f"{order.key.region} is at epoch {fact.epoch}, so {order.key} is not its next "
+            "recovery; see `durable get recoveries`.",
+        )
+    is_again = before is not None and before.is_over and stage not in ENDED and not is_fenced
+    if before is None or is_again:
+        after = await _begin(
+            connection,
+            _BEGIN if before is None else _RENEW,
+            order.key,
+            stage,
+            actor=order.actor,
+            reason=order.reason,
+            evidence=dict(fact.evidence) or {"declared_by": str(order.actor)},
+            lost_at=fact.since if fact.state is RegionState.SUSPECTED else None,
+        )
+    elif stage is before.stage and stage is not RecoveryStage.VETOED:
+        after = before  # a veto, however, is also one of what is suspected since the last one
+    else:
+        after = await _reach(connection, before, stage, actor=order.actor, reason=order.reason)
+    given = order.model_dump(mode="json", include={"request", "kind", "actor", "reason"})
+    await connection.execute(_ORDER, {**of_key(order.key), **given})
+    said = {"reason": order.reason, "request": order.request}
+    await _audit(connection, f"{order.kind} recovery", after, before, said, actor=order.actor)
+    return after
+
+
+@global_transaction(ROLE, "bring {recovery.key} to {stage}")
+async def reach_stage(
+    connection: AsyncConnection,
+    recovery: Recovery,
+    stage: RecoveryStage,
+    *,
+    actor: ActorId,
+    reason: str,
+    fenced_at: datetime | None = None,
+    movable_at: datetime | None = None,
+    findings: Sequence[str] | None = None,
+) -> Recovery:
+    """The next stage, unless somebody ordered something else meanwhile."""
+    before = await _find(connection, recovery.key, _LOCK)
+    assert before is not None, "a recovery keeps its row"
+    if before.stage is not recovery.stage:
+        return before
+    after = await _reach(
+        connection,
+        before,
+        stage,
+        actor=actor,
+        reason=reason,
+        fenced_at=fenced_at,
+        movable_at=movable_at,
+        findings=None if findings is None else json.dumps(list(findings)),
+    )
+    said: dict[str, Any] = {"reason": reason, "findings": list(findings or ())}
+    await _audit(connection, "reach recovery stage", after, before, said, actor=actor)
+    return after
+
+
+@global_transaction(ROLE, "note how {recovery.key} goes")
+async def note(connection: AsyncConnection, recovery: Recovery) -> None:
+    """Keeps which budgets are open, from when on slots may go, and since when it looks well."""
+    draws = recovery.model_dump(mode="json", include={"draws"})["draws"]
+    times = {"back_since": recovery.back_since, "movable_at": recovery.movable_at}
+    await connection.execute(_NOTE, {**of_key(recovery.key), **times, "draws": json.dumps(draws)})
+
+
+@global_transaction(ROLE, "measure {key}")
+async def record_measures(
+    connection: AsyncConnection, key: RecoveryKey, moves: Iterable[WorkloadMove]
+) -> None:
+    """Keeps how far moves have come; a moment that was reached stays."""
+    rows = [one.model_dump(mode="json") for one in moves]
+    if rows:
+        await connection.execute(_MEASURE, {**of_key(key), "rows": json.dumps(rows)})
+
+
+def of_key(key: RecoveryKey) -> dict[str, Any]:
+    """As parameters of a statement."""
+    return {"region": str(key.region), "epoch": key.epoch}
+
+
+async def _find(connection: AsyncConnection, key: RecoveryKey, statement: Any) -> Recovery | None:
+    row = (await connection.execute(statement, of_key(key))).mappings().one_or_none()
+    return None if row is None else Recovery.read(dict(row))
+
+
+async def _begin(
+    connection: AsyncConnection,
+    statement: TextClause,
+    key: RecoveryKey,
+    stage: RecoveryStage,
+    *,
+    actor: ActorId,
+    reason: str,
+    evidence: Mapping[str, Any],
+    lost_at: datetime | None,
+) -> Recovery:
+    """By `_BEGIN`; by `_RENEW` if it ended before anything was changed."""
+    values = {
+        **of_key(key),
+        "stage": stage.value,
+        "actor": actor,
+        "reason": reason[:500],
+        "evidence": json.dumps(evidence),
+        "lost_at": lost_at,
+        "is_over": stage in ENDED,
+    }
+    row = (await connection.execute(statement, values)).mappings().one()
+    return Recovery.read(dict(row))
+
+
+def _is_another_loss(known: Recovery, fact: RegionFact) -> bool:
+    """Whether a suspicion is not the one that was dismissed, or that somebody vetoed."""
+    if known.stage is RecoveryStage.DISMISSED:
+        return known.evidence.get("since") != fact.evidence.get("since")
+    suspicion = suspicion_of(fact) if known.stage is RecoveryStage.VETOED else None
+    return suspicion is not None and suspicion.since > known.changed_at
+
+
+async def _reach(
+    connection: AsyncConnection,
+    before: Recovery,
+    stage: RecoveryStage,
+    *,
+    actor: ActorId,
+    reason: str,
+    **known: Any,
+) -> Recovery:
+    values = {
+        **of_key(before.key),
+        "fenced_at": None,
+        "movable_at": None,
+        "findings": None,
+        **known,
+        "stage": stage.value,
+        "actor": actor,
+        "reason": reason[:500],
+        "is_over": stage in ENDED,
+        "has_moved": stage is RecoveryStage.HOLDING,
+    }
+    return Recovery.read(dict((await connection.execute(_REACH, values)).mappings().one()))
+
+
+async def _audit(
+    connection: AsyncConnection,
+    action: str,
+    after: Recovery,
+    before: Recovery | None,
+    said: Mapping[str, Any],
+    *,
+    actor: ActorId | None = None,
+) -> None:
+    await audit.append(
+        connection,
+        audit.GLOBAL_CHAIN,
+        actor=actor or after.actor,
+        action=action,
+        target=str(after.key),
+        before=None if before is None else {"stage": before.stage},
+        after={"stage": after.stage, **said},
+    )
+
+
+def _refuse_another(known: Any, order: RecoveryOrder) -> None:
+    if (known["kind"], known["actor"]) != (order.kind.value, str(order.actor)):
+        raise RefusedError(
+            RefusalCode.KEY_CONFLICT,
+            f"{known['actor']} used request id {order.request} to {known['kind']} {order.key}, "
+            "which is not this request; send another request id.",
+        )

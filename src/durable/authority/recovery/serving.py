@@ -1,0 +1,94 @@
+"""What a region knows of many workloads at once: which slots have a node, serve, or wait."""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.sent_rows import sent_rows
+from durable.authority.db.transaction import regional_transaction
+from durable.authority.queue.requests import pending_of
+from durable.authority.workloads.rows import RowKey
+from durable.model.ids import RegionId
+
+_KEYS = sent_rows("keys", "key", "tenant text, workload text")
+
+# The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.
+_CLAIMS = text(f"""
+    SELECT r.tenant, r.workload, r.slot, s.state, s.since
+      FROM {_KEYS}
+      JOIN regional.reservations AS r
+        ON r.tenant = key.tenant AND r.workload = key.workload AND r.claimed_slot IS NOT NULL
+       AND r.region = :region
+      LEFT JOIN regional.bindings AS b ON b.region = r.region AND b.token = r.token
+      LEFT JOIN LATERAL (
+           SELECT state, since FROM regional.binding_status(statement_timestamp()) AS x
+            WHERE x.region = r.region AND x.token = r.token) AS s ON true
+     WHERE b.stop_requested_at IS NULL
+""")
+
+_PENDING = text(f"""
+    SELECT q.tenant, q.workload, q.pending_code, q.pending_parameters
+      FROM {_KEYS}
+      JOIN regional.requests AS q USING (tenant, workload)
+     WHERE q.region = :region AND q.state <> 'withdrawn' AND q.waiting > 0
+       AND q.pending_code IS NOT NULL
+     ORDER BY q.tenant, q.workload, q.generation
+""")
+
+_PRESENCE = text("""
+    SELECT count(*) AS nodes,
+           count(*) FILTER (
+               WHERE l.expires_at > statement_timestamp() AND l.epoch = r.epoch) AS live
+      FROM regional.regions AS r
+      JOIN regional.nodes AS n USING (region)
+      LEFT JOIN regional.node_leases AS l ON l.region = n.region AND l.node = n.node
+     WHERE n.region = :region AND n.state <> 'removed' AND n.cordon_reason IS NULL
+""")
+
+
+@dataclass
+class ServingReplicas:
+    """Of one workload in one region."""
+
+    serving_since: dict[int, datetime] = field(default_factory=dict[int, datetime])
+    placed: set[int] = field(default_factory=set[int])
+    waits: str = ""
+
+
+@regional_transaction("durable_reader", "read how far the moved workloads are in {region}")
+async def read_serving(
+    connection: AsyncConnection, region: RegionId, keys: Collection[RowKey]
+) -> dict[RowKey, ServingReplicas]:
+    """By workload; what has neither a claim nor a reason to wait is missing."""
+    named = [{"tenant": tenant, "workload": workload} for tenant, workload in keys]
+    of = {"region": region, "keys": json.dumps(named)}
+    found: dict[RowKey, ServingReplicas] = defaultdict(ServingReplicas)
+    for row in await connection.execute(_CLAIMS, of):
+        one = found[row.tenant, row.workload]
+        one.placed.add(row.slot)
+        if row.state == "serving":
+            one.serving_since[row.slot] = row.since
+    for row in (await connection.execute(_PENDING, of)).mappings():
+        pending = pending_of(row)
+        if pending is not None:
+            found[row["tenant"], row["workload"]].waits = f"{region}: {pending}"[:500]
+    return dict(found)
+
+
+@dataclass(frozen=True)
+class Presence:
+    """How much of a region is there: nodes that could take work, and those with a live lease."""
+
+    nodes: int
+    live: int
+
+
+@regional_transaction("durable_reader", "look whether {region} is back")
+async def read_presence(connection: AsyncConnection, region: RegionId) -> Presence:
+    row = (await connection.execute(_PRESENCE, {"region": region})).one()
+    return Presence(row.nodes, row.live)

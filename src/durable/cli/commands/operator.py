@@ -1,0 +1,288 @@
+"""`durable operator`: people and services, what they may do, and the keys they sign with."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, ClassVar
+
+import typer
+from pydantic import TypeAdapter
+
+from durable.authority.db.connection import Databases
+from durable.authority.operators import changes
+from durable.cli.connections import current_user, select_regions, with_authority
+from durable.cli.input.options import (
+    AsJson,
+    Limit,
+    Reason,
+    StateDir,
+    flag,
+    load_settings,
+    parse_option,
+)
+from durable.cli.render.output import print_json, results, timestamp
+from durable.cli.render.tables import Row, print_rows
+from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.rights import EVERYTHING, Operator, OperatorKind, PublicKey, Right, Scope, Verb
+from durable.validation.text import PLAIN_TEXT
+
+app = typer.Typer(
+    no_args_is_help=True, help="Add and remove operators, and change their rights and keys."
+)
+
+_PUBLIC_KEY: TypeAdapter[str] = TypeAdapter(PublicKey)
+EVERY_VERB = "all"
+_VERBS = ", ".join([*Verb, EVERY_VERB])
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as person:alice or service:ci.")]
+Verbs = Annotated[list[str], typer.Argument(metavar="VERB...", help=f"What may be done: {_VERBS}.")]
+OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only for this tenant's workloads.")]
+InRegion = Annotated[str | None, typer.Option("--region", help="Only in this region.")]
+
+
+@app.command()
+def add(
+    name: Name,
+    right: Annotated[
+        list[str] | None,
+        typer.Option("--right", metavar="VERB", help=f"A right, repeatable: {_VERBS}."),
+    ] = None,
+    tenant: OfTenant = None,
+    region: InRegion = None,
+    service: Annotated[bool, flag("--service", help="It is a program, not a person.")] = False,
+    reason: Reason = "durable operator add",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a person or a service; without rights it may change nothing."""
+    operator, why = _named(name), _reason(reason)
+    scope, verbs = _scope(tenant, region), [_verb(one) for one in right or []]
+    kind = OperatorKind.SERVICE if service else OperatorKind.PERSON
+
+    async def change(databases: Databases) -> Operator:
+        await _refuse_unknown(databases, scope)
+        rights = [Right(verb=verb, scope=scope) for verb in verbs]
+        actor = current_user()
+        return await changes.add_operator(
+            databases, operator, kind=kind, rights=rights, actor=actor, reason=why
+        )
+
+    _show(with_authority(state_dir, change), as_json)
+
+
+@app.command("list")
+def list_all(
+    every: Annotated[bool, flag("--all", help="Also those that were removed.")] = False,
+    limit: Limit = 200,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List everybody who may change something."""
+    found = with_authority(
+        state_dir, lambda databases: changes.list_operators(databases, removed=every)
+    )
+    rows = [OperatorRow.of(one) for one in found]
+    print_rows("operators", rows, limit, as_json, "`durable migrate` makes its caller the first")
+
+
+@app.command()
+def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Show one operator with its rights and its key."""
+    operator = _named(name)
+    _show(
+        with_authority(state_dir, lambda databases: changes.read_operator(databases, operator)),
+        as_json,
+    )
+
+
+@app.command()
+def grant(
+    name: Name,
+    verbs: Verbs,
+    tenant: OfTenant = None,
+    region: InRegion = None,
+    reason: Reason = "durable operator grant",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Grant rights: for one tenant, in one region, or without both on everything."""
+    operator, why, scope = _named(name), _reason(reason), _scope(tenant, region)
+    rights = [Right(verb=_verb(verb), scope=scope) for verb in verbs]
+
+    async def change(databases: Databases) -> Operator:
+        await _refuse_unknown(databases, scope)
+        return await _each(changes.grant_right, databases, operator, rights, why)
+
+    _show(with_authority(state_dir, change), as_json)
+
+
+@app.command()
+def revoke(
+    name: Name,
+    verbs: Verbs,
+    tenant: OfTenant = None,
+    region: InRegion = None,
+    reason: Reason = "durable operator revoke",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke rights as they were granted."""
+    operator, why, scope = _named(name), _reason(reason), _scope(tenant, region)
+    rights = [Right(verb=_verb(verb), scope=scope) for verb in verbs]
+
+    async def change(databases: Databases) -> Operator:
+        return await _each(changes.revoke_right, databases, operator, rights, why)
+
+    _show(with_authority(state_dir, change), as_json)
+
+
+@app.command()
+def remove(
+    name: Name,
+    reason: Reason = "durable operator remove",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove an operator: nothing it sends changes anything from now on."""
+    operator, why = _named(name), _reason(reason)
+
+    async def change(databases: Databases) -> Operator:
+        return await changes.remove_operator(databases, operator, actor=current_user(), reason=why)
+
+    removed = with_authority(state_dir, change)
+    if as_json:
+        print_json({"removed": str(removed.id)})
+    else:
+        results.print(f"{removed.id} is no operator any more.")
+
+
+@app.command()
+def key(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Whose key; without a name, your own.")
+    ] = None,
+    public: Annotated[
+        str | None,
+        typer.Option("--public", help="A public key that was made elsewhere; no file is written."),
+    ] = None,
+    forget: Annotated[
+        bool, flag("--forget", help="Forget the key: it is lost, or others may know it.")
+    ] = False,
+    reason: Reason = "durable operator key",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key to sign with, and register its public half; needs the right operators."""
+    # Imported here: only this command makes keys.
+    from durable.model.signature import public_key_of
+    from durable.temporal.signing import create_key, key_path, read_key
+
+    operator, why = current_user() if name is None else _named(name), _reason(reason)
+    if public is not None and forget:
+        raise typer.BadParameter("give one of --public and --forget", param_hint="--forget")
+    path = None
+    if public is None and not forget:
+        keys = load_settings(state_dir).own_keys
+        path = key_path(keys, operator)
+        public = public_key_of(read_key(keys, operator) or create_key(keys, operator))
+    elif public is not None:
+        public = parse_option("--public", _PUBLIC_KEY.validate_python, public)
+
+    async def change(databases: Databases) -> Operator:
+        return await changes.set_key(databases, operator, public, actor=current_user(), reason=why)
+
+    changed = with_authority(state_dir, change)
+    if as_json:
+        print_json({**changed.model_dump(mode="json"), "file": None if path is None else str(path)})
+    elif public is None:
+        results.print(f"{changed.id} has no key any more; what it signed is refused from now on.")
+    else:
+        where = "" if path is None else f" The key is in {path}; keep it to yourself."
+        results.print(f"{changed.id} signs with {public}.{where}")
+
+
+class OperatorRow(Row):
+    """One operator in the list."""
+
+    json_only: ClassVar[frozenset[str]] = frozenset({"public_key", "created_by", "created_at"})
+
+    operator: str
+    kind: str
+    key: str
+    rights: str
+    removed: str | None
+    public_key: str | None
+    created_by: str
+    created_at: str
+
+    @classmethod
+    def of(cls, one: Operator) -> "OperatorRow":
+        return cls(
+            operator=str(one.id),
+            kind=one.kind.value,
+            key="none" if one.public_key is None else "registered",
+            rights=", ".join(map(str, one.rights)) or "none",
+            removed=None if one.removed_at is None else timestamp(one.removed_at),
+            public_key=one.public_key,
+            created_by=str(one.created_by),
+            created_at=one.created_at.isoformat(),
+        )
+
+
+def _show(operator: Operator, as_json: bool) -> None:
+    if as_json:
+        print_json(operator)
+        return
+    results.print(
+        f"{operator.id}, a {operator.kind}, added by {operator.created_by} at "
+        f"{timestamp(operator.created_at)}"
+    )
+    results.print(f"Key: {operator.public_key or 'none'}")
+    for right in operator.rights:
+        results.print(f"May: {right}")
+    if not operator.rights:
+        results.print("May: nothing; see `durable operator grant`")
+
+
+async def _each(
+    change: Callable[..., Awaitable[Operator]],
+    databases: Databases,
+    operator: ActorId,
+    rights: Sequence[Right],
+    reason: str,
+) -> Operator:
+    assert rights, "the command line demands one"
+    for right in rights[:-1]:
+        await change(databases, operator, right, actor=current_user(), reason=reason)
+    return await change(databases, operator, rights[-1], actor=current_user(), reason=reason)
+
+
+async def _refuse_unknown(databases: Databases, scope: Scope) -> None:
+    """A right for what does not exist is a mistake of spelling."""
+    if scope.region is not None:
+        await select_regions(databases, scope.region)
+    if scope.tenant is not None:
+        await changes.refuse_unknown_tenant(databases, scope.tenant)
+
+
+def _named(name: str) -> ActorId:
+    return parse_option("NAME", ActorId, name)
+
+
+def _reason(reason: str) -> str:
+    return parse_option("--reason", PLAIN_TEXT.validate_python, reason)
+
+
+def _verb(text: str) -> Verb | None:
+    if text == EVERY_VERB:
+        return None
+    if text not in set(Verb):
+        raise typer.BadParameter(f"there is no right {text!r}; allowed: {_VERBS}")
+    return Verb(text)
+
+
+def _scope(tenant: str | None, region: str | None) -> Scope:
+    if tenant is None and region is None:
+        return EVERYTHING
+    return Scope(
+        tenant=None if tenant is None else parse_option("--tenant", TenantId, tenant),
+        region=None if region is None else parse_option("--region", RegionId, region),
+    )

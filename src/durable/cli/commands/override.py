@@ -1,0 +1,223 @@
+"""`durable override`: what people decide for a while, and how they take it back."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import typer
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.overrides.reads import read_effects
+from durable.authority.overrides.rows import read_override, read_time, unknown_override
+from durable.cli.connections import select_regions, with_authority, with_durable
+from durable.cli.input.options import (
+    AsJson,
+    IdempotencyKey,
+    Reason,
+    StateDir,
+    parse_option,
+    request_id_of,
+)
+from durable.cli.render.output import missing_object, note_missing, print_json, print_lines, results
+from durable.cli.render.overrides import OverrideRow, override_row
+from durable.client import Durable
+from durable.model.ids import OverrideId
+from durable.model.overrides.effects import OverrideScope
+from durable.model.overrides.registry import KINDS, LONGEST_TTL
+from durable.validation.quantities import read_duration, show_duration
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Propose, approve, extend or end an override: avoid a zone, hold a workload, and others.",
+)
+
+_KINDS = "\n\n".join(
+    f"{kind.name}: {kind.sentence} Lasts {show_duration(kind.default_ttl)} unless said otherwise, "
+    f"at most {show_duration(kind.longest_ttl)}."
+    for kind in KINDS.values()
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The override's name.")]
+
+
+@app.command()
+def create(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=_KINDS)],
+    reason: Reason,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            metavar="NAME=VALUE",
+            help="What it is about: region, zone, node, tenant "
+            "or workload, such as zone=us-east-a; repeatable.",
+        ),
+    ] = None,
+    effect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=JSON",
+            help="What it does, such as move=true or by=200; repeatable.",
+        ),
+    ] = None,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", help="For how long, such as 30m.", show_default=False)
+    ] = None,
+    ticket: Annotated[str | None, typer.Option("--ticket", help="A ticket, for people.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Its name; one is made up otherwise.")
+    ] = None,
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Propose an override; it ends by itself after its time."""
+    if kind not in KINDS:
+        raise typer.BadParameter(
+            f"there is no kind {kind!r}; allowed: {', '.join(KINDS)}", param_hint="KIND"
+        )
+    named = dict(_pair(one, "--scope", "zone=us-east-a") for one in scope or [])
+    unknown = sorted(set(named) - set(OverrideScope.model_fields))
+    if unknown:
+        known = ", ".join(OverrideScope.model_fields)
+        raise typer.BadParameter(f"got {unknown[0]!r}; allowed: {known}", param_hint="--scope")
+    effects = {
+        key: _json(value) for key, value in (_pair(e, "--set", "by=200") for e in effect or [])
+    }
+    lasts = None if ttl is None else parse_option("--ttl", KINDS[kind].read_ttl, ttl)
+    called = None if name is None else parse_option("--name", OverrideId, name)
+
+    async def propose(durable: Durable) -> tuple[OverrideRow, Missing, str]:
+        made, answer = await durable.overrides.create(
+            kind,
+            named,
+            reason=reason,
+            effect=effects,
+            ttl=lasts,
+            ticket=ticket,
+            id=called,
+            request_id=request_id_of(request_id),
+        )
+        row, missing = await _row(durable.databases, made.id)
+        return row, missing, answer
+
+    row, missing, answer = with_durable(state_dir, propose)
+    note_missing(missing)
+    if as_json:
+        shown = {"override": row.model_dump(mode="json"), "answer": answer}
+        print_json({**shown, **missing_object(missing)})
+    else:
+        results.print(f"{row.override}: {answer}", markup=False)
+
+
+@app.command()
+def approve(
+    name: Name,
+    reason: Reason,
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Agree to what somebody else proposed; from now on it is in force."""
+    request = request_id_of(request_id)
+    _change(
+        state_dir, as_json, lambda d: d.overrides.approve(name, reason=reason, request_id=request)
+    )
+
+
+@app.command()
+def reject(
+    name: Name,
+    reason: Reason,
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Refuse what was proposed; it never has an effect."""
+    request = request_id_of(request_id)
+    _change(
+        state_dir, as_json, lambda d: d.overrides.reject(name, reason=reason, request_id=request)
+    )
+
+
+@app.command()
+def revoke(
+    name: Name,
+    reason: Reason,
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """End an override now."""
+    request = request_id_of(request_id)
+    _change(
+        state_dir, as_json, lambda d: d.overrides.revoke(name, reason=reason, request_id=request)
+    )
+
+
+@app.command()
+def extend(
+    name: Name,
+    by: Annotated[str, typer.Option("--by", help="How much longer, such as 30m.")],
+    reason: Reason,
+    request_id: IdempotencyKey = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let an override last longer, never past the maximum of its kind."""
+    longer = parse_option("--by", lambda text: read_duration(text, LONGEST_TTL), by)
+    request = request_id_of(request_id)
+
+    async def send(durable: Durable) -> str:
+        return await durable.overrides.extend(name, longer, reason=reason, request_id=request)
+
+    _change(state_dir, as_json, send)
+
+
+@app.command()
+def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Show one override: what it does, until when, who agreed, and its effect so far."""
+    id = parse_option("NAME", OverrideId, name)
+    row, missing = with_authority(state_dir, lambda databases: _row(databases, id))
+    note_missing(missing)
+    if as_json:
+        print_json({"override": row.model_dump(mode="json"), **missing_object(missing)})
+        return
+    print_lines(row.lines, indent=0)
+
+
+def _change(state_dir: Any, as_json: bool, send: Callable[[Durable], Awaitable[str]]) -> None:
+    answer = with_durable(state_dir, send)
+    if as_json:
+        print_json({"answer": answer})
+    else:
+        results.print(answer, markup=False)
+
+
+async def _row(databases: Databases, id: OverrideId) -> tuple[OverrideRow, Missing]:
+    found = await read_override(databases, id)
+    if found is None:
+        raise unknown_override(id)
+    answers = await ask_regions(
+        await select_regions(databases), lambda one: read_effects(databases, one)
+    )
+    row = override_row(found, answers.by_region, await read_time(databases))
+    return row, answers.missing
+
+
+def _pair(text: str, option: str, example: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise typer.BadParameter(
+            f"got {text!r}; allowed: NAME=VALUE, such as {example}", param_hint=option
+        )
+    return name, value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

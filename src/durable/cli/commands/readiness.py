@@ -1,0 +1,44 @@
+"""`durable readiness`: whether critical work would come back if a region were lost now."""
+
+from datetime import UTC, datetime
+
+import typer
+
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.policies import read_recovery_policy
+from durable.cli.connections import select_regions, with_authority
+from durable.cli.input.options import AsJson, RegionOption, StateDir, parse_region
+from durable.cli.render.output import print_json
+from durable.cli.render.readiness import print_outlooks
+from durable.model.readiness import LossOutlook
+from durable.plan.readiness import Readiness
+
+
+def readiness(
+    region: RegionOption = None, state_dir: StateDir = None, as_json: AsJson = False
+) -> None:
+    """Show what the loss of a region would mean now; exit 1 if the objective would be missed."""
+    region_id = parse_region(region)
+
+    async def simulate(databases: Databases) -> list[LossOutlook]:
+        regions = await select_regions(databases, region_id)
+        policy = await read_recovery_policy(databases)
+        return await Readiness(databases).outlooks(regions, policy, datetime.now(UTC))
+
+    outlooks = with_authority(state_dir, simulate)
+    is_met = all(one.is_met for one in outlooks)
+    if as_json:
+        content = [_content(one) for one in outlooks]
+        print_json({"is_met": is_met, "regions": content})
+    else:
+        print_outlooks(outlooks)
+    if not is_met:
+        raise typer.Exit(1)
+
+
+def _content(outlook: LossOutlook) -> dict[str, object]:
+    workloads = [
+        {**one.model_dump(mode="json"), "is_met": one.is_met, "missing": one.missing}
+        for one in outlook.workloads
+    ]
+    return {**outlook.model_dump(mode="json"), "is_met": outlook.is_met, "workloads": workloads}

@@ -1,0 +1,1 @@
+"""Drills: what runbooks say, rehearsed on a stack of their own and checked."""

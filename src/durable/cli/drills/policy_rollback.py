@@ -1,0 +1,141 @@
+"""Promotes a policy, places work under it, and takes it back: what it placed is replaced."""
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from durable.authority.audit.events import read_events
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.regions import list_regions
+from durable.authority.policies.region_reads import read_in_force, read_report
+from durable.authority.policies.rows import read_rollout
+from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.invariants import violations_everywhere
+from durable.cli.drills.drill import Drill, Expectation, come_true
+from durable.cli.drills.subject import find_subject
+from durable.client import Durable
+from durable.model.ids import PolicyRevision, TenantId
+from durable.model.policy import Guardrails
+from durable.model.policy_rollout import PolicyStage
+from durable.scheduling.policies import first_policy
+from durable.signals.names import policy_id
+
+WORKLOAD = "policy-drill"
+REPLICAS = 4
+WITHIN_SECONDS = 120.0
+WHY = "drill: policy rollback"
+TOLD = ("publish policy", "promote policy", "roll back policy", "set policy state")
+
+
+async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
+    """A harmless revision plays the bad one: it packs instead of spreading."""
+    tenant, before = (await find_subject(durable)).tenant, await _in_force(durable)
+    bad = first_policy().model_copy(
+        update={
+            "weights": {"packing": 10.0},
+            "choice_band": 0.0,
+            "guardrails": Guardrails(bake_seconds=0, step_seconds=0),
+        }
+    )
+    revision = await durable.policies.publish(bad, reason=WHY)
+    await durable.policies.promote(revision, reason=WHY, request_id=f"drill-{uuid.uuid4()}")
+    yield Expectation(
+        what=f"revision {revision} comes into force in every region",
+        met=await _comes_to(durable, revision, PolicyStage.EVERYWHERE),
+        seen=", ".join(f"{region} {one}" for region, one in (await _in_force(durable)).items()),
+    )
+    spec = {"replicas": REPLICAS, "resources": {"cpu": "100m", "memory": "64Mi"}}
+    await durable.apply({"tenant": tenant, "name": WORKLOAD, "spec": spec}, reason=WHY)
+    await durable.wait(tenant, WORKLOAD, within_seconds=WITHIN_SECONDS)
+    placed = await _revisions(durable)
+    yield Expectation(
+        what=f"{tenant}/{WORKLOAD} is placed under it",
+        met=placed == {revision},
+        seen=f"revisions {sorted(placed)}",
+    )
+    async for one in _roll_back(durable, tenant, revision, before):
+        yield one
+    await durable.delete(tenant, WORKLOAD, reason=WHY)
+    broken = await violations_everywhere(durable.databases)
+    yield Expectation(
+        what="every invariant holds", met=not broken, seen=", ".join(map(str, broken))
+    )
+
+
+async def _roll_back(
+    durable: Durable,
+    tenant: TenantId,
+    revision: PolicyRevision,
+    before: dict[str, PolicyRevision],
+) -> AsyncIterator[Expectation]:
+    request = f"drill-{uuid.uuid4()}"
+    await durable.policies.roll_back(revision, reason=WHY, request_id=request, reroll=True)
+    yield Expectation(
+        what=f"revision {revision} is rolled back, and the one before it decides again",
+        met=await _comes_to(durable, revision, PolicyStage.ROLLED_BACK)
+        and await _in_force(durable) == before,
+        seen=", ".join(f"{region} {one}" for region, one in (await _in_force(durable)).items()),
+    )
+    reports = await ask_regions(
+        await list_regions(durable.databases),
+        lambda region: read_report(durable.databases, region, revision),
+    )
+    told = [one for shares in reports.by_region.values() for one in shares]
+    yield Expectation(
+        what="the report says what became of each replica",
+        met=sum(one.replaced for one in told if one.workload == WORKLOAD) == REPLICAS,
+        seen="; ".join(map(str, told)),
+    )
+
+    async def is_replaced() -> bool:
+        status = await durable.status(tenant, WORKLOAD)
+        return revision not in await _revisions(durable) and status.serving >= status.wanted
+
+    yield Expectation(
+        what="what it had placed is replaced, and everything serves",
+        met=await come_true(is_replaced, WITHIN_SECONDS),
+    )
+    events, _ = await read_events(durable.databases, last=1_000)
+    actions = [one.action for one in events if one.object == policy_id(revision)]
+    yield Expectation(
+        what="the audit tells all of it",
+        met=all(action in actions for action in TOLD),
+        seen=", ".join(sorted(set(actions))),
+    )
+
+
+async def _comes_to(durable: Durable, revision: PolicyRevision, stage: PolicyStage) -> bool:
+    async def has_come() -> bool:
+        return (await read_rollout(durable.databases, revision)).stage is stage
+
+    return await come_true(has_come, WITHIN_SECONDS)
+
+
+async def _in_force(durable: Durable) -> dict[str, PolicyRevision]:
+    found = await ask_regions(
+        await list_regions(durable.databases),
+        lambda region: read_in_force(durable.databases, region),
+    )
+    return {str(region): max(revisions) for region, revisions in found.by_region.items()}
+
+
+async def _revisions(durable: Durable) -> set[PolicyRevision]:
+    """Under which the live claims of the drill's workload were decided."""
+    found = await ask_regions(
+        await list_regions(durable.databases),
+        lambda region: read_reservations(durable.databases, region),
+    )
+    return {
+        claim.policy_revision
+        for claims in found.by_region.values()
+        for claim in claims
+        if claim.workload == WORKLOAD
+    }
+
+
+DRILL = Drill(
+    name="policy-rollback",
+    sentence="Promote a policy, place work under it, take it back: what it placed is replaced.",
+    runbook="runbooks/policy-rollback.md",
+    run=run,
+)

@@ -1,0 +1,146 @@
+"""Policy revisions for people: rows of a list, a line for each change, what would change."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import ClassVar
+
+import yaml
+from pydantic import JsonValue
+from rich.markup import escape
+
+from durable.authority.policies.rows import ListedPolicy
+from durable.cli.render.output import note_missing, progress, results
+from durable.cli.render.tables import Row, print_table
+from durable.model.ids import ActorId, RegionId
+from durable.model.policy_rollout import (
+    PolicyProgress,
+    PolicyRollout,
+    PolicyStage,
+    RolledBackShare,
+    ShadowReport,
+    TakenOrder,
+)
+from durable.model.states import PolicyState
+from durable.validation.text import counted
+from durable.validation.value import Value
+
+
+class PolicyRow(Row):
+    json_only: ClassVar[frozenset[str]] = frozenset({"number"})
+
+    revision: int
+    stage: PolicyStage
+    # Where decisions are made under it.
+    in_force: str | None
+    by: ActorId
+    reason: str | None
+    published_by: ActorId
+    published_at: datetime
+    number: int
+
+
+def policy_row(listed: ListedPolicy, in_force: Sequence[str]) -> PolicyRow:
+    rollout = listed.rollout
+    return PolicyRow(
+        revision=rollout.revision,
+        stage=rollout.stage,
+        in_force=", ".join(in_force) or None,
+        by=rollout.actor,
+        reason=rollout.reason or None,
+        published_by=listed.published_by,
+        published_at=listed.published_at,
+        number=rollout.number,
+    )
+
+
+class ShownPolicy(Value):
+    """Everything that is known of one revision."""
+
+    rollout: PolicyRollout
+    regions: Mapping[RegionId, PolicyState]
+    unreachable: Mapping[RegionId, str] = {}
+    orders: tuple[TakenOrder, ...]
+    spec: dict[str, JsonValue]
+    shadows: tuple[ShadowReport, ...]
+    report: tuple[RolledBackShare, ...]
+
+
+def print_policy(shown: ShownPolicy) -> None:
+    note_missing(shown.unreachable)
+    results.print(escape(describe_rollout(shown.rollout)))
+    for region, state in sorted(shown.regions.items()):
+        results.print(f"- {region}: {state}")
+    for order in shown.orders:
+        results.print(escape(f"- order {order.number}: {order}"))
+    results.print(escape(yaml.safe_dump(shown.spec, sort_keys=False).rstrip()))
+    print_shadows(shown.shadows)
+    if shown.report:
+        print_report(shown.report)
+
+
+class PolicyLines:
+    """A line on stderr whenever something changes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, now: PolicyProgress) -> None:
+        line = describe(now)
+        if line != self._last:
+            self._last = line
+            progress.print(escape(line))
+
+
+def describe(now: PolicyProgress) -> str:
+    """`revision 5: canary; east canary, west published; waits: east is watched until ...`."""
+    regions = ", ".join(f"{name} {one.state}" for name, one in sorted(now.regions.items()))
+    waits = f"; waits: {now.waits_for}" if now.waits_for else ""
+    return f"{describe_rollout(now.rollout)}; {regions}{waits}"
+
+
+def describe_rollout(rollout: PolicyRollout) -> str:
+    paused = ", paused" if rollout.is_paused else ""
+    reason = f": {rollout.reason}" if rollout.reason else ""
+    return f"revision {rollout.revision}: {rollout.stage}{paused} ({rollout.actor}{reason})"
+
+
+def print_shadows(reports: Sequence[ShadowReport]) -> None:
+    """What would have been decided otherwise, by region and workload."""
+    for report in reports:
+        unknown = f", {report.unrepeatable} not repeatable" if report.unrepeatable else ""
+        decisions = counted(report.decisions, "recent decision")
+        made = f"{report.region}: {decisions} made again{unknown}"
+        changed = report.changed
+        differ = "differs" if len(changed) == 1 else "differ"
+        results.print(
+            escape(
+                f"{made}; {len(changed)} of {counted(len(report.workloads), 'workload')} {differ}"
+            )
+        )
+        if changed:
+            heads = ("Workload", "Decisions", "Placed by both", "Elsewhere", "Gained", "Lost")
+            rows = [
+                (
+                    f"{one.tenant}/{one.workload}",
+                    *map(str, (one.decisions, one.placed, one.moved, one.gained, one.lost)),
+                )
+                for one in changed
+            ]
+            print_table(heads, rows)
+
+
+def print_report(report: Sequence[RolledBackShare]) -> None:
+    """What became of each workload's replicas when their revision was rolled back."""
+    if not report:
+        results.print("No replica was placed under it.")
+        return
+    heads = ("Workload", "Region", "Decided again", "Go on", "Replaced")
+    rows = [
+        (
+            f"{one.tenant}/{one.workload}",
+            str(one.region),
+            *map(str, (one.decided_again, one.goes_on, one.replaced)),
+        )
+        for one in report
+    ]
+    print_table(heads, rows, "What became of replicas that it had placed")

@@ -1,0 +1,165 @@
+"""The detection controller: watches every region from outside, and begins recoveries.
+
+Each round reads what can be seen of all regions, names what it is, keeps suspicions in the
+authority, and begins the recovery of a region whose loss has lasted. A round that cannot read the
+global side decides nothing, and what was not seen for a while is watched anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+
+from temporalio.service import RPCError
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.policies import read_recovery_policy
+from durable.authority.recovery.region_facts import read_facts
+from durable.authority.recovery.signs import NodeSigns, read_node_signs
+from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion, suspicion_of
+from durable.controllers.rounds import in_rounds
+from durable.model.ids import ActorId, RegionId
+from durable.model.recovery import RecoveryPolicy, RegionSigns, Suspicion, Verdict
+from durable.model.refusal import RefusedError
+from durable.model.region_life import RegionFact
+from durable.scheduling.recovery.detection import is_due, judge, keep_watching, next_suspicion
+from durable.signals.names import regional_queue
+
+log = logging.getLogger(__name__)
+
+ACTOR = ActorId("controller:detection")
+POLL_SECONDS = 2.0
+
+# Of these task queues, those that no worker asks for work; None if Temporal does not answer.
+Unserved = Callable[[Iterable[str]], Awaitable[Sequence[str] | None]]
+Begin = Callable[[Suspicion], Awaitable[None]]
+
+
+class DetectionController:
+    """What every region is taken for, and since when."""
+
+    def __init__(self, databases: Databases, unserved: Unserved, begin: Begin) -> None:
+        self._databases, self._unserved, self._begin = databases, unserved, begin
+        self._watching_since: datetime | None = None
+        self._looked_at: datetime | None = None
+        self._verdicts: dict[RegionId, Verdict] = {}
+        # The loss of each region whose recovery was begun, by its first sign.
+        self._begun: dict[RegionId, datetime] = {}
+
+    async def run(self) -> None:
+        failures = (AuthorityError, RefusedError, RPCError)
+        await in_rounds(self.once, POLL_SECONDS, "cannot see the regions", failures)
+
+    async def once(self) -> Mapping[RegionId, Verdict]:
+        """Looks once; answers what each region is taken for."""
+        facts = await read_facts(self._databases)
+        if not facts:
+            return {}  # before the first fleet there is no policy either
+        policy = await read_recovery_policy(self._databases)
+        signs = await self._signs(facts, policy)
+        # After the signs: whoever waited long for an answer has not been watching meanwhile.
+        now = max(fact.read_at for fact in (await read_facts(self._databases)).values())
+        since = keep_watching(self._watching_since, self._looked_at, now)
+        self._watching_since, self._looked_at = since, now
+        verdicts = judge(signs, policy)
+        for region, verdict in verdicts.items():
+            self._log(verdict)
+            before = suspicion_of(facts[region])
+            suspicion = next_suspicion(before, verdict, now, policy)
+            await self._keep(region, before, suspicion, verdict)
+            if suspicion is not None and is_due(suspicion, now, since, policy):
+                await self._begin_once(suspicion)
+        return verdicts
+
+    async def _begin_once(self, suspicion: Suspicion) -> None:
+        """One loss, one start: the reconciler looks after what has begun, a veto included."""
+        if self._begun.get(suspicion.region) != suspicion.since:
+            await self._begin(suspicion)
+            self._begun[suspicion.region] = suspicion.since
+            log.warning("%s is lost: %s", suspicion.region, suspicion.verdict.sentence)
+
+    async def _keep(
+        self,
+        region: RegionId,
+        before: Suspicion | None,
+        suspicion: Suspicion | None,
+        verdict: Verdict,
+    ) -> None:
+        if suspicion is None:
+            if before is not None:
+                await clear_suspicion(self._databases, region, ACTOR, verdict.sentence)
+        elif before is None or _is_news(before, suspicion):
+            await record_suspicion(self._databases, suspicion, ACTOR)
+
+    # ── what can be seen ────────────────────────────────────────────────────────────────────────
+
+    async def _signs(
+        self, facts: Mapping[RegionId, RegionFact], policy: RecoveryPolicy
+    ) -> list[RegionSigns]:
+        def since_seconds(fact: RegionFact) -> float:
+            """A loss stays in view for as long as it lasts."""
+            suspicion = suspicion_of(fact)
+            lasted = 0.0 if suspicion is None else (fact.read_at - suspicion.since).total_seconds()
+            return policy.together_seconds + lasted
+
+        queues = {region: regional_queue(region) for region in facts}
+        unserved, nodes = await asyncio.gather(
+            self._unserved(queues.values()),
+            ask_regions(
+                facts,
+                lambda region: read_node_signs(
+                    self._databases, region, since_seconds(facts[region])
+                ),
+            ),
+        )
+        return [
+            _signs_of(
+                fact,
+                nodes.by_region.get(region),
+                None if unserved is None else queues[region] not in unserved,
+            )
+            for region, fact in facts.items()
+        ]
+
+    def _log(self, verdict: Verdict) -> None:
+        """Says what a region is taken for, whenever that has changed."""
+        known = self._verdicts.get(verdict.region)
+        self._verdicts[verdict.region] = verdict
+        if known is None or known.kind is not verdict.kind:
+            log.info("%s: %s. %s", verdict.region, verdict.kind, verdict.sentence)
+
+
+def _signs_of(fact: RegionFact, nodes: NodeSigns | None, worker_polls: bool | None) -> RegionSigns:
+    expires_at, watched_at = fact.lease_expires_at, fact.watched_at
+    signs = RegionSigns(
+        region=fact.region,
+        epoch=fact.epoch,
+        is_fenced=fact.is_fenced,
+        database_answers=nodes is not None,
+        worker_polls=worker_polls,
+        lease_lapsed_seconds=(
+            None if expires_at is None else (fact.read_at - expires_at).total_seconds()
+        ),
+        watch_age_seconds=(
+            None if watched_at is None else (fact.read_at - watched_at).total_seconds()
+        ),
+    )
+    if nodes is None:
+        return signs
+    return signs.model_copy(
+        update={
+            "zones": nodes.zones,
+            "silent_nodes": nodes.silent_nodes,
+            "hosts": nodes.hosts,
+            "silent_hosts": nodes.silent_hosts,
+            "silent_seconds": nodes.silent_seconds,
+        }
+    )
+
+
+def _is_news(before: Suspicion, after: Suspicion) -> bool:
+    """Whether it is worth a write; the first evidence is the one that is kept otherwise."""
+    seen = (before.verdict.kind, before.calm_since is None)
+    return seen != (after.verdict.kind, after.calm_since is None)

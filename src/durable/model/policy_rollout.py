@@ -1,0 +1,218 @@
+"""How a policy revision comes into force, region by region, and how it is taken back."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field
+
+from durable.model.ids import ActorId, PolicyRevision, RegionId, TenantId, WorkloadName
+from durable.model.states import PolicyState
+from durable.validation.text import PlainText
+from durable.validation.value import Value
+
+MAX_WORKLOADS_REPORTED = 500
+
+
+class PolicyStage(StrEnum):
+    """How far a revision has come."""
+
+    # Published and compared on paper; it waits for somebody to promote it.
+    SHADOW = "shadow"
+    # In force in one region, and watched.
+    CANARY = "canary"
+    # On its way through the other regions.
+    WIDENING = "widening"
+    EVERYWHERE = "everywhere"
+    # A later one came into force everywhere.
+    SUPERSEDED = "superseded"
+    ROLLING_BACK = "rolling_back"
+    ROLLED_BACK = "rolled_back"
+
+
+SETTLED = frozenset({PolicyStage.EVERYWHERE, PolicyStage.SUPERSEDED, PolicyStage.ROLLED_BACK})
+
+
+class PolicyOrderKind(StrEnum):
+    """What a person, or a guardrail, asks for."""
+
+    PROMOTE = "promote"
+    PAUSE = "pause"
+    ROLLBACK = "rollback"
+
+
+class PolicyOrder(Value):
+    """What is asked about one revision."""
+
+    revision: PolicyRevision
+    kind: PolicyOrderKind
+    actor: ActorId
+    reason: PlainText
+    request: str
+    # Of a promotion: the region that goes first.
+    canary: RegionId | None = None
+    # Of a rollback: the revision to go back to, and whether what was placed is replaced.
+    to_revision: PolicyRevision | None = None
+    reroll: bool = False
+    # The number of the last order that the sender knows; a later one refuses this one.
+    after: Annotated[int, Field(ge=0)] | None = None
+
+
+class TakenOrder(Value):
+    """An order that counts; of two at once the first got the lower number."""
+
+    number: Annotated[int, Field(ge=1)]
+    revision: PolicyRevision
+    kind: PolicyOrderKind
+    actor: ActorId
+    reason: str
+    at: AwareDatetime
+
+    def __str__(self) -> str:
+        done = _DONE[self.kind]
+        return (
+            f"{self.actor} {done} revision {self.revision} at {self.at:%Y-%m-%d %H:%M:%S}Z "
+            f"({self.reason[:200]})"
+        )
+
+
+_DONE = {
+    PolicyOrderKind.PROMOTE: "promoted",
+    PolicyOrderKind.PAUSE: "paused",
+    PolicyOrderKind.ROLLBACK: "rolled back",
+}
+
+
+class Bake(Value):
+    """The region that is watched now: since when, and what waited there before."""
+
+    region: RegionId
+    since: AwareDatetime
+    pending_percent_before: Annotated[float, Field(ge=0, le=100)] = 0.0
+    # Somebody promoted it before its time was over.
+    is_cut_short: bool = False
+
+    def ends_at(self, seconds: float) -> datetime:
+        return self.since if self.is_cut_short else self.since + timedelta(seconds=seconds)
+
+
+class PolicyRollout(Value):
+    """Where one revision is; the number is that of the order that it follows."""
+
+    revision: PolicyRevision
+    stage: PolicyStage
+    number: Annotated[int, Field(ge=0)] = 0
+    canary: RegionId | None = None
+    bake: Bake | None = None
+    is_paused: bool = False
+    # Of a rollback: the revision to go back to, which a canary that nobody chose one for leaves in
+    # force beside it anyway, and whether what the revision has placed is replaced.
+    to_revision: PolicyRevision | None = None
+    reroll: bool = False
+    # Who gave the last order, and why; without an order, who published it.
+    actor: ActorId
+    reason: str = ""
+    changed_at: AwareDatetime
+
+    @property
+    def is_settled(self) -> bool:
+        return self.stage in SETTLED
+
+
+class RegionPolicy(Value):
+    """A revision in one region, and the number of the order that it follows there."""
+
+    state: PolicyState
+    number: Annotated[int, Field(ge=0)] = 0
+
+
+class PolicyHealth(Value):
+    """What a region shows of the revision that decides there, since it does."""
+
+    pending_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
+    decisions: Annotated[int, Field(ge=0)] = 0
+    reserves: Annotated[int, Field(ge=0)] = 0
+    refused: Annotated[int, Field(ge=0)] = 0
+    # How long 95 of 100 replicas at most waited for a node.
+    place_seconds: Annotated[float, Field(ge=0)] | None = None
+
+    @property
+    def refused_percent(self) -> float:
+        return 100.0 * self.refused / self.reserves if self.reserves else 0.0
+
+
+class RolledBackShare(Value):
+    """What became of one workload's replicas in one region when their revision was rolled back.
+
+    What was reserved and not bound is decided again; what was bound goes on under its old decision,
+    unless it is replaced.
+    """
+
+    region: RegionId
+    tenant: TenantId
+    workload: WorkloadName
+    decided_again: Annotated[int, Field(ge=0)] = 0
+    goes_on: Annotated[int, Field(ge=0)] = 0
+    replaced: Annotated[int, Field(ge=0)] = 0
+
+    def __str__(self) -> str:
+        parts = [
+            f"{count} {words}"
+            for count, words in (
+                (self.decided_again, "decided again"),
+                (self.goes_on, "go on"),
+                (self.replaced, "replaced"),
+            )
+            if count
+        ]
+        return f"{self.tenant}/{self.workload} in {self.region}: {', '.join(parts)}"
+
+
+class ShadowedWorkload(Value):
+    """What another revision would have done about the recent decisions on one workload."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    decisions: Annotated[int, Field(ge=0)] = 0
+    # Replicas that both place, and how many of them on another node.
+    placed: Annotated[int, Field(ge=0)] = 0
+    moved: Annotated[int, Field(ge=0)] = 0
+    # Replicas that only one of the two would place.
+    gained: Annotated[int, Field(ge=0)] = 0
+    lost: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def is_same(self) -> bool:
+        return not (self.moved or self.gained or self.lost)
+
+
+class ShadowReport(Value):
+    """One region's recent decisions, made again under a revision."""
+
+    region: RegionId
+    at: AwareDatetime
+    decisions: Annotated[int, Field(ge=0)] = 0
+    # Decisions that could not be made again as they were made, so that nothing can be compared.
+    unrepeatable: Annotated[int, Field(ge=0)] = 0
+    workloads: Annotated[
+        tuple[ShadowedWorkload, ...], Field(max_length=MAX_WORKLOADS_REPORTED)
+    ] = ()
+
+    @property
+    def changed(self) -> tuple[ShadowedWorkload, ...]:
+        return tuple(one for one in self.workloads if not one.is_same)
+
+
+class PolicyProgress(Value):
+    """A revision as its workflow sees it after a step."""
+
+    rollout: PolicyRollout
+    regions: Mapping[RegionId, RegionPolicy] = {}
+    health: PolicyHealth | None = None
+    waits_for: str = ""
+    # When to look again; the authority's clock decides.
+    look_at: AwareDatetime | None = None
+    shadows: tuple[ShadowReport, ...] = ()
+    report: tuple[RolledBackShare, ...] = ()
+    report_count: int = 0

@@ -1,0 +1,125 @@
+"""Who may do what: verbs, where a right holds, and the message that somebody claims to have sent.
+
+A right that names no tenant and no region holds everywhere. One that names a tenant holds for that
+tenant in every region, one that names a region for everything in it, one that names both for that
+tenant there.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AwareDatetime, Field, JsonValue
+
+from durable.model.ids import ActorId, RegionId, TenantId
+from durable.validation.value import Value
+
+# A signature counts for so long around the moment it was made, by the database's clock.
+SIGNATURE_LASTS = timedelta(minutes=5)
+
+# Raw Ed25519, as text that can be pasted.
+PublicKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
+Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{86}==$")]
+
+
+class Verb(StrEnum):
+    """What a right allows; docs/operators.md says which messages and commands each one covers."""
+
+    APPLY = "apply"
+    SCALE = "scale"
+    DELETE = "delete"
+    ROLLOUT = "rollout"
+    REPLACE = "replace"
+    EVICT = "evict"
+    RETRY = "retry"
+    DRAIN = "drain"
+    CORDON = "cordon"
+    FLEET = "fleet"
+    OVERRIDE = "override"
+    APPROVE = "approve"
+    BREAK_GLASS = "break-glass"
+    FENCE = "fence"
+    POLICY = "policy"
+    OPERATORS = "operators"
+
+
+# What only commands do, which write the authority themselves: they carry no signature.
+NEVER_SIGNED = frozenset({Verb.CORDON, Verb.FLEET, Verb.OPERATORS})
+
+
+class Scope(Value):
+    """What a right holds for, and what a request is about; without names, everything."""
+
+    tenant: TenantId | None = None
+    region: RegionId | None = None
+
+    def contains(self, other: "Scope") -> bool:
+        return self.tenant in (None, other.tenant) and self.region in (None, other.region)
+
+    def __str__(self) -> str:
+        named = [
+            *([] if self.tenant is None else [f"tenant {self.tenant}"]),
+            *([] if self.region is None else [f"region {self.region}"]),
+        ]
+        return " in ".join(named) or "everything"
+
+
+EVERYTHING = Scope()
+
+
+class Right(Value):
+    """One verb, or every verb if none is named, in a scope."""
+
+    verb: Verb | None = None
+    scope: Scope = EVERYTHING
+
+    def __str__(self) -> str:
+        return f"{self.verb or 'every verb'} on {self.scope}"
+
+
+def covers(rights: Iterable[Right], verb: Verb, scope: Scope) -> bool:
+    """Whether one of these rights allows the verb there."""
+    return any(right.verb in (None, verb) and right.scope.contains(scope) for right in rights)
+
+
+class OperatorKind(StrEnum):
+    PERSON = "person"
+    SERVICE = "service"
+
+
+class Operator(Value):
+    """A person or a service that may ask for changes."""
+
+    id: ActorId
+    kind: OperatorKind
+    public_key: PublicKey | None = None
+    rights: tuple[Right, ...] = ()
+    created_by: ActorId
+    created_at: AwareDatetime
+    removed_at: AwareDatetime | None = None
+
+
+class Asked(Value):
+    """A message as it came: to which workflow, under which name, and what it carried.
+
+    The payload has at least the actor, the reason and the request id; of a message that carries a
+    signature it is everything, because the signature is over everything.
+    """
+
+    workflow_id: str
+    message: str
+    payload: dict[str, JsonValue]
+
+    @classmethod
+    def unsigned(
+        cls, workflow_id: str, message: str, *, actor: ActorId, reason: str, request_id: str
+    ) -> Self:
+        """A message without a signature, of which only the sender is judged."""
+        sender: dict[str, JsonValue] = {"actor": str(actor), "reason": reason}
+        payload = {**sender, "request_id": request_id}
+        return cls(workflow_id=workflow_id, message=message, payload=payload)
+
+    @property
+    def actor(self) -> ActorId:
+        return ActorId(str(self.payload["actor"]))

@@ -1,0 +1,185 @@
+"""Where the slots of a lost region could go: room, grant and recovery budgets of the others."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.regions import list_regions
+from durable.authority.quota.budgets import list_budgets
+from durable.authority.quota.quotas import read_quota
+from durable.authority.reads.placements import read_placement
+from durable.authority.reads.room import read_room
+from durable.authority.recovery.moves import Divide, Shares
+from durable.authority.recovery.region_facts import read_facts
+from durable.authority.workloads.rows import RowKey
+from durable.model.capacity import Quota
+from durable.model.ids import IncidentId, RegionId, TenantId
+from durable.model.recoveries import WorkloadMove
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.resources import NOTHING, Amounts, minus, plus
+from durable.model.states import RegionState
+from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
+from durable.scheduling.room import RegionOffer, RegionRoom, offers
+from durable.scheduling.snapshot.region import Snapshot
+from durable.scheduling.split import CurrentShares, split
+
+# Everything at once; a region that was never read is known by its name alone.
+Rooms = dict[RegionId, RegionRoom]
+
+
+@dataclass
+class Refuge:
+    """The regions as they are now, for a few workloads that move together."""
+
+    rooms: Rooms
+    lost: frozenset[RegionId]
+    quotas: Mapping[TenantId, Quota]
+    # By workload, the slots of jobs that are done: they run nowhere again.
+    done: Mapping[RowKey, frozenset[int]]
+    # By workload, the slots whose originals are in the lost region still, and need no room there.
+    kept: Mapping[RowKey, frozenset[int]] = field(default_factory=dict[RowKey, frozenset[int]])
+
+    def out_of(self, region: RegionId) -> Divide:
+        """New shares without the region; what others have stays where it is."""
+
+        def divide(workload: AdmittedWorkload) -> Shares:
+            done = self.done.get((str(workload.tenant), str(workload.workload)), frozenset[int]())
+            stays = tuple(slot for slot in workload.share.get(region, ()) if slot in done)
+            current = CurrentShares(
+                {str(one): slots for one, slots in workload.share.items() if one != region},
+                lost=frozenset(map(str, self.lost)),
+            )
+            divided = split(workload.spec, self._offers(workload), current)
+            kept = set(stays)
+            share = {
+                RegionId(one): tuple(slot for slot in slots if slot not in kept)
+                for one, slots in divided.items()
+            }
+            self._promise(workload, share)
+            share[region] = stays
+            return {one: slots for one, slots in share.items() if slots}
+
+        return divide
+
+    def back_to(self, region: RegionId, moved: Iterable[int]) -> Divide:
+        """The slots that were moved out go back; refused while the region lacks room for them."""
+
+        def divide(workload: AdmittedWorkload) -> Shares:
+            spec = workload.spec
+            named = spec.requirements.regions
+            is_allowed = (not named or region in named) and spec.weights.get(region, 1) > 0
+            offer = next(one for one in self._offers(workload) if one.region == region)
+            wanted = [slot for slot in sorted(moved) if slot < spec.replicas] if is_allowed else []
+            home = set(workload.share.get(region, ()))
+            going = {slot for slot in wanted if slot not in home}
+            coming = going - self._kept(workload)
+            if offer.fits < len(coming):
+                raise RefusedError(
+                    RefusalCode.NODE_FULL,
+                    f"{region} has room for {max(0, offer.fits)} of the {len(coming)} replicas "
+                    "that go back.",
+                )
+            share = {
+                one: tuple(slot for slot in slots if slot not in going)
+                for one, slots in workload.share.items()
+            }
+            share[region] = tuple(sorted({*home, *going}))
+            self._promise(workload, {region: tuple({*home, *coming})})
+            return {one: slots for one, slots in share.items() if slots}
+
+        return divide
+
+    def _kept(self, workload: AdmittedWorkload) -> frozenset[int]:
+        return self.kept.get((str(workload.tenant), str(workload.workload)), frozenset())
+
+    def _offers(self, workload: AdmittedWorkload) -> list[RegionOffer]:
+        quota = self.quotas[workload.tenant]
+        return offers(
+            _manifest(workload),
+            self.rooms,
+            target=quota.target.amounts,
+            ungranted=quota.target.excess_over(quota.granted).amounts,
+        )
+
+    def _promise(self, workload: AdmittedWorkload, share: Shares) -> None:
+        """Lets the next workload find what this one will leave."""
+        for region, slots in share.items():
+            more = len(set(slots).difference(workload.share.get(region, ())))
+            if more and region in self.rooms:
+                most = min(more, workload.spec.most_at_once)
+                room = self.rooms[region]
+                self.rooms[region] = room.promise(workload.tenant, workload.spec.resources, most)
+
+
+async def read_refuge(
+    databases: Databases,
+    moves: Iterable[WorkloadMove],
+    *,
+    region: RegionId,
+    incident: IncidentId | None,
+) -> Refuge:
+    """What there is for these workloads, without the regions that are lost or suspected.
+
+    With an incident, what is kept for it counts as room.
+    """
+    facts = await read_facts(databases)
+    lost = frozenset(one for one, fact in facts.items() if fact.state is not RegionState.OPEN)
+    regions = await list_regions(databases)
+    answers = await ask_regions(regions, lambda one: read_room(databases, one))
+    rooms: Rooms = {
+        one: replace(RegionRoom(Snapshot.empty(one)), is_reachable=False) for one in answers.missing
+    }
+    for one, room in answers.by_region.items():
+        rooms[one] = _without_use(room) if one in lost else room
+    if incident is not None:
+        await _count_budgets(databases, rooms, lost, incident)
+    tenants = {move.tenant for move in moves}
+    quotas = {tenant: await read_quota(databases, tenant) for tenant in tenants}
+    return Refuge(rooms, lost, quotas, {})
+
+
+async def read_done(
+    databases: Databases, region: RegionId, workloads: Iterable[AdmittedWorkload]
+) -> dict[RowKey, frozenset[int]]:
+    """The slots of jobs that the region has seen to their end; unknown if it does not answer."""
+    done: dict[RowKey, frozenset[int]] = {}
+    for workload in workloads:
+        if workload.spec.kind is not WorkloadKind.JOB:
+            continue
+        name = (workload.tenant, workload.workload)
+        try:
+            facts = await read_placement(
+                databases, region, *name, workload.generation, known_revision=0, with_past=True
+            )
+        except AuthorityError:
+            continue
+        if facts.past is not None:
+            done[str(name[0]), str(name[1])] = frozenset(facts.past.completed)
+    return done
+
+
+async def _count_budgets(
+    databases: Databases, rooms: Rooms, lost: frozenset[RegionId], incident: IncidentId
+) -> None:
+    healthy = [one for one, room in rooms.items() if one not in lost and room.is_reachable]
+    found = await ask_regions(healthy, lambda one: list_budgets(databases, one))
+    for region, budgets in found.by_region.items():
+        unused: Amounts = NOTHING
+        for budget in budgets:
+            if budget.incident == incident:
+                unused = plus(unused, minus(budget.amount.amounts, budget.used.amounts))
+        rooms[region].snapshot.room = plus(rooms[region].snapshot.room, unused)
+
+
+def _without_use(room: RegionRoom) -> RegionRoom:
+    """What leaves a lost region uses none of its grant there any more."""
+    room.snapshot.grants = {
+        tenant: (granted, NOTHING) for tenant, (granted, _) in room.snapshot.grants.items()
+    }
+    return room
+
+
+def _manifest(workload: AdmittedWorkload) -> WorkloadManifest:
+    return WorkloadManifest(tenant=workload.tenant, name=workload.workload, spec=workload.spec)

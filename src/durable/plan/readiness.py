@@ -1,0 +1,141 @@
+"""If a region were lost now: which critical work would serve again, where, and in what time.
+
+Decided as a recovery would decide it, on what the other regions have now: critical work first, with
+the capacity that is kept for recovery and the grant that can be brought. Nothing is changed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from durable.authority.db.connection import Databases
+from durable.authority.db.errors import AuthorityError
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.regions import list_regions
+from durable.authority.quota.budgets import list_budgets
+from durable.authority.quota.quotas import read_booked, read_quota
+from durable.authority.reads.claims import read_held_slots
+from durable.authority.reads.startup import RegionPace, read_pace
+from durable.authority.workloads.rows import list_workloads
+from durable.model.capacity import Quota
+from durable.model.claims import SlotOnNode
+from durable.model.ids import RegionId, TenantId
+from durable.model.readiness import LossOutlook
+from durable.model.recovery import RecoveryPolicy
+from durable.model.resources import Amounts
+from durable.model.workload import AdmittedWorkload
+from durable.plan.region import PlannedRegion
+from durable.plan.simulated_loss import Simulation, Survivor
+from durable.scheduling.recovery.objective import is_critical
+
+
+class Readiness:
+    """Simulated losses, each on a fresh read of the regions that would be left."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+
+    async def outlooks(
+        self, regions: Sequence[RegionId], policy: RecoveryPolicy, now: datetime
+    ) -> list[LossOutlook]:
+        """What the loss of each of these regions would mean."""
+        everywhere = await list_regions(self._databases)
+        workloads = await list_workloads(self._databases)
+        critical = [
+            one
+            for one in workloads
+            if is_critical(one.spec.priority, one.spec.kind, policy) and not one.deleting
+        ]
+        critical.sort(key=lambda one: (-one.spec.priority, one.tenant, one.workload))
+        tenants = {one.tenant for one in critical}
+        quotas = {tenant: await read_quota(self._databases, tenant) for tenant in tenants}
+        paces = await ask_regions(everywhere, lambda one: read_pace(self._databases, one))
+        outlooks: list[LossOutlook] = []
+        for region in regions:
+            bound = {one.tenant for one in workloads if not _may_leave(one, region, everywhere)}
+            outlook = await self._outlook(
+                region, everywhere, critical, quotas, paces.by_region, bound, policy, now
+            )
+            outlooks.append(outlook)
+        return outlooks
+
+    async def _outlook(
+        self,
+        lost: RegionId,
+        everywhere: Sequence[RegionId],
+        critical: Sequence[AdmittedWorkload],
+        quotas: Mapping[TenantId, Quota],
+        paces: Mapping[RegionId, RegionPace],
+        bound: Collection[TenantId],
+        policy: RecoveryPolicy,
+        now: datetime,
+    ) -> LossOutlook:
+        affected = [one for one in critical if one.share.get(lost)]
+        others = [one for one in everywhere if one != lost]
+        found = await ask_regions(others, lambda one: self._survivor(one, affected, paces))
+        unusable = dict(found.missing)
+        survivors: dict[RegionId, Survivor] = {}
+        for region, survivor in found.by_region.items():
+            if isinstance(survivor, str):
+                unusable[region] = survivor
+            else:
+                survivors[region] = survivor
+        lost_grants = await self._grants_left_by(lost, affected, bound)
+        lease = paces[lost].lease_seconds if lost in paces else 0.0
+        gone = {lost, *unusable}
+        simulation = Simulation(lost, survivors, quotas, lost_grants, policy, lease, gone)
+        return LossOutlook(
+            region=lost,
+            at=now,
+            workloads=tuple(simulation.lose(one) for one in affected),
+            unusable=unusable,
+        )
+
+    async def _survivor(
+        self,
+        region: RegionId,
+        affected: Sequence[AdmittedWorkload],
+        paces: Mapping[RegionId, RegionPace],
+    ) -> Survivor | str:
+        try:
+            planned = await PlannedRegion.read(self._databases, region)
+        except AuthorityError as error:
+            return str(error)
+        if not planned.is_open:
+            return f"{region} is fenced and takes nothing."
+        if region not in paces:
+            return f"{region} did not answer."
+        planned.open_headroom(
+            one for one in await list_budgets(self._databases, region) if one.incident is None
+        )
+        live = {
+            (one.tenant, one.workload): tuple(
+                SlotOnNode(slot=held.slot, node=held.node)
+                for held in await read_held_slots(self._databases, region, one.tenant, one.workload)
+            )
+            for one in affected
+        }
+        return Survivor(planned, paces[region], live)
+
+    async def _grants_left_by(
+        self, lost: RegionId, affected: Sequence[AdmittedWorkload], bound: Collection[TenantId]
+    ) -> dict[TenantId, Amounts]:
+        """What the lost region's grants would give to the others.
+
+        Without its database they lapse, unless some work of the tenant is bound to the region.
+        """
+        if self._databases.url_of(lost) != self._databases.urls[0]:
+            booked = (await read_booked(self._databases, [lost]))[lost]
+            tenants = {one.tenant for one in affected}.intersection(booked).difference(bound)
+            return {tenant: booked[tenant].amounts for tenant in tenants}
+        region = await PlannedRegion.read(self._databases, lost)
+        return {one.tenant: region.grant_of(one.tenant)[0] for one in affected}
+
+
+def _may_leave(workload: AdmittedWorkload, lost: RegionId, everywhere: Sequence[RegionId]) -> bool:
+    """Whether what it has in the region could go anywhere else."""
+    spec = workload.spec
+    named = spec.requirements.regions
+    return not workload.share.get(lost) or any(
+        region != lost and (not named or region in named) and spec.weights.get(region, 1) > 0
+        for region in everywhere
+    )

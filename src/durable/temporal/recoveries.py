@@ -1,0 +1,146 @@
+"""Recoveries for services and commands: declared, followed, and brought to their end.
+
+key = await durable.recoveries.declare(region, reason="INC-42", request_id="INC-42")
+async for now in durable.recoveries.follow(key): ...
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+)
+
+from durable.authority.db.connection import Databases
+from durable.authority.recovery.recoveries import newest_recovery
+from durable.authority.recovery.region_facts import read_fact
+from durable.model.ids import ActorId, RegionId
+from durable.model.recoveries import UNFENCED, RecoveryKey, RecoveryProgress
+from durable.model.recovery import Suspicion
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.states import RegionState
+from durable.signals.names import RECOVERY
+from durable.signals.payloads import OperatorRequest
+from durable.signals.recoveries import (
+    ConfirmLoss,
+    FailBack,
+    RecoveryStatus,
+    SettleRecovery,
+    VetoLoss,
+)
+from durable.signals.starting import recovery_options
+from durable.temporal.signing import Signer
+from durable.temporal.updates import StartedUpdates, send_until_answered
+
+POLL_SECONDS = 0.5
+
+
+async def begin_recovery(client: Client, suspicion: Suspicion) -> None:
+    """Starts the recovery of a suspected region; one that runs is left as it is."""
+    key = RecoveryKey(region=suspicion.region, epoch=suspicion.epoch + 1)
+    await client.start_workflow(RECOVERY, **recovery_options(key))  # pyright: ignore[reportUnknownMemberType]
+
+
+class Recoveries:
+    """The recoveries of all regions."""
+
+    def __init__(
+        self, client: Client, databases: Databases, actor: ActorId, signer: Signer
+    ) -> None:
+        self._client, self._databases, self._actor = client, databases, actor
+        self._updates = StartedUpdates(client, signer)
+
+    async def next_of(self, region: RegionId) -> RecoveryKey:
+        """The recovery of the region's loss: the one under way, or else the next one.
+
+        A region that is open already and is lost before all its work is back is lost once more. One
+        that is fenced while its recovery ended as if it were not is that recovery's still.
+        """
+        newest = await newest_recovery(self._databases, region)
+        fact = await read_fact(self._databases, region)
+        if newest is not None and fact.is_fenced and not newest.is_over:
+            return newest.key
+        due = fact.epoch if fact.is_fenced else fact.epoch + 1
+        if newest is not None and newest.stage in UNFENCED and newest.epoch == due:
+            return newest.key
+        return RecoveryKey(region=region, epoch=fact.epoch + 1)
+
+    async def declare(self, region: RegionId, *, reason: str, request_id: str) -> RecoveryKey:
+        """Says that a region is lost, whatever it looks like; two for one loss are one."""
+        key = await self.next_of(region)
+        await self._send(key, "confirm", ConfirmLoss(**self._who(reason, request_id)))
+        return key
+
+    async def confirm(self, region: RegionId, *, reason: str, request_id: str) -> str:
+        """Confirms a suspicion; refused if nobody suspects the region."""
+        key = await self.next_of(region)
+        fact = await read_fact(self._databases, region)
+        known = await newest_recovery(self._databases, region)
+        if fact.state is RegionState.OPEN and (known is None or known.key != key):
+            raise RefusedError(
+                RefusalCode.WRONG_STATE,
+                f"Nobody suspects {region}; if it is lost, declare it: durable recovery declare "
+                f"{region}.",
+            )
+        return await self._send(key, "confirm", ConfirmLoss(**self._who(reason, request_id)))
+
+    async def veto(self, region: RegionId, *, reason: str, request_id: str) -> str:
+        """Says that a region is not lost; refused once it is fenced."""
+        key = await self.next_of(region)
+        return await self._send(key, "veto", VetoLoss(**self._who(reason, request_id)))
+
+    async def fail_back(self, region: RegionId, *, reason: str, request_id: str) -> str:
+        key = await self._under_way(region)
+        return await self._send(key, "failback", FailBack(**self._who(reason, request_id)))
+
+    async def settle(self, region: RegionId, *, reason: str, request_id: str) -> str:
+        key = await self._under_way(region)
+        return await self._send(key, "settle", SettleRecovery(**self._who(reason, request_id)))
+
+    async def _under_way(self, region: RegionId) -> RecoveryKey:
+        newest = await newest_recovery(self._databases, region)
+        if newest is None or newest.is_over:
+            raise RefusedError(
+                RefusalCode.WRONG_STATE,
+                f"No recovery of {region} is under way; see durable get recoveries --all.",
+            )
+        return newest.key
+
+    async def status(self, key: RecoveryKey) -> RecoveryStatus:
+        """As its workflow knows it; one that has ended still answers."""
+        handle = self._client.get_workflow_handle(str(key))
+        return RecoveryStatus.read(await handle.query("status"))
+
+    async def follow(self, key: RecoveryKey) -> AsyncIterator[RecoveryProgress]:
+        """The recovery whenever it has changed, until it has ended."""
+        last: RecoveryProgress | None = None
+        while True:
+            progress = (await self.status(key)).progress
+            if progress is not None and progress != last:
+                last = progress
+                yield progress
+            if progress is not None and progress.recovery.is_over:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _who(self, reason: str, request_id: str) -> dict[str, Any]:
+        return {"actor": self._actor, "reason": reason, "request_id": request_id}
+
+    async def _send(self, key: RecoveryKey, name: str, message: OperatorRequest) -> str:
+        return await send_until_answered(
+            f"{name} {key}",
+            lambda: self._update_with_start(key, name, message),
+            unknown=RefusalCode.WRONG_STATE,
+            see="durable get recoveries",
+        )
+
+    async def _update_with_start(
+        self, key: RecoveryKey, update: str, message: OperatorRequest
+    ) -> str:
+        """With a start: one that has ended, or was terminated, goes on and hears of it."""
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            RECOVERY, **recovery_options(key)
+        )
+        return await self._updates.send(start, str(key), update, message, str)

@@ -1,0 +1,33 @@
+"""A message of a person is judged by the authority before a workflow acts on it."""
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from durable.activities.authorize import AuthorizationActivities, AuthorizeStep
+    from durable.model.refusal import RefusalCode
+    from durable.model.rights import Scope
+    from durable.workflows import timeouts
+    from durable.workflows.failures import STEP_FAILURES, refusal, refusal_in, sentence_of
+    from durable.workflows.inbox import Envelope
+    from durable.workflows.steps import run_step
+
+
+async def refuse_unauthorized(envelope: Envelope, scope: Scope) -> None:
+    """Raises why the message must not be acted on: by its actor's rights, or nobody can tell."""
+    asked, verb = envelope.asked, envelope.message.verb
+    if asked is None or verb is None:
+        return
+    step = AuthorizeStep(asked=asked, verb=verb, scope=scope)
+    try:
+        await run_step(
+            AuthorizationActivities.authorize,
+            step,
+            f"may {asked.actor} {verb} on {scope}?",
+            timeouts.AUTHORIZE_RETRY,
+        )
+    except STEP_FAILURES as error:
+        sentence = (
+            f"The rights of {asked.actor} could not be read, so nothing was changed: "
+            f"{sentence_of(error)} Send it again when the global side answers."
+        )
+        raise refusal_in(error) or refusal(RefusalCode.WRONG_STATE, sentence) from error

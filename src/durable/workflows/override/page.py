@@ -1,0 +1,76 @@
+"""An override's page in the Temporal UI: what it does, for how long, and who may do what next."""
+
+import json
+from datetime import datetime, timedelta
+
+from durable.model.override import Override
+from durable.model.states import OverrideState
+from durable.signals.names import OVERRIDE
+from durable.signals.overrides import OverrideStatus
+from durable.validation.quantities import show_roughly
+from durable.workflows.page_parts import examples, line, moment, paragraphs, rejected_lines
+
+_FOR_NOW = {
+    OverrideState.PROPOSED: ("approve", "reject", "revoke"),
+    OverrideState.ACTIVE: ("extend", "revoke"),
+}
+
+
+def override_page(status: OverrideStatus, now: datetime, request_id: str) -> str:
+    """`request_id` is one that no message had yet, so that the examples work when pasted."""
+    override = status.override
+    if override is None:
+        lines = ["## Override", "Nobody has proposed anything yet: send `propose`."]
+        for_now: tuple[str, ...] = ("propose",)
+    else:
+        lines = [f"## {override.kind}: {line(str(override.scope))}", *_lines(override, now)]
+        lines += _regions(status)
+        for_now = _FOR_NOW.get(override.state, ())
+    if status.unreachable:
+        lines.append(f"**Waits**: {line(status.unreachable)}")
+    shown = examples(OVERRIDE, request_id, {}, for_now)
+    return paragraphs([*lines, *rejected_lines(status), *shown])
+
+
+def _lines(override: Override, now: datetime) -> list[str]:
+    ticket = f" ({line(override.ticket)})" if override.ticket else ""
+    lines = [
+        f"**{override.state}**; {_next(override, now)}",
+        f"By {line(f'{override.actor}: {override.reason}')}{ticket}",
+        f"Effect: {line(override.of_kind.sentence)}",
+    ]
+    if override.effect:
+        # As code, so that its quotes stay what they are.
+        lines.append(f"With: `{json.dumps(override.effect).replace('`', '')}`")
+    if override.approver is not None:
+        lines.append(f"Approved by {line(override.approver)}")
+    if override.outcome:
+        lines.append(f"Ended {moment(override.ended_at)}: {line(override.outcome)}")
+    return lines
+
+
+def _next(override: Override, now: datetime) -> str:
+    """Who acts next, and until when."""
+    until = f"{moment(override.expires_at)} ({_left(override, now)})"
+    if override.state is OverrideState.PROPOSED:
+        return f"somebody other than {override.actor} has to `approve` it before {until}"
+    if override.state is OverrideState.ACTIVE:
+        latest = moment(override.latest_expiry)
+        who = "anybody with the right" if override.of_kind.extends_alone else "a second person"
+        return f"ends by itself at {until}; {who} may `extend` it up to {latest}"
+    return "nothing is left to do"
+
+
+def _left(override: Override, now: datetime) -> str:
+    left = override.expires_at - now
+    if left < timedelta(seconds=1):
+        return "now"
+    return f"{show_roughly(left)} left when this was written"
+
+
+def _regions(status: OverrideStatus) -> list[str]:
+    known = [f"- {region}: has it" for region in status.regions]
+    missing = [
+        f"- {region}: **not reached**: {line(why)}" for region, why in status.missing.items()
+    ]
+    return ["### Regions", *known, *missing] if known or missing else []

@@ -1,0 +1,31 @@
+"""How long a policy rests before it looks again by itself; a message or a hint wakes it at once."""
+
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from durable.model.policy_rollout import PolicyProgress, PolicyRollout, PolicyStage
+    from durable.workflows import timeouts
+
+
+def rest_of(progress: PolicyProgress, now: datetime) -> timedelta:
+    """Long while only a person can move it, and at most until what it waits for is due."""
+    rollout = progress.rollout
+    if rollout.stage is PolicyStage.SHADOW:
+        return timeouts.POLICY_IDLE
+    if rollout.is_paused:
+        return _paused(rollout, now)
+    if progress.look_at is None:
+        return timeouts.POLICY_LOOK
+    # The authority's clock decides; this only says when it is worth asking.
+    until = progress.look_at - now
+    return min(timeouts.POLICY_LOOK, max(until, timeouts.SHORTEST_REST))
+
+
+def _paused(rollout: PolicyRollout, now: datetime) -> timedelta:
+    """Half as long as it was paused already: what goes wrong because of it mostly does so soon."""
+    if rollout.bake is None:
+        return timeouts.POLICY_IDLE  # it is in force nowhere, so that no guardrail can break
+    paused_for = now - rollout.changed_at
+    return min(timeouts.POLICY_PAUSED_LONGEST, max(timeouts.POLICY_LOOK, paused_for / 2))

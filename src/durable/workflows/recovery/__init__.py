@@ -1,0 +1,1 @@
+"""The recovery: moves work out of a lost region, and back."""

@@ -1,0 +1,136 @@
+"""Who may do what: unknown, without the right, unsigned, wrongly or too long ago signed."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from durable.authority.fleet.policies import publish_policy
+from durable.authority.operators.authorization import Authorizer, check_message
+from durable.authority.policies.stages import reach_stage
+from durable.model.ids import ActorId, TenantId
+from durable.model.policy_rollout import PolicyStage
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import EVERYTHING, Asked, Operator, OperatorKind, Right, Scope, Verb
+from durable.model.signature import public_key_of, sign
+from durable.scheduling.policies import first_policy
+from tests.authority.policies.world import everywhere, order
+from tests.authority.world import TEST, World
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+KEY, OTHER_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
+RISK, BILLING = Scope(tenant=TenantId("risk")), Scope(tenant=TenantId("billing"))
+
+
+def operator(name: str, *rights: Right, **fields: Any) -> Operator:
+    return Operator(
+        id=ActorId(name),
+        kind=OperatorKind.PERSON,
+        rights=rights,
+        created_by=TEST,
+        created_at=NOW,
+        **fields,
+    )
+
+
+AUTHORIZER = Authorizer(
+    {
+        one.id: one
+        for one in (
+            operator("ann", Right(scope=RISK), public_key=public_key_of(KEY)),
+            operator("keyless", Right()),
+            operator("gone", Right(), removed_at=NOW),
+            operator("nobody"),
+        )
+    },
+    frozenset({Verb.FENCE}),
+    ("person:root",),
+    NOW,
+)
+
+
+def asked(actor: str = "ann", **payload: Any) -> Asked:
+    who = {"actor": actor, "reason": "INC-42", "request_id": "1"}
+    return Asked(workflow_id="workload/risk/api", message="scale", payload={**who, **payload})
+
+
+def signed(key: Ed25519PrivateKey = KEY, at: datetime = NOW, **other: Any) -> Asked:
+    message = asked(signed_at=at.isoformat(), **other)
+    signature = sign(key, message)
+    return message.model_copy(update={"payload": {**message.payload, "signature": signature}})
+
+
+@pytest.mark.parametrize(
+    ("message", "verb", "scope", "code", "words"),
+    [
+        (asked("eve"), Verb.SCALE, RISK, "unknown_operator", "person:root can add it"),
+        (asked("eve"), Verb.SCALE, RISK, "unknown_operator", "eve --right scale --tenant risk`"),
+        (asked("gone"), Verb.SCALE, RISK, "unknown_operator", "was removed"),
+        (asked("nobody"), Verb.SCALE, RISK, "not_allowed", "person:root can grant it"),
+        (asked(), Verb.SCALE, BILLING, "not_allowed", "grant ann scale --tenant billing"),
+        (asked(), Verb.FLEET, EVERYTHING, "not_allowed", "lacks the right `fleet` on everything"),
+        (asked(), Verb.FENCE, RISK, "signature_missing", "durable sign workload/risk/api scale"),
+        (asked("keyless"), Verb.FENCE, RISK, "signature_missing", "durable operator key"),
+        (signed(actor="keyless"), Verb.FENCE, RISK, "signature_wrong", "has no key"),
+        (signed(OTHER_KEY), Verb.FENCE, RISK, "signature_wrong", "not one by the key of ann"),
+        # A signature that is given has to be right, also where none is needed.
+        (signed(OTHER_KEY), Verb.SCALE, RISK, "signature_wrong", "not one by the key of ann"),
+        (signed(at=NOW - timedelta(minutes=6)), Verb.FENCE, RISK, "signature_old", "11:54:00Z"),
+        (signed(at=NOW + timedelta(minutes=6)), Verb.FENCE, RISK, "signature_old", "clock"),
+    ],
+)
+def test_what_is_refused_says_what_to_do_next(
+    message: Asked, verb: Verb, scope: Scope, code: str, words: str
+) -> None:
+    with pytest.raises(RefusedError) as refused:
+        AUTHORIZER.check(message, verb, scope)
+    assert refused.value.refusal.code == code
+    assert words in refused.value.refusal.sentence
+
+
+def test_a_signature_of_another_message_is_refused() -> None:
+    one = signed()
+    for other in (
+        one.model_copy(update={"message": "delete"}),
+        one.model_copy(update={"workflow_id": "workload/risk/other"}),
+        one.model_copy(update={"payload": {**one.payload, "request_id": "2"}}),
+        one.model_copy(update={"payload": {**one.payload, "signed_at": "2030-01-01T12:00:01Z"}}),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            AUTHORIZER.check(other, Verb.FENCE, RISK)
+        assert refused.value.refusal.code is RefusalCode.SIGNATURE_WRONG
+
+
+def test_what_is_allowed_and_signed_where_it_must_be_passes() -> None:
+    AUTHORIZER.check(asked(), Verb.SCALE, RISK)
+    AUTHORIZER.check(signed(), Verb.FENCE, RISK)
+    AUTHORIZER.check(signed(at=NOW - timedelta(minutes=4)), Verb.SCALE, RISK)
+    AUTHORIZER.check(asked("keyless"), Verb.DELETE, EVERYTHING)
+
+
+async def test_without_a_policy_the_shipped_one_says_what_must_be_signed(world: World) -> None:
+    await check_message(world.databases, asked("test"), Verb.SCALE, RISK)
+    for verb in (Verb.APPROVE, Verb.BREAK_GLASS, Verb.FENCE):
+        with pytest.raises(RefusedError) as refused:
+            await check_message(world.databases, asked("test"), verb, RISK)
+        assert refused.value.refusal.code is RefusalCode.SIGNATURE_MISSING
+
+
+async def test_the_policy_that_is_everywhere_says_what_must_be_signed(ready_world: World) -> None:
+    spec = {**first_policy().model_dump(mode="json"), "signed_verbs": ["scale"]}
+    await publish_policy(ready_world.databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+    # One that nobody has promoted yet lifts nothing.
+    await publish_policy(ready_world.databases, 3, {**spec, "signed_verbs": []}, TEST)
+    await check_message(ready_world.databases, asked("test"), Verb.FENCE, RISK)
+    with pytest.raises(RefusedError, match="demands a signature for scale"):
+        await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
+
+
+async def test_a_policy_demands_signatures_until_it_is_rolled_back(ready_world: World) -> None:
+    await everywhere(ready_world, 2, signed_verbs=(Verb.SCALE,))
+    back = await order(ready_world, "rollback", 2, signed=True)
+    with pytest.raises(RefusedError, match="demands a signature for scale"):
+        await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
+    await reach_stage(ready_world.databases, back, PolicyStage.ROLLED_BACK, [1])
+    await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)

@@ -1,0 +1,103 @@
+"""The detection controller names losses, keeps suspicions and begins a recovery once."""
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from durable.authority.db.connection import Databases
+from durable.authority.fleet.policies import publish_policy
+from durable.authority.recovery.region_facts import read_fact
+from durable.controllers.detection import DetectionController
+from durable.model.fleet import NodeSpec
+from durable.model.ids import RegionId
+from durable.model.policy_rollout import PolicyStage
+from durable.model.recovery import LossKind, RecoveryPolicy, Suspicion
+from durable.model.states import RegionState
+from durable.scheduling.policies import first_policy
+from tests.authority.world import EAST, TEST, WEST, World, node
+
+AT_ONCE = RecoveryPolicy(grace_seconds=0, lone_host_grace_seconds=0, calm_seconds=0)
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    """Two regions, and a policy without grace."""
+    async with Databases(database_url) as databases:
+        world = World(databases)
+        for region in (EAST, WEST):
+            await world.with_region(region)
+        spec = first_policy().model_copy(update={"recovery": AT_ONCE}).model_dump(mode="json")
+        await publish_policy(databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+        yield world
+
+
+def nodes_of(region: RegionId, letter: str) -> list[NodeSpec]:
+    return [node(f"{letter}{number}", region=region) for number in (1, 2)]
+
+
+class Watching:
+    """A controller, and the recoveries that it began; workers poll every queue."""
+
+    def __init__(self, databases: Databases) -> None:
+        self.begun: list[Suspicion] = []
+        self.controller = DetectionController(databases, self._unserved, self._begin)
+
+    async def _unserved(self, _: Iterable[str]) -> list[str]:
+        return []
+
+    async def _begin(self, suspicion: Suspicion) -> None:
+        self.begun.append(suspicion)
+
+
+async def fell_silent(world: World, region: RegionId, letter: str) -> None:
+    """All leases of the region lapsed a minute ago."""
+    past = World(world.databases, now=datetime.now(UTC) - timedelta(seconds=70))
+    await past.with_nodes(*nodes_of(region, letter), lease_seconds=10, region=region)
+
+
+async def lives(world: World, region: RegionId, letter: str) -> None:
+    """All leases of the region last."""
+    await world.with_nodes(*nodes_of(region, letter), region=region)
+
+
+async def test_leases_that_lapse_together_begin_one_recovery(world: World) -> None:
+    watching = Watching(world.databases)
+    await fell_silent(world, EAST, "e")
+    await lives(world, WEST, "w")
+    await watching.controller.once()
+    await watching.controller.once()
+    verdicts = await watching.controller.once()
+    assert verdicts[EAST].kind is LossKind.REGION
+    assert verdicts[WEST].kind is not LossKind.REGION
+    [begun] = watching.begun
+    assert (begun.region, begun.epoch) == (EAST, 1)
+    assert (await read_fact(world.databases, EAST)).state is RegionState.SUSPECTED
+
+
+async def test_another_controller_goes_on_with_the_same_suspicion(world: World) -> None:
+    first, second = Watching(world.databases), Watching(world.databases)
+    await fell_silent(world, EAST, "e")
+    await lives(world, WEST, "w")
+    await first.controller.once()
+    await second.controller.once()
+    assert first.begun[0].since == second.begun[0].since
+
+
+async def test_nobody_is_lost_when_everybody_falls_silent(world: World) -> None:
+    watching = Watching(world.databases)
+    for region, letter in ((EAST, "e"), (WEST, "w")):
+        await fell_silent(world, region, letter)
+    verdicts = await watching.controller.once()
+    assert {one.kind for one in verdicts.values()} == {LossKind.OBSERVER}
+    assert watching.begun == []
+
+
+async def test_a_region_that_is_back_is_open_again(world: World) -> None:
+    watching = Watching(world.databases)
+    await fell_silent(world, EAST, "e")
+    await lives(world, WEST, "w")
+    await watching.controller.once()
+    await lives(world, EAST, "e")
+    await watching.controller.once()
+    assert (await read_fact(world.databases, EAST)).state is RegionState.OPEN

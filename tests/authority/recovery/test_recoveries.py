@@ -1,0 +1,160 @@
+"""Orders of recoveries meet the region's fact, and a loss that comes again is a loss again."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+from typing import Any, cast
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import text
+from temporalio.client import Client
+
+from durable.activities.recovery_stages import RecoveryStages
+from durable.authority.db.connection import Databases
+from durable.authority.recovery.fence import fence
+from durable.authority.recovery.recoveries import (
+    begin_suspected,
+    reach_stage,
+    read_recovery,
+    read_time,
+    take_order,
+)
+from durable.authority.recovery.region_facts import read_fact
+from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion
+from durable.controllers.sending import SignalSender
+from durable.model.ids import ActorId
+from durable.model.recoveries import (
+    Recovery,
+    RecoveryKey,
+    RecoveryOrder,
+    RecoveryOrderKind,
+    RecoveryStage,
+)
+from durable.model.recovery import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.refusal import RefusedError
+from durable.signals.payloads import RequestId
+from durable.temporal.recoveries import Recoveries
+from durable.temporal.signing import Signer
+from tests.authority.world import EAST, TEST, WEST, World
+
+LOST = RecoveryKey(region=EAST, epoch=2)
+K, S = RecoveryOrderKind, RecoveryStage
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    async with Databases(database_url) as databases:
+        yield await World(databases).with_two_regions()
+
+
+def order(kind: RecoveryOrderKind, **changes: Any) -> RecoveryOrder:
+    given = {"request": kind.value, "actor": TEST, "reason": "a test", **changes}
+    return RecoveryOrder.model_validate({"key": LOST, "kind": kind, **given})
+
+
+async def suspect(world: World) -> datetime:
+    """East is lost now, to whoever looks."""
+    now = await read_time(world.databases)
+    verdict = Verdict(
+        region=EAST, kind=LossKind.REGION, sentence="silent", signs=RegionSigns(region=EAST)
+    )
+    lost = Suspicion(region=EAST, epoch=1, since=now, lost_at=now, verdict=verdict)
+    assert await record_suspicion(world.databases, lost, TEST)
+    return now
+
+
+async def begin(world: World) -> Recovery:
+    begun = await begin_suspected(world.databases, LOST, actor=TEST)
+    assert begun is not None
+    return begun
+
+
+async def dismiss(world: World) -> None:
+    await clear_suspicion(world.databases, EAST, TEST, "it is back")
+    recovery = await begin(world)
+    await reach_stage(world.databases, recovery, S.DISMISSED, actor=TEST, reason="it is back")
+
+
+async def veto(world: World) -> None:
+    await take_order(world.databases, order(K.VETO), asked=None)
+    # Of the same suspicion: it stays vetoed.
+    assert (await begin(world)).stage is S.VETOED
+    await clear_suspicion(world.databases, EAST, TEST, "it is back")
+
+
+async def test_a_veto_between_the_fence_and_its_note_is_refused(world: World) -> None:
+    databases = world.databases
+    await take_order(databases, order(K.CONFIRM), asked=None)
+    await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
+    with pytest.raises(RefusedError, match="fenced already"):
+        await take_order(databases, order(K.VETO), asked=None)
+    found = await read_recovery(databases, LOST)
+    assert found is not None
+    assert found.stage is S.CONFIRMED
+
+
+async def test_a_fenced_region_whose_loss_was_vetoed_is_declared_lost_at_the_same_epoch(
+    world: World,
+) -> None:
+    databases = world.databases
+    await take_order(databases, order(K.VETO), asked=None)
+    await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
+    recoveries = Recoveries(cast(Client, None), databases, TEST, Signer())
+    assert await recoveries.next_of(EAST) == LOST
+    confirmed = await take_order(databases, order(K.CONFIRM), asked=None)
+    assert confirmed.stage is S.CONFIRMED
+
+
+@pytest.mark.parametrize("end", [dismiss, veto])
+async def test_a_loss_that_was_none_does_not_hide_the_next_one(
+    world: World, end: Callable[[World], Awaitable[None]]
+) -> None:
+    await suspect(world)
+    assert (await begin(world)).stage is S.SUSPECTED
+    await end(world)
+    assert (await begin(world)).is_over
+    lost_at = await suspect(world)
+    again = await begin(world)
+    assert (again.stage, again.lost_at, again.ended_at) == (S.SUSPECTED, lost_at, None)
+    assert again.evidence == (await read_fact(world.databases, EAST)).evidence
+
+
+async def test_a_loss_that_is_confirmed_after_a_veto_is_measured_from_there(world: World) -> None:
+    vetoed = await take_order(world.databases, order(K.VETO), asked=None)
+    confirmed = await take_order(world.databases, order(K.CONFIRM), asked=None)
+    assert confirmed.lost_at > vetoed.changed_at
+
+
+async def test_by_policy_every_loss_is_confirmed_once_and_never_after_a_veto(world: World) -> None:
+    stages = RecoveryStages(world.databases, cast(SignalSender, None))
+    confirm = stages._order  # pyright: ignore[reportPrivateUsage]
+    await suspect(world)
+    first = await begin(world)
+    await veto(world)
+    assert (await confirm(first, K.CONFIRM, "lost")).stage is S.VETOED
+    await suspect(world)
+    second = await begin(world)
+    assert (await confirm(second, K.CONFIRM, "lost")).stage is S.CONFIRMED
+    assert (await confirm(second, K.CONFIRM, "lost")).stage is S.CONFIRMED
+
+
+async def test_a_request_id_is_of_one_actor_and_one_recovery(world: World) -> None:
+    other = RecoveryKey(region=WEST, epoch=2)
+    await take_order(world.databases, order(K.CONFIRM), asked=None)
+    mine = order(K.CONFIRM, actor=ActorId("another"))
+    with pytest.raises(RefusedError, match="send another request id"):
+        await take_order(world.databases, mine, asked=None)
+    taken = await take_order(world.databases, order(K.CONFIRM, key=other), asked=None)
+    assert taken.key == other
+
+
+async def test_nobody_can_use_up_the_request_id_of_the_policy(world: World) -> None:
+    stages = RecoveryStages(world.databases, cast(SignalSender, None))
+    await suspect(world)
+    suspected = await begin(world)
+    await stages._order(suspected, K.CONFIRM, "lost")  # pyright: ignore[reportPrivateUsage]
+    async with world.databases.at_global("durable_reader").connect() as connection:
+        rows = await connection.execute(text("SELECT request FROM global.recovery_orders"))
+        [used] = rows.scalars()
+    with pytest.raises(ValidationError):
+        TypeAdapter(RequestId).validate_python(used)

@@ -1,0 +1,176 @@
+"""What is kept for recovery is opened for one loss, and closed at its end whoever noted it."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from durable.activities.recovery_budgets import RecoveryBudgets
+from durable.activities.recovery_stages import RecoveryStages
+from durable.authority.quota.budgets import open_budget, read_budget, set_budget
+from durable.authority.recovery.fence import fence, reopen
+from durable.authority.recovery.moves import list_affected
+from durable.authority.recovery.recoveries import reach_stage, take_order
+from durable.controllers.sending import SignalSender
+from durable.model.ids import BudgetId, IncidentId
+from durable.model.recoveries import (
+    Recovery,
+    RecoveryKey,
+    RecoveryOrder,
+    RecoveryOrderKind,
+    RecoveryProgress,
+    RecoveryStage,
+)
+from durable.model.resources import Resources
+from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.signals.payloads import Payload
+from durable.stack.postgres.server import EmbeddedPostgres
+from tests.agent.waiting import eventually
+from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, seconds
+from tests.frozen import frozen
+
+KEPT, APPROVED = BudgetId("headroom"), BudgetId("override/more")
+FIRST, SECOND = RecoveryKey(region=EAST, epoch=2), RecoveryKey(region=EAST, epoch=3)
+
+
+class Unheard(SignalSender):
+    """Nobody listens in these worlds."""
+
+    def __init__(self) -> None:
+        super().__init__(cast("Any", None))
+
+    async def send_all(self, signals: Iterable[tuple[str, str, Payload]]) -> list[bool]:
+        return [True for _ in signals]
+
+
+async def lose(world: World, key: RecoveryKey = FIRST) -> Recovery:
+    order = RecoveryOrder(
+        key=key, kind=RecoveryOrderKind.CONFIRM, request=str(key), actor=TEST, reason="a test"
+    )
+    confirmed = await take_order(world.databases, order, asked=None)
+    await fence(
+        world.databases, key.region, expected_epoch=key.epoch - 1, actor=TEST, reason="a test"
+    )
+    return await reach(world, confirmed, RecoveryStage.HOLDING)
+
+
+async def reach(world: World, recovery: Recovery, stage: RecoveryStage) -> Recovery:
+    return await reach_stage(world.databases, recovery, stage, actor=TEST, reason="a test")
+
+
+async def keep(world: World, budget: BudgetId = KEPT, until: float = 600) -> None:
+    await set_budget(
+        world.databases, WEST, budget, Resources.of(1000), expires_at=seconds(until), actor=TEST
+    )
+
+
+async def open_for(world: World, incident: IncidentId, budget: BudgetId = KEPT) -> None:
+    await open_budget(world.databases, WEST, budget, incident=incident, actor=TEST)
+
+
+async def incident_of(world: World, budget: BudgetId = KEPT) -> IncidentId | None:
+    found = await read_budget(world.databases, WEST, budget)
+    assert found is not None
+    return found.incident
+
+
+async def test_what_was_opened_is_closed_though_nobody_noted_it_and_it_has_expired(
+    two_regions: World,
+) -> None:
+    recovery = await lose(two_regions)
+    # By a worker that died before it could say so; the hour of it has passed since.
+    await keep(two_regions)
+    await open_for(two_regions, FIRST.incident)
+    await keep(two_regions, until=-1e9)
+    budgets = RecoveryBudgets(two_regions.databases)
+    assert recovery.draws == ()
+    assert await budgets.find_open(recovery) == ["Budget headroom of us-west is still open."]
+    await budgets.close(recovery)
+    assert await incident_of(two_regions) is None
+    assert await budgets.find_open(recovery) == []
+
+
+async def test_what_a_recovery_that_has_ended_left_open_is_drawn_on_by_the_next(
+    two_regions: World,
+) -> None:
+    await keep(two_regions)
+    databases, budgets = two_regions.databases, RecoveryBudgets(two_regions.databases)
+    first = await budgets.draw(await lose(two_regions))
+    await reopen(databases, EAST, expected_epoch=2, actor=TEST, reason="it is back")
+    second = await budgets.draw(await lose(two_regions, SECOND))
+    assert ["is open for incident us-east-2" in one.refused for one in second.draws] == [True]
+    await reach(two_regions, first, RecoveryStage.SUPERSEDED)
+    second = await budgets.draw(second)
+    assert [one.refused for one in second.draws] == [""]
+    assert await incident_of(two_regions) == SECOND.incident
+
+
+async def test_what_was_approved_for_one_incident_is_left_alone_by_every_other(
+    two_regions: World,
+) -> None:
+    await keep(two_regions, APPROVED)
+    budgets = RecoveryBudgets(two_regions.databases)
+    recovery = await budgets.draw(await lose(two_regions))
+    assert recovery.draws == ()
+    assert await incident_of(two_regions, APPROVED) is None
+    await open_for(two_regions, FIRST.incident, APPROVED)
+    [drawn] = (await budgets.draw(recovery)).draws
+    assert drawn.budget == APPROVED
+    await budgets.close(recovery)
+    assert await incident_of(two_regions, APPROVED) == FIRST.incident, "its override ends it"
+    assert await budgets.find_open(recovery) == []
+
+
+@pytest.mark.parametrize(
+    ("incident", "key"),
+    [
+        ("us-east-2", FIRST),
+        ("us-east-3", SECOND),
+        ("us-east-1", None),
+        ("us-east-02", None),
+        ("eu-2", None),
+        ("fire", None),
+    ],
+)
+def test_an_incident_tells_its_recovery(incident: str, key: RecoveryKey | None) -> None:
+    assert RecoveryKey.of_incident(IncidentId(incident), [WEST, EAST]) == key
+
+
+async def test_what_is_kept_after_everything_was_tried_is_drawn_on_while_something_waits(
+    two_regions: World,
+) -> None:
+    spec = WorkloadSpec(replicas=1, resources=Resources.of(100, 128))
+    asked = WorkloadManifest(tenant=RISK, name=API, spec=spec)
+    await admit_workload(
+        two_regions.databases, asked, request="r", actor=TEST, divide=lambda _: {EAST: (0,)}
+    )
+    recovery = await lose(two_regions)
+    await list_affected(two_regions.databases, FIRST)
+    await keep(two_regions)
+    await RecoveryStages(two_regions.databases, Unheard()).advance(recovery.key)
+    assert await incident_of(two_regions) == FIRST.incident
+
+
+async def test_a_recovery_does_not_end_while_a_region_that_was_drawn_on_is_silent(
+    apart: World, other_postgres: EmbeddedPostgres
+) -> None:
+    await keep(apart)
+    recovery = await RecoveryBudgets(apart.databases).draw(await lose(apart))
+    await reach(apart, recovery, RecoveryStage.SETTLING)
+    stages = RecoveryStages(apart.databases, Unheard())
+
+    async def advance() -> RecoveryProgress:
+        progress = await stages.advance(FIRST)
+        assert progress is not None
+        return progress
+
+    with frozen(other_postgres):
+        silent = await advance()
+    assert silent.recovery.stage is RecoveryStage.SETTLING
+    assert "The budgets of us-west could not be checked" in silent.waits_for
+
+    async def has_ended() -> bool:
+        return (await advance()).recovery.stage is RecoveryStage.SETTLED
+
+    await eventually("it has ended", has_ended)
+    assert await incident_of(apart) is None

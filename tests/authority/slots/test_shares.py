@@ -1,0 +1,62 @@
+"""A region takes from each division of a workload all or nothing, and never an older one's."""
+
+import pytest
+from sqlalchemy import text
+
+from durable.authority.slots.shares import Publication, PublishedShare, open_shares, publish
+from durable.model.resources import Resources
+from durable.model.share import DesiredShare
+from durable.model.workload import WorkloadSpec
+from tests.authority.world import API, EAST, RISK, World
+
+SPEC = WorkloadSpec(replicas=2, resources=Resources.of(1000, 512))
+
+
+def division(revision: int, *generations: int, floor: int | None = None) -> Publication:
+    """What a division writes: shares of these generations, and a floor if it changes."""
+    share = DesiredShare(slots=(0,), spec=SPEC, revision=revision)
+    shares = tuple(PublishedShare(RISK, API, generation, share) for generation in generations)
+    return Publication(RISK, API, revision, floor, shares)
+
+
+async def published(world: World, *divisions: Publication) -> list[bool]:
+    return await publish(world.databases, EAST, divisions)
+
+
+async def generations(world: World) -> list[int]:
+    return [generation for _, _, generation in await open_shares(world.databases, EAST)]
+
+
+async def floor_and_number(world: World) -> tuple[int, int]:
+    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+        query = text("SELECT must_serve, revision FROM regional.disruption_floors")
+        row = (await connection.execute(query)).one()
+        return row.must_serve, row.revision
+
+
+@pytest.mark.parametrize("is_one_batch", [False, True])
+async def test_an_older_division_inserts_no_share_that_a_newer_one_did_not_want(
+    ready_world: World, is_one_batch: bool
+) -> None:
+    assert await published(ready_world, division(1, 1, floor=2)) == [True]
+    older, newer = division(2, 2), division(3, 1)
+    if is_one_batch:
+        assert await published(ready_world, newer, older) == [True, False]
+    else:
+        assert await published(ready_world, newer) == [True]
+        assert await published(ready_world, older) == [False]
+    assert await generations(ready_world) == [1]
+    assert await floor_and_number(ready_world) == (2, 3), "a floor that does not change stays"
+
+
+async def test_the_same_division_again_is_in_force(ready_world: World) -> None:
+    for _ in range(2):
+        assert await published(ready_world, division(1, 1, 2)) == [True]
+    assert await floor_and_number(ready_world) == (0, 1)
+
+
+async def test_a_share_that_is_closed_is_not_said_to_be_written(ready_world: World) -> None:
+    await published(ready_world, division(1, 1))
+    async with ready_world.databases.at_region(EAST, "durable_placement").begin() as connection:
+        await connection.execute(text("UPDATE regional.shares SET closed_at = clock_timestamp()"))
+    assert await published(ready_world, division(2, 1)) == [False]

@@ -1,0 +1,89 @@
+"""A division gets its number only if nobody changed or divided the workload since it was read."""
+
+from durable.authority.workloads.ledger import RequestKind
+from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
+from durable.authority.workloads.rollouts import (
+    begin_division,
+    complete_generation,
+    read_to_divide,
+    undo_rollout,
+)
+from durable.authority.workloads.rows import read_workload
+from durable.model.running import Run
+from tests.authority.workloads.test_workloads import apply, manifest
+from tests.authority.world import API, RISK, TEST, World
+
+
+async def rolling(world: World) -> None:
+    """Generation 1 was good, and generation 2 rolls out."""
+    await apply(world, "one")
+    await complete_generation(world.databases, RISK, API, 1, actor=TEST)
+    await apply(world, "two", manifest(run=Run(image="two")))
+
+
+async def test_of_two_divisions_that_read_the_same_only_one_is_numbered(ready_world: World) -> None:
+    await rolling(ready_world)
+    read = await read_to_divide(ready_world.databases, RISK, API)
+    number = await begin_division(ready_world.databases, read.workload, read.workload.rollout)
+    assert number == read.workload.revision + 1
+    again = await begin_division(ready_world.databases, read.workload, read.workload.rollout)
+    assert again is None
+
+
+async def test_a_pause_is_not_lost_to_a_division_that_read_the_workload_before(
+    ready_world: World,
+) -> None:
+    await rolling(ready_world)
+    read = await read_to_divide(ready_world.databases, RISK, API)
+    await request_rollout(
+        ready_world.databases, RolloutRequest(RISK, API, RequestKind.PAUSE, "p", TEST, "look first")
+    )
+    assert await begin_division(ready_world.databases, read.workload, read.workload.rollout) is None
+    found = await read_workload(ready_world.databases, RISK, API)
+    assert found is not None
+    assert found.rollout is not None
+    assert found.rollout.pause is not None
+    assert str(found.rollout.pause) == f"{TEST}: look first"
+
+
+async def test_a_finished_rollout_is_not_written_back_by_a_division_that_read_it_before(
+    ready_world: World,
+) -> None:
+    await rolling(ready_world)
+    read = await read_to_divide(ready_world.databases, RISK, API)
+    number = await complete_generation(
+        ready_world.databases, RISK, API, 2, actor=TEST, revision=read.workload.revision
+    )
+    assert number == read.workload.revision + 1
+    assert await begin_division(ready_world.databases, read.workload, read.workload.rollout) is None
+    found = await read_workload(ready_world.databases, RISK, API)
+    assert found is not None
+    assert (found.rollout, found.stable_generation, found.revision) == (None, 2, number)
+    again = await complete_generation(ready_world.databases, RISK, API, 2, actor=TEST)
+    assert again is None, "a second time changes nothing, so it takes no number"
+
+
+async def test_a_rollout_is_not_undone_by_a_division_that_read_it_before_it_was_paused(
+    ready_world: World,
+) -> None:
+    await rolling(ready_world)
+    read = await read_to_divide(ready_world.databases, RISK, API)
+    await request_rollout(
+        ready_world.databases, RolloutRequest(RISK, API, RequestKind.PAUSE, "p", TEST, "look first")
+    )
+    name, why = (ready_world.databases, RISK, API), "too many failures"
+    await undo_rollout(*name, read.workload.revision, reason=why, actor=TEST)
+    paused = await read_workload(*name)
+    assert paused is not None
+    assert paused.rollout is not None
+    assert (paused.generation, paused.rollout.undoing) == (2, None)
+    await undo_rollout(*name, paused.revision, reason=why, actor=TEST)
+    undone = await read_workload(*name)
+    assert undone is not None
+    assert undone.rollout is not None
+    assert (undone.generation, undone.rollout.undoing) == (1, why)
+
+
+async def test_a_generation_that_no_division_has_seen_is_not_settled(ready_world: World) -> None:
+    await apply(ready_world, "one")
+    assert not (await read_to_divide(ready_world.databases, RISK, API)).is_settled

@@ -1,0 +1,127 @@
+"""A simulated loss says what critical work would come back, where, and what is missing."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from durable.authority.db.connection import Databases
+from durable.authority.quota.budgets import set_budget
+from durable.authority.reads.startup import read_pace
+from durable.model.ids import BudgetId, RegionId
+from durable.model.readiness import LossOutlook
+from durable.model.recovery import RecoveryPolicy
+from durable.model.resources import Resources
+from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.plan.readiness import Readiness
+from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, node
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+CORE = Resources.of(1_000, 1_024)
+
+
+@pytest.fixture
+async def world(database_url: str) -> AsyncIterator[World]:
+    """Two regions of two nodes with eight cores each."""
+    async with Databases(database_url) as databases:
+        world = World(databases)
+        for region, letter in ((EAST, "e"), (WEST, "w")):
+            await world.with_region(region)
+            nodes = [node(f"{letter}{number}", region=region) for number in (1, 2)]
+            await world.with_nodes(*nodes, region=region)
+            await world.with_tenant(region=region)
+        yield world
+
+
+async def run(world: World, replicas: int, size: Resources = CORE, **spec: object) -> None:
+    """Everything in us-east."""
+    manifest = WorkloadManifest(
+        tenant=RISK,
+        name=API,
+        spec=WorkloadSpec.model_validate(
+            {"replicas": replicas, "resources": size, "priority": 900, **spec}
+        ),
+    )
+    share = {EAST: tuple(range(replicas))}
+    await admit_workload(
+        world.databases, manifest, request="apply", actor=TEST, divide=lambda _: share
+    )
+
+
+async def lose(world: World, region: RegionId = EAST) -> LossOutlook:
+    policy = RecoveryPolicy()
+    [outlook] = await Readiness(world.databases).outlooks([region], policy, NOW)
+    return outlook
+
+
+async def test_what_finds_room_elsewhere_would_come_back(world: World) -> None:
+    await run(world, 4)
+    outlook = await lose(world)
+    [api] = outlook.workloads
+    assert (api.lost, api.kept, api.needed) == (4, 0, 4)
+    assert api.recovers == {WEST: 4}
+
+
+async def test_never_started_it_may_take_as_long_as_its_deadlines_allow(world: World) -> None:
+    await run(world, 4, deadlines={"started": "1m", "ready": "2m"})
+    [api] = (await lose(world)).workloads
+    lease = (await read_pace(world.databases, EAST)).lease_seconds
+    assert api.estimated_seconds >= lease + 180
+    # The leases of this test alone last longer than the objective.
+    assert not api.is_met
+    assert "it would take about" in api.missing
+
+
+async def test_a_region_without_critical_work_may_be_lost(world: World) -> None:
+    await run(world, 4)
+    outlook = await lose(world, WEST)
+    assert outlook.is_met
+    assert outlook.workloads == ()
+
+
+async def test_work_that_is_not_critical_is_not_asked_about(world: World) -> None:
+    await run(world, 4, priority=500)
+    assert (await lose(world)).workloads == ()
+
+
+async def test_too_little_room_is_said_beforehand(world: World) -> None:
+    await run(world, 4, Resources.of(7_000, 1_024))
+    outlook = await lose(world)
+    [api] = outlook.workloads
+    assert api.recovers == {WEST: 2}
+    assert not outlook.is_met
+    assert "only 2 of 4 replicas would find a node" in api.missing
+
+
+async def test_what_is_kept_for_recovery_counts(world: World) -> None:
+    await run(world, 4)
+    await set_budget(
+        world.databases,
+        WEST,
+        BudgetId("headroom"),
+        Resources.of(16_000, 65_536),
+        expires_at=world.now + timedelta(days=1),
+        actor=TEST,
+    )
+    [api] = (await lose(world)).workloads
+    assert api.recovers == {WEST: 4}
+
+
+async def test_where_residency_allows_nothing_else_it_says_so(world: World) -> None:
+    await run(world, 4, requirements={"regions": ["us-east"]})
+    [api] = (await lose(world)).workloads
+    assert api.recovers == {}
+    assert "us-east" in api.missing
+
+
+async def test_a_workload_that_names_the_lost_region_goes_to_the_others_it_names(
+    world: World,
+) -> None:
+    await run(world, 4, weights={"us-east": 2, "us-west": 1})
+    [api] = (await lose(world)).workloads
+    assert api.recovers == {WEST: 4}
+
+
+async def test_nothing_is_changed(world: World) -> None:
+    await run(world, 4)
+    assert (await lose(world)).workloads == (await lose(world)).workloads

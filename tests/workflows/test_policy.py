@@ -1,0 +1,288 @@
+"""A revision comes into force region by region, is watched, and is taken back by its state."""
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+
+from durable.authority.policies.region_reads import read_in_force
+from durable.authority.policies.rows import read_rollout
+from durable.authority.policies.stages import watch_region
+from durable.authority.reads.claims import read_reservations
+from durable.cli.drills import policy_rollback
+from durable.controllers.reconciler import Reconciler
+from durable.model.ids import RegionId
+from durable.model.policy import Guardrails, Policy
+from durable.model.policy_rollout import PolicyProgress, PolicyStage
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.states import PolicyState
+from durable.scheduling.policies import first_policy
+from durable.signals.names import POLICY, policy_id
+from durable.signals.starting import policy_options
+from tests.authority.policies.world import have_operators
+from tests.authority.world import TEST, World
+from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
+from tests.workflows.test_replay import SAVES, save
+
+AT_ONCE = Guardrails(bake_seconds=0, step_seconds=0)
+WATCHED = Guardrails(bake_seconds=3_600, step_seconds=3_600)
+WHO: dict[str, Any] = {"reason": "INC-42"}
+
+
+def policy(guardrails: Guardrails = AT_ONCE, **fields: Any) -> Policy:
+    """Packs instead of spreading, so that decisions differ from those of revision 1."""
+    given = {"weights": {"packing": 10.0}, "choice_band": 0.0, **fields}
+    return first_policy().model_copy(update={**given, "guardrails": guardrails})
+
+
+async def ready(plane: Plane, *regions: RegionId) -> Plane:
+    await plane.load(small_fleet(*map(str, regions or (EAST,)), nodes=4, cpu=8))
+    have_operators(World(plane.databases), TEST)
+    return await (await plane.host(*regions)).work(*regions)
+
+
+async def publish(plane: Plane, guardrails: Guardrails = AT_ONCE, **fields: Any) -> int:
+    return await plane.durable.policies.publish(policy(guardrails, **fields), reason="pack")
+
+
+async def in_force(plane: Plane, region: RegionId = EAST) -> dict[int, PolicyState]:
+    return await read_in_force(plane.databases, region)
+
+
+async def came_to(plane: Plane, stage: PolicyStage, revision: int = 2) -> PolicyProgress:
+    """As its own workflow reports it."""
+
+    async def progress() -> PolicyProgress | None:
+        found = (await plane.durable.policies.status(revision)).progress
+        return found if found is not None and found.rollout.stage is stage else None
+
+    reached = await until(progress, f"revision {revision} is {stage}")
+    assert reached is not None
+    return reached
+
+
+async def revisions_of(plane: Plane, *regions: RegionId) -> set[int]:
+    """Under which revisions the live claims were decided."""
+    return {
+        claim.policy_revision
+        for region in regions or (EAST,)
+        for claim in await read_reservations(plane.databases, region)
+    }
+
+
+async def test_a_revision_is_compared_promoted_region_by_region_and_rolled_back(
+    plane: Plane,
+) -> None:
+    await ready(plane, EAST, WEST)
+    await plane.durable.apply(manifest("api", replicas=4))
+    await plane.durable.wait("risk", "api")
+    assert await publish(plane) == 2
+
+    async def shadows() -> PolicyProgress | None:
+        progress = (await plane.durable.policies.status(2)).progress
+        return progress if progress is not None and progress.shadows else None
+
+    compared = await until(shadows, "recent decisions were made again")
+    assert compared is not None
+    assert sum(one.decisions for one in compared.shadows) >= 2
+    assert sum(one.unrepeatable for one in compared.shadows) == 0
+    moved = [one for report in compared.shadows for one in report.workloads]
+    assert any(one.moved for one in moved), "packing puts replicas of one workload together"
+    assert await in_force(plane) == {1: PolicyState.ACTIVE}, "it changes nothing before a promote"
+
+    await plane.durable.policies.promote(2, request_id="up", **WHO)
+    await came_to(plane, PolicyStage.EVERYWHERE)
+    for region in (EAST, WEST):
+        assert await in_force(plane, region) == {2: PolicyState.ACTIVE}
+    await plane.durable.apply(manifest("more", replicas=4))
+    await plane.durable.wait("risk", "more")
+    assert await revisions_of(plane, EAST, WEST) == {1, 2}
+
+    await plane.durable.policies.roll_back(2, request_id="down", **WHO)
+    back = await came_to(plane, PolicyStage.ROLLED_BACK)
+    assert {(str(one.workload), one.goes_on) for one in back.report} == {("more", 2)}
+    for region in (EAST, WEST):
+        assert await in_force(plane, region) == {1: PolicyState.ACTIVE}
+    assert (await read_rollout(plane.databases, 1)).stage is PolicyStage.EVERYWHERE
+    await plane.no_invariant_is_broken()
+    if SAVES:
+        await save(plane, policy_id(2))
+
+
+async def test_reroll_replaces_what_the_bad_revision_placed_and_nothing_else(plane: Plane) -> None:
+    await ready(plane)
+    await plane.durable.apply(manifest("good", replicas=2))
+    await plane.durable.wait("risk", "good")
+    good = {slot: one.token for (_, slot), one in (await plane.bindings()).items()}
+    await publish(plane)
+    await plane.durable.policies.promote(2, request_id="up", **WHO)
+    await came_to(plane, PolicyStage.EVERYWHERE)
+    await plane.durable.apply(manifest("bad", replicas=4))
+    await plane.durable.wait("risk", "bad")
+    await plane.durable.policies.roll_back(2, request_id="down", reroll=True, **WHO)
+    back = await came_to(plane, PolicyStage.ROLLED_BACK)
+    assert [(str(one.workload), one.replaced) for one in back.report] == [("bad", 4)]
+
+    async def only_first() -> bool:
+        return await revisions_of(plane) == {1}
+
+    await until(only_first, "everything runs under revision 1")
+    await plane.durable.wait("risk", "bad")
+    now = {s: one.token for (name, s), one in (await plane.bindings()).items() if name == "good"}
+    assert now == good, "what another revision placed was not touched"
+    await plane.no_invariant_is_broken()
+
+
+async def test_a_paused_revision_stays_in_its_canary_and_a_rollback_ends_it(plane: Plane) -> None:
+    await ready(plane, EAST, WEST)
+    await publish(plane, WATCHED)
+    policies = plane.durable.policies
+    await policies.promote(2, request_id="up", canary=WEST, **WHO)
+    seen = await came_to(plane, PolicyStage.CANARY)
+    assert "west is watched until" in seen.waits_for
+    assert await in_force(plane, WEST) == {1: PolicyState.ACTIVE, 2: PolicyState.CANARY}
+    assert await in_force(plane, EAST) == {1: PolicyState.ACTIVE}
+    await policies.pause(2, request_id="wait", after=seen.rollout.number, **WHO)
+    with pytest.raises(RefusedError, match="test paused revision 2") as no:
+        await policies.promote(2, request_id="late", after=seen.rollout.number, **WHO)
+    assert no.value.refusal.code is RefusalCode.OVERTAKEN
+    await policies.roll_back(2, request_id="down", **WHO)
+    await came_to(plane, PolicyStage.ROLLED_BACK)
+    assert await in_force(plane, WEST) == {1: PolicyState.ACTIVE}
+
+
+async def test_a_broken_guardrail_rolls_back_by_itself(plane: Plane) -> None:
+    await ready(plane)
+    await publish(plane, WATCHED)
+    await plane.durable.policies.promote(2, request_id="up", **WHO)
+    await came_to(plane, PolicyStage.CANARY)
+    one_per_node = {"cpu": "5", "memory": "1Gi"}
+    await plane.durable.apply(manifest("huge", replicas=6, resources=one_per_node))
+    back = await came_to(plane, PolicyStage.ROLLED_BACK)
+    assert back.rollout.actor == "controller:policy"
+    assert "points more than before" in back.rollout.reason
+    assert await in_force(plane) == {1: PolicyState.ACTIVE}
+
+
+async def test_a_frozen_policy_is_not_promoted_and_can_be_rolled_back(plane: Plane) -> None:
+    await ready(plane)
+    await publish(plane, WATCHED)
+    policies, overrides = plane.durable.policies, plane.durable.overrides
+    frozen, _ = await overrides.create("policy-freeze", {}, reason="holidays")
+    with pytest.raises(RefusedError, match="test froze the policy of everything") as no:
+        await policies.promote(2, request_id="up", **WHO)
+    assert no.value.refusal.code is RefusalCode.POLICY_FROZEN
+    await overrides.revoke(frozen.id, reason="back again")
+    await policies.promote(2, request_id="up", **WHO)
+    seen = await came_to(plane, PolicyStage.CANARY)
+    await overrides.create("policy-freeze", {}, reason="again")
+    with pytest.raises(RefusedError, match="again"):
+        await policies.promote(2, request_id="on", **WHO)
+    with pytest.raises(RefusedError, match="again"):
+        await watch_region(plane.databases, seen.rollout, WEST, 0.0)
+    await policies.roll_back(2, request_id="down", **WHO)
+    await came_to(plane, PolicyStage.ROLLED_BACK)
+
+
+async def test_the_drill_of_a_rollback_meets_every_expectation(plane: Plane) -> None:
+    await ready(plane, EAST, WEST)
+    await plane.durable.apply(manifest("api", replicas=2))
+    await plane.durable.wait("risk", "api")
+    seen = [one async for one in policy_rollback.run(plane.durable, Path())]
+    assert len(seen) == 7
+    assert [one for one in seen if not one.met] == []
+
+
+async def test_a_terminated_workflow_goes_on_from_the_authority(plane: Plane) -> None:
+    await ready(plane)
+    await publish(plane, WATCHED)
+    await plane.durable.policies.promote(2, request_id="up", **WHO)
+    await came_to(plane, PolicyStage.CANARY)
+    await plane.durable.client.get_workflow_handle(policy_id(2)).terminate()
+    reconciler = Reconciler(plane.durable.client, plane.databases)
+
+    async def missing() -> bool:
+        return policy_id(2) in (await reconciler.unmanaged(await reconciler.running())).ids
+
+    await until(missing, "Temporal lists it no more")
+    await reconciler.start(await reconciler.unmanaged(await reconciler.running()))
+    assert (await came_to(plane, PolicyStage.CANARY)).rollout.number == 1
+    await plane.durable.policies.promote(2, request_id="on", **WHO)
+    await plane.durable.policies.promote(2, request_id="on", **WHO)
+
+
+async def test_a_comparison_that_fails_is_shown(plane: Plane) -> None:
+    await ready(plane)
+    with psycopg.connect(plane.databases.urls[0]) as owner:
+        owner.execute("REVOKE UPDATE (shadows) ON global.policy_rollouts FROM durable_policy")
+    await publish(plane)
+
+    handle: Any = plane.durable.client.get_workflow_handle(policy_id(2))
+
+    async def shown() -> bool:
+        page = (await handle.query("__temporal_workflow_metadata")).current_details
+        return "Could not compare" in page
+
+    await until(shown, "the page says that it could not be compared")
+
+
+WRONG_INPUTS: list[tuple[list[Any], str]] = [
+    ([], "It has no payload"),
+    (["two"], "Invalid input"),
+    ([7], "Invalid input"),
+    ([{}], 'Start it with {"revision": NUMBER}'),
+    ([{"revision": "two"}], "revision: got 'two'"),
+    ([{"revision": 2}], "is not the workflow of its input; start it as policy/2"),
+    ([{"revision": 2, "memory": {}}], "is not the workflow of its input; start it as policy/2"),
+]
+
+
+async def test_a_workflow_that_is_started_with_a_wrong_input_fails_with_a_sentence(
+    plane: Plane,
+) -> None:
+    await ready(plane)
+    client: Any = plane.durable.client
+    for number, (given, words) in enumerate(WRONG_INPUTS):
+        options = {**policy_options(2), "id": f"policy/1{number}"}
+        handle = await client.start_workflow(POLICY, args=given, **options)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        assert words in str(failed.value.cause), given
+
+
+async def test_bad_messages_change_nothing_and_are_answered(plane: Plane) -> None:
+    await ready(plane)
+    await publish(plane)
+    handle: Any = plane.durable.client.get_workflow_handle(policy_id(2))
+    who = {"actor": "test", "reason": "INC-42", "request_id": "one"}
+    for payload, words in (
+        ({}, "actor"),
+        ({**who, "to": "first"}, "to"),
+        ({**who, "after": -1}, "after"),
+        ({**who, "actor": "eve"}, "eve is no operator"),
+        ({**who, "to": 9}, "There is no policy revision 9"),
+        ({**who, "to": 2}, "cannot go back to itself"),
+    ):
+        with pytest.raises(WorkflowUpdateFailedError) as no:
+            await handle.execute_update("rollback", payload)
+        assert words in str(no.value.cause), payload
+    with pytest.raises(WorkflowUpdateFailedError) as no:
+        await handle.execute_update("promote", {**who, "canary": "nowhere"})
+    assert "There is no region nowhere" in str(no.value.cause)
+    await handle.signal("promot", who)
+    status = await plane.durable.policies.status(2)
+    assert status.rejected_count == 8
+    assert status.stage is PolicyStage.SHADOW
+
+    async def audited() -> bool:
+        query = text(
+            "SELECT count(*) FROM audit.events WHERE action LIKE 'reject message%'"
+            " AND object = 'policy/2'"
+        )
+        async with plane.databases.at_global("durable_reader").connect() as connection:
+            return (await connection.execute(query)).scalar_one() == 8
+
+    await until(audited, "what was refused is in the audit")

@@ -1,0 +1,47 @@
+"""How long a policy rests: a paused one must not fill a run with looks that find nothing."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from durable.model.policy_rollout import PolicyProgress, PolicyStage
+from durable.workflows import timeouts
+from durable.workflows.policy.rest import rest_of
+from tests.scheduling.policy_rollout.rollouts import T0, after, bake, rollout
+
+# A timer that is started and fires, the workflow task of three events, the step's marker.
+EVENTS_PER_LOOK = 6
+
+
+def seconds(now: datetime = T0, look_at: datetime | None = None, **fields: Any) -> float:
+    progress = PolicyProgress(rollout=rollout(**fields), look_at=look_at)
+    return rest_of(progress, now).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"stage": PolicyStage.SHADOW}, 600),
+        ({"bake": bake()}, 5),
+        ({"bake": bake(), "look_at": after(2)}, 2),
+        ({"bake": bake(), "look_at": after(-2)}, 0.1),
+        ({"bake": bake(), "look_at": after(60)}, 5),
+        ({"stage": PolicyStage.ROLLING_BACK}, 5),
+        ({"is_paused": True}, 600),
+        ({"is_paused": True, "bake": bake()}, 5),
+        ({"is_paused": True, "bake": bake(), "now": after(60)}, 30),
+        ({"is_paused": True, "bake": bake(), "now": after(9_999)}, 120),
+    ],
+)
+def test_it_rests_long_only_while_a_person_has_to_move_it(
+    given: dict[str, Any], expected: float
+) -> None:
+    assert seconds(**given) == expected
+
+
+def test_the_page_of_a_paused_policy_can_be_answered_for_an_hour() -> None:
+    now = T0
+    for _ in range(timeouts.EVENTS_PER_RUN // EVENTS_PER_LOOK):
+        now += timedelta(seconds=seconds(now, is_paused=True, bake=bake()))
+    assert now - T0 > timedelta(hours=1)
