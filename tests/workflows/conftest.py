@@ -7,8 +7,10 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
+from temporalio import workflow
 
 from durable.settings import Settings
 from durable.signals.search_attributes import SEARCH_ATTRIBUTES
@@ -59,6 +61,28 @@ def determinism_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     if os.environ.get("DETERMINISM_GUARD") == "1":
         runner = guard(monkeypatch)
         monkeypatch.setattr(worker, "sandbox", lambda: runner)
+
+
+@pytest.fixture(autouse=True)
+def one_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test does to them, workflows never have two local activities at once."""
+    execute: Any = workflow.execute_local_activity_method
+    under_way: WeakSet[Any] = WeakSet()
+    overlaps: list[str] = []
+
+    async def alone(*given: Any, **options: Any) -> Any:
+        instance = workflow.instance()
+        if instance in under_way:
+            overlaps.append(f"{workflow.info().workflow_id}: {options.get('summary')}")
+        under_way.add(instance)
+        try:
+            return await execute(*given, **options)
+        finally:
+            under_way.discard(instance)
+
+    monkeypatch.setattr(workflow, "execute_local_activity_method", alone)
+    yield
+    assert overlaps == []
 
 
 MakePlane = Callable[..., Awaitable[Plane]]

@@ -1,7 +1,10 @@
 """Messages in the order they came, read at one place of the workflow's loop and nowhere else.
 
-A handler only puts its message here, so no message changes anything in the middle of a step. A
-message that cannot be read, is unknown or is refused is recorded with the reason and changes
+A handler only puts its message here, so no message changes anything in the middle of a step, and a
+workflow takes one step at a time. Of two local activities at once, the one that ends first when
+they run need not be the one that ends first when their history is replayed.
+
+A message that cannot be read, is unknown or is refused is recorded with the reason and changes
 nothing; neither does one that was accepted before, and its answer says so.
 """
 
@@ -12,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -48,7 +52,8 @@ class Envelope:
     payload: Payload
     # The message as it came, if it carries a signature: that is over everything in it.
     signed: Asked | None = None
-    answer: str | None = None
+    # What its sender is answered; a sentence, except where a request has a result of its own.
+    answer: Any = None
     refused: ApplicationError | None = None
 
     @property
@@ -149,14 +154,13 @@ class Inbox:
         self.reject(name, _shown(*args), self._unknown(name))
         return _invalid(self._unknown(name))
 
-    async def receive_update(self, message: Message, raw: RawValue | None) -> str:
+    async def receive_update(self, message: Message, raw: RawValue | None) -> Any:
         """Queues an update and waits until the loop has answered it."""
         envelope = self.open(message, raw)
         self._envelopes.append(envelope)
         await workflow.wait_condition(lambda: envelope.is_answered)
         if envelope.refused is not None:
             raise envelope.refused
-        assert envelope.answer is not None
         return envelope.answer
 
     def open(self, message: Message, raw: RawValue | None) -> Envelope:
@@ -219,10 +223,11 @@ class Inbox:
             envelope.answer = f"{known.answer} ({was}; nothing changed now.)"
         return True
 
-    def accept(self, envelope: Envelope, answer: str) -> None:
+    def accept(self, envelope: Envelope, answer: Any) -> None:
         """Answers a message that was acted on, and has it audited if its kind is."""
         envelope.answer = answer
         self._has_news = True
+        said = str(answer)
         name, request = envelope.message.name, envelope.request
         if request is not None:
             accepted = AcceptedRequest(
@@ -230,13 +235,13 @@ class Inbox:
                 name=name,
                 digest=envelope.digest,
                 at=workflow.now(),
-                answer=answer[:ANSWER_CHARACTERS_KEPT],
+                answer=said[:ANSWER_CHARACTERS_KEPT],
                 actor=request.actor,
             )
             self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], accepted]
         if envelope.message.is_audited:
             payload = envelope.payload.model_dump_json()
-            self.log.unaudited.append(_record(name, payload, answer, accepted=True))
+            self.log.unaudited.append(_record(name, payload, said, accepted=True))
 
     def refuse(self, envelope: Envelope, refused: ApplicationError) -> None:
         """Refuses a message that could be read; sent again under the same id, it counts."""

@@ -1,10 +1,9 @@
 """What a workload does with messages: apply, scale and delete, and what its regions report.
 
-An update of a person is acted on in its own handler, one at a time, and answered with what the
-authority recorded. What comes as a signal waits in the inbox and is read between two steps.
+They are read one by one, between two steps, and a person is answered with what the authority
+recorded.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -63,10 +62,10 @@ class WorkloadAdmission:
     _workload: WorkloadName
     _state: WorkloadState
     _inbox: Inbox
-    # Held while something is admitted: the next request begins with what this one leaves.
-    _admitting: asyncio.Lock
-    # Something changed that the loop has to act on.
+    # Something changed that the loop has to act on before it rests.
     _is_due: bool
+    # The authority did not answer the last request: the next one is not kept waiting for it.
+    _is_cut_off: bool
     # What this run was started for has been answered, and left it nothing to look after.
     _has_nothing_to_do: bool
     # What it remembers may not be what the authority knows.
@@ -82,23 +81,13 @@ class WorkloadAdmission:
 
     async def receive(self, message: Message, raw: RawValue) -> Any:
         """A request id is counted by the authority, which remembers what it answered."""
-        envelope = self._inbox.open(message, raw)
-        handle: Any = getattr(self, f"on_{message.name}")
-        try:
-            answer = await handle(envelope.payload, envelope.signed)
-            self._inbox.accept(envelope, str(answer))
-            return answer
-        except ApplicationError as refused:
-            self._inbox.refuse(envelope, refused)
-            raise
+        return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
-        self._is_due = False
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
-                answer = await handle(envelope.payload, envelope.signed)
-                self._inbox.accept(envelope, str(answer))
+                self._inbox.accept(envelope, await handle(envelope.payload, envelope.signed))
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 
@@ -120,17 +109,16 @@ class WorkloadAdmission:
         )
 
     async def on_delete(self, delete: DeleteWorkload, signed: Asked | None) -> str:
-        async with self._admitting:
-            step = DeleteStep(**self._asked(delete, signed))
-            summary = f"delete, requested by {delete.actor}"
-            deletion = await self._request(WorkloadActivities.delete, step, summary)
-            if self._is_new:
-                await self._recall()
-            # Whether it is being deleted is the authority's to say: this may be a request that was
-            # answered in an earlier life of the workload.
-            if deletion.deleting:
-                self._delete(f"{delete.actor}: {delete.reason}")
-            self._has_nothing_to_do = self._is_new
+        step = DeleteStep(**self._asked(delete, signed))
+        summary = f"delete, requested by {delete.actor}"
+        deletion = await self._request(WorkloadActivities.delete, step, summary)
+        if self._is_new:
+            await self._recall()
+        # Whether it is being deleted is the authority's to say: this may be a request that was
+        # answered in an earlier life of the workload.
+        if deletion.deleting:
+            self._delete(f"{delete.actor}: {delete.reason}")
+        self._has_nothing_to_do = self._is_new
         return deletion.answer
 
     async def on_pause(self, pause: PauseRollout, signed: Asked | None) -> str:
@@ -162,9 +150,8 @@ class WorkloadAdmission:
         kind: str,
     ) -> str:
         """Has the authority record it; the next division goes by what is recorded."""
-        async with self._admitting:
-            answer = await self._request(activity, step, f"{kind}, requested by {step.actor}")
-            await self._look_again()
+        answer = await self._request(activity, step, f"{kind}, requested by {step.actor}")
+        await self._look_again()
         return answer
 
     def _asked(self, request: OperatorRequest, signed: Asked | None) -> dict[str, Any]:
@@ -190,36 +177,35 @@ class WorkloadAdmission:
 
     async def _admit(self, step: AdmitStep) -> Admitted:
         """Has the authority admit a manifest, or the present one with another replica count."""
-        async with self._admitting:
-            if self._state.is_finished:
-                name = f"{self._tenant}/{self._workload}"
-                raise ApplicationError(
-                    f"{name} has just ended; send the same request again.", type=ENDING
-                )
-            if self._state.is_ending:
-                return await self._answer_before(
-                    step,
-                    RefusalCode.BEING_DELETED,
-                    f"{self._tenant}/{self._workload} is ending "
-                    f"({self._state.deleting or 'done'}); wait until it has ended, then apply it "
-                    "again.",
-                )
-            if len(self._state.open) >= MAX_PLACEMENTS:
-                return await self._answer_before(
-                    step,
-                    RefusalCode.WRONG_STATE,
-                    f"{len(self._state.open)} placements of older generations have not "
-                    "ended yet; wait for them, or see `durable get placements`.",
-                )
-            summary = f"admit, requested by {step.actor}"
-            admission = await self._request(WorkloadActivities.admit, step, summary)
-            is_first = self._is_new and not admission.existed
-            if self._is_new and admission.existed:
-                await self._recall()
-            if not (admission.deleting or admission.deleted):
-                self._want(admission.current, admission.revision if is_first else None)
-            self._has_nothing_to_do = self._is_new
-            return admission.answer
+        if self._state.is_finished:
+            name = f"{self._tenant}/{self._workload}"
+            raise ApplicationError(
+                f"{name} has just ended; send the same request again.", type=ENDING
+            )
+        if self._state.is_ending:
+            return await self._answer_before(
+                step,
+                RefusalCode.BEING_DELETED,
+                f"{self._tenant}/{self._workload} is ending "
+                f"({self._state.deleting or 'done'}); wait until it has ended, then apply it "
+                "again.",
+            )
+        if len(self._state.open) >= MAX_PLACEMENTS:
+            return await self._answer_before(
+                step,
+                RefusalCode.WRONG_STATE,
+                f"{len(self._state.open)} placements of older generations have not "
+                "ended yet; wait for them, or see `durable get placements`.",
+            )
+        summary = f"admit, requested by {step.actor}"
+        admission = await self._request(WorkloadActivities.admit, step, summary)
+        is_first = self._is_new and not admission.existed
+        if self._is_new and admission.existed:
+            await self._recall()
+        if not (admission.deleting or admission.deleted):
+            self._want(admission.current, admission.revision if is_first else None)
+        self._has_nothing_to_do = self._is_new
+        return admission.answer
 
     async def _answer_before(self, step: AdmitStep, code: RefusalCode, why: str) -> Admitted:
         """What was answered before is answered the same; nothing new is admitted now."""
@@ -248,7 +234,7 @@ class WorkloadAdmission:
         except ApplicationError as error:
             if error.type == UNREACHABLE:
                 # It may have been recorded all the same: only the authority knows.
-                self._must_recall = self._is_due = True
+                self._must_recall = True
                 raise
             self._has_nothing_to_do = True
             if self._is_new:
@@ -321,14 +307,17 @@ class WorkloadAdmission:
         self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
     ) -> T:
         """A step whose refusal is the caller's answer."""
+        retry = timeouts.STEP_RETRY if self._is_cut_off else timeouts.ADMIT_RETRY
+        self._is_cut_off = False
         try:
-            return await run_step(activity, argument, summary, timeouts.ADMIT_RETRY)
+            return await run_step(activity, argument, summary, retry)
         except STEP_FAILURES as error:
             cause = cause_of(error)
             if isinstance(cause, ApplicationError) and cause.type == REFUSED:
                 raise ApplicationError(
                     cause.message, *cause.details, type=REFUSED, non_retryable=True
                 ) from error
+            self._is_cut_off = True
             raise ApplicationError(
                 f"The authority did not answer: {sentence_of(error)}",
                 type=UNREACHABLE,

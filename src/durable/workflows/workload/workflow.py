@@ -4,7 +4,6 @@ The workload owns the slots and the placements' shares; placements own everythin
 slot in a region. What regions report comes from the authority, not from the placements' memory.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
@@ -61,8 +60,7 @@ class Workload(WorkloadAdmission):
         self._tenant, self._workload = start.tenant, start.workload
         self._state = start.state or WorkloadState()
         self._inbox = Inbox(MESSAGES, self._state.messages)
-        self._admitting = asyncio.Lock()
-        self._is_due = False
+        self._is_due = self._is_cut_off = False
         self._has_nothing_to_do = False
         self._must_recall = start.recalls
         # Whether this pass of the loop came by its own timer.
@@ -97,10 +95,11 @@ class Workload(WorkloadAdmission):
             await self._go_on()
             if not self._must_recall:
                 return
+            await self._read_messages()
             workflow.set_current_details(f"**Waits**: {' '.join(self._state.waits)}")
             if self._must_continue():
                 self._continue()
-            await workflow.sleep(timeouts.UNREACHABLE_RETRY)
+            await self._inbox.rest(timeouts.UNREACHABLE_RETRY, "the authority answers")
 
     def _continue(self) -> NoReturn:
         workflow.continue_as_new(
@@ -112,8 +111,7 @@ class Workload(WorkloadAdmission):
         if not self._must_recall:
             return
         try:
-            async with self._admitting:
-                recalled = await self._recall()
+            recalled = await self._recall()
         except ApplicationError as error:
             self._failed("read what exists", error.message)
             return
@@ -131,13 +129,10 @@ class Workload(WorkloadAdmission):
         """Whether there is anything to do: a workload whose first apply was refused ends here."""
         deadline = workflow.now() + timeouts.FIRST_APPLY
         while self._state.generation == 0 and workflow.now() < deadline:
-            try:
-                await workflow.wait_condition(self._can_go_on, timeout=deadline - workflow.now())
-            except TimeoutError:
-                break
             await self._read_messages()
-            if self._has_nothing_to_do and workflow.all_handlers_finished():
+            if self._state.generation > 0 or self._has_nothing_to_do:
                 break
+            await self._inbox.rest(deadline - workflow.now(), "its first apply")
         await self._settle_refusal()
         return self._state.generation > 0
 
@@ -156,12 +151,6 @@ class Workload(WorkloadAdmission):
                 self._continue()
             if is_idle:
                 await workflow.sleep(timeouts.AUDIT_RETRY)
-
-    def _can_go_on(self) -> bool:
-        # What placements report while it is being admitted is of a generation not known yet.
-        has_messages = bool(self._inbox) and not self._admitting.locked()
-        is_idle = self._has_nothing_to_do and workflow.all_handlers_finished()
-        return self._state.generation > 0 or has_messages or is_idle
 
     # ── shares ──────────────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +233,7 @@ class Workload(WorkloadAdmission):
 
     async def _divide(self) -> None:
         """Takes the next step towards what is wanted, as far as what exists allows."""
-        state = self._state
+        state, self._is_due = self._state, False
         if state.is_finished:
             # Its end is recorded, and the authority would no longer say what became of it.
             state.must_divide = False
@@ -273,13 +262,11 @@ class Workload(WorkloadAdmission):
     def _record_division(self, divided: Divided) -> None:
         state = self._state
         current = divided.current
-        has_news = state.must_divide  # something was requested meanwhile
-        if not state.is_ending and not has_news:
+        if not state.is_ending:
             # What is wanted is the authority's to say: a rollout may have been undone.
             state.generation, state.spec = current.generation, current.spec
             state.share = dict(current.share)
-        if not has_news:
-            state.first_revision, state.divided_generation = None, current.generation
+        state.first_revision, state.divided_generation = None, current.generation
         state.stable, state.recoverable = divided.stable, divided.recoverable
         state.open, state.claims = list(divided.open), divided.claims
         state.rollout, state.progress = divided.rollout, divided.progress
@@ -289,9 +276,8 @@ class Workload(WorkloadAdmission):
         for report in divided.reports:
             state.learn(report)
         state.waits = [*divided.waits, *divided.unreachable][:WAITS_KEPT]
-        is_behind = bool(state.waits or divided.unopened or divided.is_overtaken)
-        state.must_divide = has_news or is_behind
-        state.tries = state.tries + 1 if is_behind or state.is_ending else 0
+        state.must_divide = bool(state.waits or divided.unopened or divided.is_overtaken)
+        state.tries = state.tries + 1 if state.must_divide or state.is_ending else 0
         if divided.look_again_seconds is not None:
             after = timedelta(seconds=divided.look_again_seconds)
             state.look_at = workflow.now() + max(after, timeouts.SHORTEST_REST)
