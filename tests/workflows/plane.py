@@ -23,6 +23,7 @@ from durable.authority.reads.census import take_census
 from durable.authority.reads.claims import read_bindings
 from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
+from durable.ending import end_all
 from durable.model.claims import Binding
 from durable.model.fleet import Fleet
 from durable.model.ids import ActorId, RegionId
@@ -212,13 +213,12 @@ class Plane:
             yield
         finally:
             self._hosted.remove(region)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_all([task])
 
     def background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Runs beside the test, and ends with it."""
         task = asyncio.create_task(work)
-        self.stack.push_async_callback(_ended, task)
+        self.stack.push_async_callback(end_all, [task])
         return task
 
     async def placement(
@@ -258,8 +258,3 @@ class Plane:
 
     async def no_invariant_is_broken(self) -> None:
         assert await violations_everywhere(self.databases) == []
-
-
-async def _ended(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

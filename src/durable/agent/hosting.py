@@ -10,6 +10,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.agent_lock import AgentLock, hold_agent_lock, is_agent_lock_free
 from durable.authority.fleet.regions import list_regions
+from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 
@@ -61,8 +62,7 @@ async def _host(
         await running
     finally:
         if running is not None:
-            running.cancel()
-            await asyncio.wait({running})
+            await end_all([running])
 
 
 async def _until_one_ends(running: asyncio.Task[None], lock: AgentLock) -> None:
@@ -71,8 +71,7 @@ async def _until_one_ends(running: asyncio.Task[None], lock: AgentLock) -> None:
     try:
         await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        lost.cancel()
-        await asyncio.wait({lost})
+        await end_all([lost])
     if not lost.cancelled():
         lost.result()
 

@@ -59,7 +59,8 @@ class WakeupController:
                 log.warning("wakeups of %s: %s", self._regional.region, error)
             await asyncio.sleep(PAUSE_SECONDS)
             with contextlib.suppress(TimeoutError):
-                seen = await asyncio.wait_for(cache.room_appeared(seen), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    seen = await cache.room_appeared(seen)
 
     async def wake(self, now: float) -> list[_Key]:
         """Wakes those who may be placed now; answers whom."""

@@ -35,6 +35,7 @@ from durable.controllers.statistics import StatisticsController
 from durable.controllers.status import StatusController
 from durable.controllers.wakeups import WakeupController
 from durable.controllers.watch import WatchController
+from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.temporal.recoveries import begin_recovery
@@ -190,9 +191,7 @@ async def _running(controllers: Sequence[Awaitable[None]]) -> AsyncGenerator[Non
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(tasks)
 
 
 async def serve_every_region(
@@ -225,7 +224,8 @@ async def serve_every_region(
                         )
                         announce(f"serving placements of {region}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), REGIONS_POLL_SECONDS)
+                async with asyncio.timeout(REGIONS_POLL_SECONDS):
+                    await stop.wait()
     finally:
         await asyncio.gather(*serving.values(), return_exceptions=True)
 

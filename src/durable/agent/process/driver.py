@@ -12,6 +12,7 @@ from durable.agent.process.launcher import launch, port_for
 from durable.agent.process.monitor import ReplicaMonitor
 from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
+from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.model.running import Run
 from durable.model.states import ObservedState
@@ -140,9 +141,7 @@ class ProcessDriver:
 
     async def close(self) -> None:
         """Ends the monitors alone: the replicas run on, and the next agent adopts them."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await end_all(self._tasks.values())
 
     @property
     def _reporting(self) -> Report:

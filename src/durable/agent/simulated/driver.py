@@ -11,6 +11,7 @@ from durable.agent.driver import ENDS, Report, StopOrder
 from durable.agent.simulated.faults import FaultKind, Faults, InjectedFault
 from durable.agent.simulated.timers import Timer, Timers
 from durable.authority.fleet.assignments import Assignment
+from durable.ending import end_all
 from durable.model.states import ObservedState
 from durable.model.workload import WorkloadKind
 
@@ -91,8 +92,7 @@ class SimulatedDriver:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_all([self._task])
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,6 +12,7 @@ from durable.authority.cache.region_read import read_changes, read_in_chunks
 from durable.authority.cache.watch import poll_leases, watch
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
+from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.model.policy import Policy
 from durable.model.refusal import RefusedError
@@ -63,10 +64,7 @@ class RegionCache:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        running = [*self._tasks, *self._reads]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await end_all([*self._tasks, *self._reads])
 
     # ── what it knows ───────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,7 @@ from psycopg import waiting
 from sqlalchemy import URL
 
 from durable.authority.db.errors import CircuitOpenError, is_refused_login
+from durable.ending import end_all
 
 # How long a transaction may take before the server is asked for a sign of life, and how long that
 # may take: a connection is made in milliseconds, and in a second by a machine that is overloaded.
@@ -118,8 +119,7 @@ class Breaker:
         if self._check is not None:
             self._check.cancel()
         if self._probing is not None:
-            self._probing.cancel()
-            await asyncio.gather(self._probing, return_exceptions=True)
+            await end_all([self._probing])
 
     # ── asking for a sign of life ───────────────────────────────────────────────────────────────
 

@@ -11,6 +11,7 @@ from durable.cli.drills.region_loss import fail_back, lose_region
 from durable.cli.drills.subject import busiest_region, find_subject
 from durable.cli.render.recoveries import RecoveryLines
 from durable.client import Durable
+from durable.ending import end_all
 
 SAMPLE_SECONDS = 1.0
 
@@ -30,8 +31,7 @@ async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
             async for one in fail_back(durable, nodes, region, lines.show):
                 yield one
     finally:
-        sampling.cancel()
-        await asyncio.gather(sampling, return_exceptions=True)
+        await end_all([sampling])
     yield Expectation(
         what="no slot had two owners at any moment", met=not broken, seen=", ".join(sorted(broken))
     )

@@ -12,6 +12,7 @@ from durable.cli.render.output import print_lines, progress, results
 from durable.cli.render.recoveries import print_recovery
 from durable.cli.render.recovery_view import RecoveryView
 from durable.client import Durable
+from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.model.recoveries import RecoveryProgress
 from durable.validation.value import Value
@@ -43,8 +44,7 @@ async def show_loss(durable: Durable, directory: Path) -> LostRegion:
         with RecoveryView() as view, BrokenNodes(directory) as nodes:
             seen, now = await lose_region(durable, nodes, region, view.show)
     finally:
-        measuring.cancel()
-        await asyncio.gather(measuring, return_exceptions=True)
+        await end_all([measuring])
     return LostRegion(region=region, expectations=tuple(seen), recovery=now, load=meter.load)
 
 

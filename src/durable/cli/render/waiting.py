@@ -15,6 +15,7 @@ from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.output import progress
 from durable.cli.render.progress import ProgressDisplay, WaitTarget
 from durable.client import Durable
+from durable.ending import end_all
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.status import WorkloadStatus
@@ -50,9 +51,7 @@ async def wait_for_all(
             )
             raise RefusedError(RefusalCode.TIMED_OUT, sentence) from None
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_all(tasks)
     return [latest[target] for target in targets]
 
 
