@@ -23,7 +23,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         RPCError("no", RPCStatusCode.RESOURCE_EXHAUSTED, b""),
         RPCError("no", RPCStatusCode.ABORTED, b""),
         RPCError("no", RPCStatusCode.UNAVAILABLE, b""),
-        WorkflowQueryFailedError("[TMPRL1100] its task failed"),
     ],
     ids=str,
 )

@@ -51,9 +51,6 @@ _TRANSIENT = frozenset(
 _BUSY = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED})
 # The workflow ended between accepting the update and answering it; the next run accepts it anew.
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
-# What a query gets from a worker that lost a run in the middle of a step: its task is taken again.
-# A run that is truly broken answers so until patience ends.
-_TASK_FAILED = "TMPRL1100"
 
 
 @dataclass(frozen=True)
@@ -183,8 +180,6 @@ def _is_transient(error: BaseException) -> bool:
     if isinstance(error, WorkflowUpdateFailedError):
         cause = error.cause
         return isinstance(cause, ApplicationError) and cause.type in (_ENDED_MEANWHILE, ENDING)
-    if isinstance(error, WorkflowQueryFailedError):
-        return _TASK_FAILED in error.message
     return isinstance(error, WorkflowUpdateRPCTimeoutOrCancelledError | NotYetError)
 
 

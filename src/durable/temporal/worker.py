@@ -38,6 +38,7 @@ from durable.controllers.watch import WatchController
 from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
+from durable.temporal.query_loads import forget_query_loads
 from durable.temporal.recoveries import begin_recovery
 from durable.temporal.running import unserved_if_known
 from durable.temporal.sandbox import sandbox
@@ -96,7 +97,7 @@ def _worker(
         max_concurrent_workflow_tasks=MAX_WORKFLOW_TASKS,
         max_cached_workflows=CACHED_WORKFLOWS,
     )
-    return patient(worker)
+    return forget_query_loads(patient(worker), client)
 
 
 def patient(worker: Worker) -> Worker:

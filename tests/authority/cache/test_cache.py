@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
+from durable.authority.cache import cached_region, region_read
 from durable.authority.cache import region_cache as cache_module
-from durable.authority.cache import region_read
 from durable.authority.cache.region_cache import RegionCache
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
@@ -238,7 +239,9 @@ async def test_age_counts_from_the_last_time_the_version_was_known_to_be_the_new
     ready_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    # The cache's own view of time alone: the event loop's must go on.
+    for module in (cache_module, cached_region):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     async with caching(ready_world) as cache:
         first = cache.snapshot()
         now, age = first.now, first.age_seconds
