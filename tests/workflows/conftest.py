@@ -5,6 +5,7 @@ import itertools
 import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +19,7 @@ from durable.stack.ports import free_port
 from durable.stack.temporal_server import DYNAMIC_CONFIG, temporal_binary
 from durable.temporal import worker
 from durable.temporal.connection import answers
+from durable.temporal.updates import PATIENT
 from tests.workflows.determinism import guard
 from tests.workflows.plane import Plane
 
@@ -53,6 +55,12 @@ def _started(tries: int) -> tuple[str, "subprocess.Popen[bytes]"]:
             if asyncio.run(answers(address)):
                 return address, server
     raise AssertionError(f"the Temporal server ended while it started, {tries} times")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def patience_of_a_busy_machine() -> None:
+    """Whoever kills workers all the time gets no answer for longer than a person would wait."""
+    object.__setattr__(PATIENT, "silence", timedelta(minutes=5))
 
 
 @pytest.fixture(autouse=True)

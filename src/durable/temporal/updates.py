@@ -68,7 +68,7 @@ class Patience:
     def within(cls, seconds: float | None) -> "Patience":
         """The usual patience, as far as somebody who waits for so many seconds has it."""
         if seconds is None:
-            return cls()
+            return PATIENT
         limit = timedelta(seconds=seconds)
         return cls(silence=min(cls.silence, limit), busy=limit, each=min(cls.each, limit))
 
