@@ -20,10 +20,12 @@ from durable.authority.recovery.recoveries import (
     read_time,
 )
 from durable.authority.recovery.region_facts import read_fact
+from durable.authority.recovery.suspicions import record_suspicion
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import ActorId, BudgetId, RegionId, TenantId, WorkloadName
 from durable.model.policy_rollout import PolicyStage
 from durable.model.recoveries import Recovery, RecoveryKey, RecoveryStage, WorkloadMove
+from durable.model.recovery import LossKind, RegionSigns, Suspicion, Verdict
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.signature import public_key_of
@@ -216,6 +218,30 @@ async def test_a_loss_is_declared_only_with_a_signature(plane: Plane) -> None:
             await declare(plane)
         assert refused.value.refusal.code is RefusalCode.SIGNATURE_MISSING
         assert await newest_recovery(plane.databases, EAST) is None
+
+
+async def test_a_refused_message_about_a_blip_does_not_cut_its_grace_short(plane: Plane) -> None:
+    async with serving(plane):
+        now = await read_time(plane.databases)
+        await recover_by(plane, grace_seconds=3_600, calm_seconds=3_600)
+        lost = Verdict(
+            region=EAST, kind=LossKind.REGION, sentence="silent", signs=RegionSigns(region=EAST)
+        )
+        blip = Suspicion(region=EAST, epoch=1, since=now, lost_at=now, verdict=lost)
+        assert await record_suspicion(plane.databases, blip, TEST)
+        plane.durable.signer = Signer()
+        for order in (plane.durable.recoveries.confirm, plane.durable.recoveries.veto):
+            with pytest.raises(RefusedError) as refused:
+                await order(EAST, reason="a blip", request_id="blip")
+            assert refused.value.refusal.code is RefusalCode.SIGNATURE_MISSING
+
+        async def has_looked() -> str | None:
+            progress = (await plane.durable.recoveries.status(LOST)).progress
+            return None if progress is None else progress.waits_for
+
+        assert await until(has_looked, "the recovery has looked") is not None
+        assert (await reached(plane, RecoveryStage.SUSPECTED)).fenced_at is None
+        assert (await read_fact(plane.databases, EAST)).epoch == 1
 
 
 async def test_a_second_region_that_is_lost_meanwhile_takes_no_work_and_has_its_own_recovery(

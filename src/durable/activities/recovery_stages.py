@@ -26,6 +26,7 @@ from durable.authority.recovery.recoveries import (
 )
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.serving import read_presence
+from durable.authority.recovery.suspicions import suspicion_of
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.recoveries import (
@@ -38,8 +39,9 @@ from durable.model.recoveries import (
 )
 from durable.model.recovery import Mode, RecoveryPolicy
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.region_life import Fence
+from durable.model.region_life import Fence, RegionFact
 from durable.model.states import RegionState
+from durable.scheduling.recovery.detection import grace_seconds, is_due
 from durable.scheduling.recovery.moves import is_settled, most_telling, report_on
 from durable.signals.names import RECOVERY_CONTROLLER
 from durable.signals.payloads import controllers_request
@@ -70,6 +72,17 @@ def await_fence(recovery: Recovery, now: datetime) -> Rest:
         return Rest(why, now + LOOK_LATER)
     why = f"the lease of {region} to lapse: its database does not answer"
     return Rest(why, min(at, now + LOOK_LATER))
+
+
+def await_grace(fact: RegionFact, policy: RecoveryPolicy, now: datetime) -> Rest | None:
+    """Of a suspected region; None once its suspicion has lasted long enough."""
+    suspicion = suspicion_of(fact)
+    if suspicion is None or suspicion.calm_since is not None:
+        return Rest(f"{fact.region} to stay well, or to fall silent again", now + LOOK_SOON)
+    if is_due(suspicion, now, suspicion.since, policy):
+        return None
+    grace = timedelta(seconds=grace_seconds(suspicion.verdict, policy))
+    return Rest(f"the loss of {fact.region} to last", suspicion.since + grace)
 
 
 def is_given_up(recovery: Recovery, back: Returns, now: datetime) -> bool:
@@ -140,9 +153,13 @@ class RecoveryStages:
         if fact.state is not RegionState.SUSPECTED:
             why = f"{recovery.region} is not suspected any more"
             return await self._reach(recovery, RecoveryStage.DISMISSED, why)
-        if policy.confirmation is Mode.AUTOMATIC:
-            return await self._order(recovery, RecoveryOrderKind.CONFIRM, recovery.reason)
-        return Rest("somebody to confirm or veto it", now + LOOK_LATER)
+        if policy.confirmation is not Mode.AUTOMATIC:
+            return Rest("somebody to confirm or veto it", now + LOOK_LATER)
+        # Anybody may have started this workflow: only time tells a loss from a blip.
+        early = await_grace(fact, policy, now)
+        if early is not None:
+            return early
+        return await self._order(recovery, RecoveryOrderKind.CONFIRM, recovery.reason)
 
     async def _confirmed(
         self, recovery: Recovery, policy: RecoveryPolicy, now: datetime

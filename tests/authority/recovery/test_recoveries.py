@@ -1,7 +1,7 @@
 """Orders of recoveries meet the region's fact, and a loss that comes again is a loss again."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -24,13 +24,14 @@ from durable.authority.recovery.suspicions import clear_suspicion, record_suspic
 from durable.controllers.sending import SignalSender
 from durable.model.ids import ActorId
 from durable.model.recoveries import (
+    UNFENCED,
     Recovery,
     RecoveryKey,
     RecoveryOrder,
     RecoveryOrderKind,
     RecoveryStage,
 )
-from durable.model.recovery import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.recovery import LossKind, RecoveryPolicy, RegionSigns, Suspicion, Verdict
 from durable.model.refusal import RefusedError
 from durable.signals.payloads import RequestId
 from durable.temporal.recoveries import Recoveries
@@ -52,13 +53,14 @@ def order(kind: RecoveryOrderKind, **changes: Any) -> RecoveryOrder:
     return RecoveryOrder.model_validate({"key": LOST, "kind": kind, **given})
 
 
-async def suspect(world: World) -> datetime:
+async def suspect(world: World, **changes: Any) -> datetime:
     """East is lost now, to whoever looks."""
     now = await read_time(world.databases)
     verdict = Verdict(
         region=EAST, kind=LossKind.REGION, sentence="silent", signs=RegionSigns(region=EAST)
     )
     lost = Suspicion(region=EAST, epoch=1, since=now, lost_at=now, verdict=verdict)
+    lost = lost.model_copy(update=changes)
     assert await record_suspicion(world.databases, lost, TEST)
     return now
 
@@ -136,6 +138,28 @@ async def test_by_policy_every_loss_is_confirmed_once_and_never_after_a_veto(wor
     second = await begin(world)
     assert (await confirm(second, K.CONFIRM, "lost")).stage is S.CONFIRMED
     assert (await confirm(second, K.CONFIRM, "lost")).stage is S.CONFIRMED
+
+
+async def test_a_loss_is_confirmed_by_policy_only_when_it_has_lasted(world: World) -> None:
+    """Whoever had its workflow started: an early one waits for the grace, whatever was sent."""
+    stages = RecoveryStages(world.databases, SignalSender(cast(Client, None)))
+    now = await suspect(world)
+    early = await stages.advance(LOST)
+    assert early is not None
+    assert early.recovery.stage is S.SUSPECTED
+    # One host, of which nothing is known: the longer of the graces.
+    assert early.look_at == now + timedelta(seconds=RecoveryPolicy().lone_host_grace_seconds)
+    long_ago = now - timedelta(hours=1)
+    await suspect(world, since=long_ago, calm_since=now)
+    calm = await stages.advance(LOST)
+    assert calm is not None
+    assert calm.recovery.stage is S.SUSPECTED
+    assert (await read_fact(world.databases, EAST)).epoch == 1
+    await suspect(world, since=long_ago)
+    late = await stages.advance(LOST)
+    assert late is not None
+    assert late.recovery.stage not in UNFENCED
+    assert (await read_fact(world.databases, EAST)).epoch == 2
 
 
 async def test_a_request_id_is_of_one_actor_and_one_recovery(world: World) -> None:
