@@ -13,7 +13,7 @@ from tests.scheduling.world import FULL, PLENTY, TENANT, Region, node, region, s
 
 MUCH: Amounts = PLENTY
 NOTHING: Amounts = (0, 0, 0)
-READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED = Standing
+READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED, _ = Standing
 
 
 def cpu(cores: int) -> Amounts:

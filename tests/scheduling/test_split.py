@@ -16,7 +16,7 @@ from tests.scheduling.world import spec
 
 THREE = ["eu-central", "us-east", "us-west"]
 PLENTY = 1_000
-READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED = Standing
+READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED, _ = Standing
 
 
 def split(
@@ -315,3 +315,29 @@ def test_as_much_as_fits_is_given_where_it_fits_and_nothing_moves_unasked(
             assert len(after[offer.region]) <= len(had[offer.region]) + offer.fits
         if not is_rollout and not is_rebalanced:
             assert had[offer.region] <= set(after[offer.region])
+
+
+@pytest.mark.parametrize(
+    ("fits", "expected"),
+    [
+        ((PLENTY, PLENTY, PLENTY), [0, 2, 4]),
+        # What fits nowhere waits in the open region, not in the closed one.
+        ((PLENTY, PLENTY, 0), [0, 2, 4]),
+        ((PLENTY, PLENTY, FENCED), [0, 2, 4]),
+    ],
+)
+def test_a_closed_region_keeps_what_it_has_and_gets_nothing_of_a_lost_one(
+    fits: tuple[int | Standing, ...], expected: list[int]
+) -> None:
+    current = CurrentShares(
+        {"us-east": (2, 3), "us-west": (4, 5)},
+        lost=frozenset({"eu-central"}),
+        closed=frozenset({"us-east"}),
+    )
+    assert offered(*fits, replicas=6, current=current) == expected
+
+
+def test_where_every_other_region_is_closed_nothing_leaves_the_lost_one() -> None:
+    closed = CurrentShares(lost=frozenset({"eu-central"}), closed=frozenset({"us-east", "us-west"}))
+    with pytest.raises(RefusedError, match="which is lost"):
+        offered(PLENTY, PLENTY, PLENTY, replicas=3, current=closed)

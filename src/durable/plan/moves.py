@@ -34,7 +34,8 @@ class Refuge:
     """The regions as they are now, for a few workloads that move together."""
 
     rooms: Rooms
-    lost: frozenset[RegionId]
+    # Fenced or suspected: they take nothing. What they have is their own recovery's to move.
+    closed: frozenset[RegionId]
     quotas: Mapping[TenantId, Quota]
     # By workload, the slots of jobs that are done: they run nowhere again.
     done: Mapping[RowKey, frozenset[int]]
@@ -49,7 +50,8 @@ class Refuge:
             stays = tuple(slot for slot in workload.share.get(region, ()) if slot in done)
             current = CurrentShares(
                 {str(one): slots for one, slots in workload.share.items() if one != region},
-                lost=frozenset(map(str, self.lost)),
+                lost=frozenset({str(region)}),
+                closed=frozenset(map(str, self.closed)),
             )
             divided = split(workload.spec, self._offers(workload), current)
             kept = set(stays)
@@ -120,24 +122,24 @@ async def read_refuge(
     region: RegionId,
     incident: IncidentId | None,
 ) -> Refuge:
-    """What there is for these workloads, without the regions that are lost or suspected.
+    """What there is for these workloads, with nothing to take in regions that are not open.
 
     With an incident, what is kept for it counts as room.
     """
     facts = await read_facts(databases)
-    lost = frozenset(one for one, fact in facts.items() if fact.state is not RegionState.OPEN)
+    closed = frozenset(one for one, fact in facts.items() if fact.state is not RegionState.OPEN)
     regions = await list_regions(databases)
     answers = await ask_regions(regions, lambda one: read_room(databases, one))
     rooms: Rooms = {
         one: replace(RegionRoom(Snapshot.empty(one)), is_reachable=False) for one in answers.missing
     }
     for one, room in answers.by_region.items():
-        rooms[one] = _without_use(room) if one in lost else room
+        rooms[one] = _without_use(room) if one in facts and facts[one].is_fenced else room
     if incident is not None:
-        await _count_budgets(databases, rooms, lost, incident)
+        await _count_budgets(databases, rooms, closed, incident)
     tenants = {move.tenant for move in moves}
     quotas = {tenant: await read_quota(databases, tenant) for tenant in tenants}
-    return Refuge(rooms, lost, quotas, {})
+    return Refuge(rooms, closed, quotas, {})
 
 
 async def read_done(
@@ -161,9 +163,9 @@ async def read_done(
 
 
 async def _count_budgets(
-    databases: Databases, rooms: Rooms, lost: frozenset[RegionId], incident: IncidentId
+    databases: Databases, rooms: Rooms, closed: frozenset[RegionId], incident: IncidentId
 ) -> None:
-    healthy = [one for one, room in rooms.items() if one not in lost and room.is_reachable]
+    healthy = [one for one, room in rooms.items() if one not in closed and room.is_reachable]
     found = await ask_regions(healthy, lambda one: list_budgets(databases, one))
     for region, budgets in found.by_region.items():
         unused: Amounts = NOTHING

@@ -38,6 +38,7 @@ class Standing(IntEnum):
     NO_GRANT = 3
     UNREACHABLE = 4
     FENCED = 5
+    CLOSED = 6
 
 
 @dataclass(frozen=True, slots=True)

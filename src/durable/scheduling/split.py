@@ -24,6 +24,8 @@ class CurrentShares:
     is_rebalanced: bool = False
     # Regions that are lost: what they have moves to others, or has nowhere to go.
     lost: frozenset[str] = frozenset()
+    # Regions that keep what they have and get no more: nobody knows yet what they are.
+    closed: frozenset[str] = frozenset()
 
 
 NOWHERE = CurrentShares()
@@ -41,8 +43,13 @@ def split(
     """
     regions = sorted(offer.region for offer in offers)
     weights = _weights(spec, regions)
-    weights = _without(weights, current.lost)
-    allowed = {offer.region: offer for offer in offers if offer.region in weights}
+    takers = _without(weights, current.lost | current.closed)
+    weights = {region: weights[region] for region in weights if region not in current.lost}
+    allowed = {
+        offer.region: offer if offer.region in takers else _closed(offer)
+        for offer in offers
+        if offer.region in weights
+    }
     homes = _homes(spec.replicas, allowed, current)
     if spec.is_gang:
         shares = {_home_of_gang(spec, weights, allowed, homes): spec.replicas}
@@ -88,6 +95,10 @@ def _without(weights: Mapping[str, int], lost: frozenset[str]) -> dict[str, int]
             "or give one a weight.",
         )
     return left
+
+
+def _closed(offer: RegionOffer) -> RegionOffer:
+    return RegionOffer(offer.region, Standing.CLOSED, granted=offer.granted)
 
 
 def _homes(
