@@ -1,12 +1,15 @@
 """The detection controller: watches every region from outside, and begins recoveries.
 
 Each round reads what can be seen of all regions, names what it is, keeps suspicions in the
-authority, and begins the recovery of a region whose loss has lasted. A round that cannot read the
+authority, and begins the recovery of a region whose loss has lasted. A region that lost nothing but
+its worker is kept on its lease, so that what runs there goes on. A round that cannot read the
 global side decides nothing, and what was not seen for a while is watched anew.
 """
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -17,14 +20,22 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.recovery.region_facts import read_facts
+from durable.authority.recovery.region_leases import renew
 from durable.authority.recovery.signs import NodeSigns, read_node_signs
 from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion, suspicion_of
+from durable.controllers.region_lease import LEASE_SECONDS
 from durable.controllers.rounds import in_rounds
 from durable.model.ids import ActorId, RegionId
 from durable.model.recovery import RecoveryPolicy, RegionSigns, Suspicion, Verdict
 from durable.model.refusal import RefusedError
 from durable.model.region_life import RegionFact
-from durable.scheduling.recovery.detection import is_due, judge, keep_watching, next_suspicion
+from durable.scheduling.recovery.detection import (
+    is_due,
+    judge,
+    keep_watching,
+    must_renew,
+    next_suspicion,
+)
 from durable.signals.names import regional_queue
 
 log = logging.getLogger(__name__)
@@ -40,8 +51,16 @@ Begin = Callable[[Suspicion], Awaitable[None]]
 class DetectionController:
     """What every region is taken for, and since when."""
 
-    def __init__(self, databases: Databases, unserved: Unserved, begin: Begin) -> None:
+    def __init__(
+        self,
+        databases: Databases,
+        unserved: Unserved,
+        begin: Begin,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         self._databases, self._unserved, self._begin = databases, unserved, begin
+        self._lease_seconds = lease_seconds
+        self._holder = f"the global worker {os.getpid()} on {socket.gethostname()}"
         self._watching_since: datetime | None = None
         self._looked_at: datetime | None = None
         self._verdicts: dict[RegionId, Verdict] = {}
@@ -71,7 +90,21 @@ class DetectionController:
             await self._keep(region, before, suspicion, verdict)
             if suspicion is not None and is_due(suspicion, now, since, policy):
                 await self._begin_once(suspicion)
+        await asyncio.gather(
+            *(
+                self._renew(region)
+                for region, verdict in verdicts.items()
+                if must_renew(verdict, self._lease_seconds)
+            )
+        )
         return verdicts
+
+    async def _renew(self, region: RegionId) -> None:
+        """In place of the worker that is gone."""
+        try:
+            await renew(self._databases, region, self._holder, lease_seconds=self._lease_seconds)
+        except (AuthorityError, RefusedError) as error:
+            log.warning("the lease of %s, which no worker serves: %s", region, error)
 
     async def _begin_once(self, suspicion: Suspicion) -> None:
         """One loss, one start: the reconciler looks after what has begun, a veto included."""

@@ -110,7 +110,11 @@ def patient(worker: Worker) -> Worker:
 
 @asynccontextmanager
 async def global_worker(
-    client: Client, databases: Databases, *, drain: timedelta = DRAIN
+    client: Client,
+    databases: Databases,
+    *,
+    drain: timedelta = DRAIN,
+    lease_seconds: float = LEASE_SECONDS,
 ) -> AsyncGenerator[None]:
     """Serves workloads for as long as the context lasts; leaving it drains."""
     async with GlobalSide(databases) as side:
@@ -122,7 +126,10 @@ async def global_worker(
             *OverrideActivities(databases, client).all,
         )
         detection = DetectionController(
-            databases, partial(unserved_if_known, client), partial(begin_recovery, client)
+            databases,
+            partial(unserved_if_known, client),
+            partial(begin_recovery, client),
+            lease_seconds,
         )
         controllers = (
             detection,

@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from durable.authority.db.connection import Databases
+from durable.authority.fleet.node_sessions import read_region_lease
 from durable.authority.fleet.policies import publish_policy
 from durable.authority.recovery.region_facts import read_fact
+from durable.authority.recovery.region_leases import renew
 from durable.controllers.detection import DetectionController
 from durable.model.fleet import NodeSpec
 from durable.model.ids import RegionId
@@ -15,6 +17,7 @@ from durable.model.policy_rollout import PolicyStage
 from durable.model.recovery import LossKind, RecoveryPolicy, Suspicion
 from durable.model.states import RegionState
 from durable.scheduling.policies import first_policy
+from durable.signals.names import regional_queue
 from tests.authority.world import EAST, TEST, WEST, World, node
 
 AT_ONCE = RecoveryPolicy(grace_seconds=0, lone_host_grace_seconds=0, calm_seconds=0)
@@ -37,14 +40,15 @@ def nodes_of(region: RegionId, letter: str) -> list[NodeSpec]:
 
 
 class Watching:
-    """A controller, and the recoveries that it began; workers poll every queue."""
+    """A controller, and the recoveries that it began; workers poll every other queue."""
 
-    def __init__(self, databases: Databases) -> None:
+    def __init__(self, databases: Databases, *unserved: RegionId) -> None:
+        self.unserved = [regional_queue(region) for region in unserved]
         self.begun: list[Suspicion] = []
         self.controller = DetectionController(databases, self._unserved, self._begin)
 
     async def _unserved(self, _: Iterable[str]) -> list[str]:
-        return []
+        return self.unserved
 
     async def _begin(self, suspicion: Suspicion) -> None:
         self.begun.append(suspicion)
@@ -101,3 +105,19 @@ async def test_a_region_that_is_back_is_open_again(world: World) -> None:
     await lives(world, EAST, "e")
     await watching.controller.once()
     assert (await read_fact(world.databases, EAST)).state is RegionState.OPEN
+
+
+async def test_a_region_that_lost_only_its_worker_keeps_its_lease(apart: World) -> None:
+    await lives(apart, WEST, "w")
+    lease = await renew(apart.databases, WEST, "the worker that ends", lease_seconds=10)
+    verdicts = await Watching(apart.databases, WEST).controller.once()
+    assert verdicts[WEST].kind is LossKind.WORKER
+    fact = await read_fact(apart.databases, WEST)
+    copied = await read_region_lease(apart.databases, WEST)
+    assert fact.lease_holder is not None
+    assert "global worker" in fact.lease_holder
+    assert lease.expires_at is not None
+    assert fact.lease_expires_at is not None
+    assert fact.lease_expires_at > lease.expires_at + timedelta(seconds=60)
+    assert copied is not None
+    assert copied > 60

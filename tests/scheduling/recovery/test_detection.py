@@ -13,6 +13,7 @@ from durable.scheduling.recovery.detection import (
     judge,
     judge_alone,
     keep_watching,
+    must_renew,
     next_suspicion,
 )
 
@@ -80,6 +81,33 @@ def test_each_loss_has_its_own_name(seen: dict[str, Any], kind: LossKind) -> Non
     assert verdict.kind is kind
     assert verdict.sentence
     assert verdict.is_suspected is (kind in (LossKind.REGION, LossKind.DATABASE))
+
+
+@pytest.mark.parametrize(
+    ("seen", "renews", "goes_on"),
+    [
+        ({"worker_polls": False}, True, True),
+        # Temporal does not answer, and nobody has renewed for long.
+        (LAPSED | {"worker_polls": None}, True, False),
+        (LAPSED | {"worker_polls": False}, True, False),
+        ({"worker_polls": False, "lease_lapsed_seconds": -100.0}, False, True),
+        ({"worker_polls": False, "lease_lapsed_seconds": None}, False, True),
+        # It works alone, which its lease bounds.
+        (LAPSED, False, False),
+    ],
+)
+def test_the_lease_of_a_region_without_a_worker_is_renewed_for_it(
+    seen: dict[str, Any], renews: bool, goes_on: bool
+) -> None:
+    verdict = judge_alone(signs(**seen), POLICY)
+    assert verdict.kind is LossKind.WORKER
+    assert must_renew(verdict, lease_seconds=120) is renews
+    assert ("What runs there goes on." in verdict.sentence) is goes_on
+
+
+@pytest.mark.parametrize("seen", [{}, GONE | LAPSED, AWAY | LAPSED])
+def test_no_other_lease_is_renewed_from_outside(seen: dict[str, Any]) -> None:
+    assert not must_renew(judge_alone(signs(**seen), POLICY), lease_seconds=120)
 
 
 def test_a_lost_zone_is_named() -> None:

@@ -86,7 +86,7 @@ async def _serve(
         client = await connect(settings, settings.require_temporal_address())
         running: list[Coroutine[Any, Any, None]] = []
         if serve_global:
-            serving = global_worker(client, databases, drain=drain)
+            serving = global_worker(client, databases, drain=drain, lease_seconds=lease_seconds)
             running.append(_run_until(stop, serving, "serving workloads"))
         if ALL in regions:
             running.append(

@@ -53,7 +53,7 @@ def judge_alone(signs: RegionSigns, policy: RecoveryPolicy) -> Verdict:
         return _verdict(
             signs,
             LossKind.WORKER,
-            f"{_worker(signs)} Its nodes go on, but nothing is placed or repaired there.",
+            f"{_worker(signs)} Nothing is placed or repaired there. {_without_worker(signs)}",
         )
     lost = _lost_zones(signs.zones, policy)
     if lost:
@@ -118,6 +118,21 @@ def keep_watching(since: datetime | None, last: datetime | None, now: datetime) 
     if since is None or last is None or now - last > LONGEST_GAP:
         return now
     return since
+
+
+def must_renew(verdict: Verdict, lease_seconds: float) -> bool:
+    """Whether the region's lease would lapse only because no worker is there to renew it.
+
+    A worker that still asks for work is itself cut off from the global side: its lease is the
+    bound of what it does alone. A region that never had a lease does not live on one.
+    """
+    signs = verdict.signs
+    return (
+        verdict.kind is LossKind.WORKER
+        and signs.worker_polls is not True
+        and signs.lease_lapsed_seconds is not None
+        and signs.lease_lapsed_seconds > -lease_seconds / 2
+    )
 
 
 def grace_seconds(verdict: Verdict, policy: RecoveryPolicy) -> float:
@@ -186,6 +201,15 @@ def _verdict(
 def _leases(signs: RegionSigns) -> str:
     agents = f"{signs.hosts - signs.silent_hosts} of {signs.hosts} agents"
     return f"{signs.live} of {signs.nodes} nodes have a live lease, renewed by {agents}."
+
+
+def _without_worker(signs: RegionSigns) -> str:
+    if signs.has_lease or signs.lease_lapsed_seconds is None:
+        return "What runs there goes on."
+    return (
+        "Where it has a database of its own, its agents have stopped what says `on_disconnect: "
+        "stop`, until the lease is renewed."
+    )
 
 
 def _worker(signs: RegionSigns) -> str:
