@@ -1,19 +1,24 @@
 """A simulated loss says what critical work would come back, where, and what is missing."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from durable.authority.cache.cached_region import CachedRegion
+from durable.authority.cache.region_read import RegionRead
 from durable.authority.db.connection import Databases
 from durable.authority.quota.budgets import set_budget
 from durable.authority.reads.startup import read_pace
 from durable.model.ids import BudgetId, RegionId
-from durable.model.readiness import LossOutlook
+from durable.model.readiness import LossOutlook, WorkloadReadiness
 from durable.model.recovery import RecoveryPolicy
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from durable.plan.readiness import Readiness
+from durable.plan.simulated_loss import Simulation
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, node
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -125,3 +130,41 @@ async def test_a_workload_that_names_the_lost_region_goes_to_the_others_it_names
 async def test_nothing_is_changed(world: World) -> None:
     await run(world, 4)
     assert (await lose(world)).workloads == (await lose(world)).workloads
+
+
+async def test_others_in_the_process_go_on_while_a_loss_is_simulated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(world, 4)
+    began, others_went_on = asyncio.Event(), threading.Event()
+    loop, lose_one = asyncio.get_running_loop(), Simulation.lose
+
+    def wait_for_the_others(self: Simulation, one: AdmittedWorkload) -> WorkloadReadiness:
+        loop.call_soon_threadsafe(began.set)
+        assert others_went_on.wait(timeout=20), "the simulation held the event loop"
+        return lose_one(self, one)
+
+    async def go_on() -> None:
+        await began.wait()
+        others_went_on.set()
+
+    monkeypatch.setattr(Simulation, "lose", wait_for_the_others)
+    outlook, _ = await asyncio.gather(lose(world), go_on())
+    assert outlook.workloads[0].recovers == {WEST: 4}
+
+
+async def test_a_region_is_built_once_for_all_that_is_moved_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run(world, 4)
+    built: list[RegionId] = []
+    merge = CachedRegion.merge
+
+    def count(self: CachedRegion, read: RegionRead, *, sent_at: float, is_whole: bool) -> bool:
+        built.extend([read.region] if is_whole else [])
+        return merge(self, read, sent_at=sent_at, is_whole=is_whole)
+
+    monkeypatch.setattr(CachedRegion, "merge", count)
+    [api] = (await lose(world)).workloads
+    assert api.recovers == {WEST: 4}
+    assert built.count(WEST) == 1

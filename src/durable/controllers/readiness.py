@@ -1,11 +1,12 @@
 """The readiness controller: keeps with each critical workload whether it would come back.
 
 Simulated again when regions or workloads have changed, but not more often than now and then: in a
-busy fleet something always has.
+busy fleet something always has, and a large one takes long to simulate.
 """
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from temporalio.client import Client
@@ -30,22 +31,33 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 10.0
 # Leases and budgets lapse without a change of anything else.
 LONGEST_SECONDS = 60.0
+# After a simulation, it rests for so many times as long as that took.
+REST = 9.0
 
 
 class ReadinessController:
     """Every critical workload, after the loss of every region."""
 
-    def __init__(self, databases: Databases, client: Client) -> None:
+    def __init__(
+        self,
+        databases: Databases,
+        client: Client,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._databases, self._sender = databases, SignalSender(client)
+        self._clock = clock
         self._seen: object = None
-        self._simulated_at = float("-inf")
+        self._simulated_at = self._rests_until = float("-inf")
 
     async def run(self) -> None:
         what = "could not simulate the loss of a region"
-        await in_rounds(lambda: self.once(time.monotonic()), POLL_SECONDS, what)
+        await in_rounds(self.once, POLL_SECONDS, what)
 
-    async def once(self, now: float) -> int:
+    async def once(self) -> int:
         """Simulates all losses if something has changed; answers of how many it is news."""
+        now = self._clock()
+        if now < self._rests_until:
+            return 0
         regions = await list_regions(self._databases)
         if not regions:
             return 0  # before the first fleet there is no policy either
@@ -56,8 +68,11 @@ class ReadinessController:
         is_recent = now - self._simulated_at < LONGEST_SECONDS
         if is_recent and (seen == self._seen or await self._is_moving()):
             return 0
+        began = self._clock()
         policy = await read_recovery_policy(self._databases)
         outlooks = await Readiness(self._databases).outlooks(regions, policy, datetime.now(UTC))
+        ended = self._clock()
+        self._rests_until = ended + REST * (ended - began)
         found = recoverable_of(outlooks)
         news = await keep_readiness(self._databases, found)
         self._seen, self._simulated_at = seen, now

@@ -4,6 +4,7 @@ Decided as a recovery would decide it, on what the other regions have now: criti
 the capacity that is kept for recovery and the grant that can be brought. Nothing is changed.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
@@ -86,7 +87,9 @@ class Readiness:
         return LossOutlook(
             region=lost,
             at=now,
-            workloads=tuple(simulation.lose(one) for one in affected),
+            # One by one beside the event loop: a large fleet takes seconds, and whoever watches
+            # the regions in this process must not be away for so long.
+            workloads=tuple([await asyncio.to_thread(simulation.lose, one) for one in affected]),
             unusable=unusable,
         )
 

@@ -1,9 +1,10 @@
 """A region as it would be after the plans so far: read once, changed in memory alone."""
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from durable.authority.cache.cached_region import CachedRegion
 from durable.authority.cache.region_read import RegionRead, read_whole
@@ -19,6 +20,7 @@ from durable.model.states import RegionState
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import PolicyError, read_policy
 from durable.scheduling.request import PlacementRequest, Proposal
+from durable.scheduling.snapshot.region import NodeFacts
 from durable.scheduling.work_overrides import override_fields
 
 
@@ -30,6 +32,10 @@ class PlannedRegion:
     ) -> None:
         self._read = read
         self._sent_at = sent_at
+        self._nodes = {facts.node: facts for facts in read.nodes}
+        # Built once: what changes is merged, as a worker's cache does.
+        self._held = CachedRegion(read.region)
+        self._held.merge(read, sent_at=sent_at, is_whole=True)
         self._revision = revision
         self._policy = policy
 
@@ -48,7 +54,8 @@ class PlannedRegion:
             raise AuthorityError(
                 f"Policy revision {revision}, active in {region}, cannot be used: {error}"
             ) from error
-        return cls(read, sent_at, revision, policy)
+        # Thousands of nodes take a while, in which others want to go on.
+        return await asyncio.to_thread(cls, read, sent_at, revision, policy)
 
     @property
     def policy(self) -> Policy:
@@ -67,20 +74,18 @@ class PlannedRegion:
         if tenant in self._read.grants:
             used = self._read.grants[tenant][1]
             grants = {**self._read.grants, tenant: (granted, used)}
-            self._read = replace(self._read, grants=grants)
+            self._merge(grants=grants)
 
     def open_headroom(self, budgets: Iterable[RecoveryBudget]) -> None:
         """Lets requests find what is kept for recovery, as a recovery would."""
         room = self._read.room
         for budget in budgets:
             room = plus(room, minus(budget.amount.amounts, budget.used.amounts))
-        self._read = replace(self._read, room=room)
+        self._merge(room=room)
 
     def decide(self, request: PlacementRequest) -> Proposal:
         """What the region's worker would propose for this request."""
-        held = CachedRegion(self._read.region)
-        held.merge(self._read, sent_at=self._sent_at, is_whole=True)
-        snapshot = held.snapshot()
+        snapshot = self._held.snapshot()
         fields = override_fields(snapshot, request.tenant, request.workload)
         asked = request.model_copy(update=fields)
         return decide(snapshot, asked, self._policy, self._revision)
@@ -106,14 +111,12 @@ class PlannedRegion:
         if tenant in grants:
             granted, before = grants[tenant]
             grants[tenant] = (granted, plus(before, total))
-        self._read = replace(
-            self._read,
-            nodes=tuple(
-                replace(facts, used=plus(facts.used, moved[facts.node]))
-                if facts.node in moved
-                else facts
-                for facts in self._read.nodes
-            ),
-            grants=grants,
-            room=minus(self._read.room, total),
-        )
+        for node, more in moved.items():
+            if facts := self._nodes.get(node):
+                self._nodes[node] = replace(facts, used=plus(facts.used, more))
+        nodes = tuple(self._nodes[node] for node in moved if node in self._nodes)
+        self._merge(nodes=nodes, grants=grants, room=minus(self._read.room, total))
+
+    def _merge(self, *, nodes: Sequence[NodeFacts] = (), **changed: Any) -> None:
+        self._read = replace(self._read, nodes=tuple(nodes), **changed)
+        self._held.merge(self._read, sent_at=self._sent_at, is_whole=False)
