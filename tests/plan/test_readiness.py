@@ -12,13 +12,14 @@ from durable.authority.cache.region_read import RegionRead
 from durable.authority.db.connection import Databases
 from durable.authority.quota.budgets import set_budget
 from durable.authority.reads.startup import read_pace
+from durable.authority.recovery.suspicions import record_suspicion
 from durable.model.ids import BudgetId, RegionId
 from durable.model.readiness import LossOutlook, WorkloadReadiness
-from durable.model.recovery import RecoveryPolicy
+from durable.model.recovery import LossKind, RecoveryPolicy, RegionSigns, Suspicion, Verdict
 from durable.model.resources import Resources
 from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from durable.plan.readiness import Readiness
-from durable.plan.simulated_loss import Simulation
+from durable.plan.simulated_loss import Simulation, detection_seconds
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, node
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -168,3 +169,35 @@ async def test_a_region_is_built_once_for_all_that_is_moved_there(
     [api] = (await lose(world)).workloads
     assert api.recovers == {WEST: 4}
     assert built.count(WEST) == 1
+
+
+@pytest.mark.parametrize(
+    ("node_leases", "region_lease", "expected"),
+    [
+        ([15.0], None, 15 + 15),
+        ([5.0, 20.0], None, 20 + 15),
+        ([], None, 15),
+        # Its database is lost with it: the region's lease, the margin, and the grace.
+        ([15.0], 120.0, 120 + 3 + 10),
+        ([], 120.0, 120 + 3 + 10),
+        # Nodes may well outlast it.
+        ([300.0], 5.0, 300 + 15),
+    ],
+)
+def test_a_loss_is_detected_when_the_last_lease_has_lapsed(
+    node_leases: list[float], region_lease: float | None, expected: float
+) -> None:
+    assert detection_seconds(RecoveryPolicy(), node_leases, region_lease) == expected
+
+
+async def test_a_suspected_region_is_no_refuge(world: World) -> None:
+    await run(world, 4)
+    verdict = Verdict(
+        region=WEST, kind=LossKind.REGION, sentence="Silent.", signs=RegionSigns(region=WEST)
+    )
+    suspicion = Suspicion(region=WEST, epoch=1, since=NOW, lost_at=NOW, verdict=verdict)
+    await record_suspicion(world.databases, suspicion, TEST)
+    outlook = await lose(world)
+    assert outlook.unusable == {WEST: "us-west is suspected and takes nothing."}
+    assert outlook.workloads[0].recovers == {}
+    assert not outlook.is_met

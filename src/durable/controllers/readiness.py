@@ -17,6 +17,7 @@ from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.fleet.regions import list_regions, read_region
 from durable.authority.recovery.readiness import keep_readiness
 from durable.authority.recovery.recoveries import list_recoveries
+from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.controllers.rounds import in_rounds
 from durable.controllers.sending import SignalSender
@@ -64,7 +65,9 @@ class ReadinessController:
         states = await ask_regions(regions, lambda one: read_region(self._databases, one))
         workloads = await list_workloads(self._databases)
         revisions = {(one.tenant, one.workload): one.revision for one in workloads}
-        seen = (states.by_region, tuple(states.missing), revisions)
+        facts = await read_facts(self._databases)
+        taken_for = {region: fact.state for region, fact in facts.items()}
+        seen = (states.by_region, tuple(states.missing), taken_for, revisions)
         is_recent = now - self._simulated_at < LONGEST_SECONDS
         if is_recent and (seen == self._seen or await self._is_moving()):
             return 0

@@ -26,6 +26,8 @@ class RegionFact(Value):
     # None: no worker of the region ever renewed a lease.
     lease_expires_at: AwareDatetime | None = None
     lease_holder: str | None = None
+    # How long it lasts from a renewal.
+    lease_seconds: float | None = None
     # Whether its lease may be extended although it is fenced, since its own database obeys.
     is_leased_fenced: bool = False
     # When its worker last saw the region as it was; None: it never said.

@@ -16,16 +16,19 @@ from durable.authority.quota.budgets import list_budgets
 from durable.authority.quota.quotas import read_booked, read_quota
 from durable.authority.reads.claims import read_held_slots
 from durable.authority.reads.startup import RegionPace, read_pace
+from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.model.capacity import Quota
 from durable.model.claims import SlotOnNode
 from durable.model.ids import RegionId, TenantId
 from durable.model.readiness import LossOutlook
 from durable.model.recovery import RecoveryPolicy
+from durable.model.region_life import RegionFact
 from durable.model.resources import Amounts
+from durable.model.states import RegionState
 from durable.model.workload import AdmittedWorkload
 from durable.plan.region import PlannedRegion
-from durable.plan.simulated_loss import Simulation, Survivor
+from durable.plan.simulated_loss import Simulation, Survivor, detection_seconds
 from durable.scheduling.recovery.objective import is_critical
 
 
@@ -50,11 +53,12 @@ class Readiness:
         tenants = {one.tenant for one in critical}
         quotas = {tenant: await read_quota(self._databases, tenant) for tenant in tenants}
         paces = await ask_regions(everywhere, lambda one: read_pace(self._databases, one))
+        facts = await read_facts(self._databases)
         outlooks: list[LossOutlook] = []
         for region in regions:
             bound = {one.tenant for one in workloads if not _may_leave(one, region, everywhere)}
             outlook = await self._outlook(
-                region, everywhere, critical, quotas, paces.by_region, bound, policy, now
+                region, facts, critical, quotas, paces.by_region, bound, policy, now
             )
             outlooks.append(outlook)
         return outlooks
@@ -62,7 +66,7 @@ class Readiness:
     async def _outlook(
         self,
         lost: RegionId,
-        everywhere: Sequence[RegionId],
+        facts: Mapping[RegionId, RegionFact],
         critical: Sequence[AdmittedWorkload],
         quotas: Mapping[TenantId, Quota],
         paces: Mapping[RegionId, RegionPace],
@@ -71,9 +75,15 @@ class Readiness:
         now: datetime,
     ) -> LossOutlook:
         affected = [one for one in critical if one.share.get(lost)]
-        others = [one for one in everywhere if one != lost]
+        # As in a recovery, what is suspected itself is no refuge.
+        closed = {
+            one: f"{one} is {fact.state} and takes nothing."
+            for one, fact in facts.items()
+            if one != lost and fact.state is not RegionState.OPEN
+        }
+        others = [one for one in facts if one != lost and one not in closed]
         found = await ask_regions(others, lambda one: self._survivor(one, affected, paces))
-        unusable = dict(found.missing)
+        unusable = closed | dict(found.missing)
         survivors: dict[RegionId, Survivor] = {}
         for region, survivor in found.by_region.items():
             if isinstance(survivor, str):
@@ -81,9 +91,16 @@ class Readiness:
             else:
                 survivors[region] = survivor
         lost_grants = await self._grants_left_by(lost, affected, bound)
-        lease = paces[lost].lease_seconds if lost in paces else 0.0
+        has_own_database = self._databases.url_of(lost) != self._databases.urls[0]
+        waits = detection_seconds(
+            policy,
+            # While it does not answer, its nodes are taken to be leased as others are.
+            [one.lease_seconds for region, one in paces.items() if region == lost]
+            or [one.lease_seconds for one in paces.values()],
+            facts[lost].lease_seconds if has_own_database and lost in facts else None,
+        )
         gone = {lost, *unusable}
-        simulation = Simulation(lost, survivors, quotas, lost_grants, policy, lease, gone)
+        simulation = Simulation(lost, survivors, quotas, lost_grants, policy, waits, gone)
         return LossOutlook(
             region=lost,
             at=now,

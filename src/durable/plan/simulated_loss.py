@@ -11,6 +11,7 @@ from durable.model.pending import Pending
 from durable.model.readiness import WorkloadReadiness
 from durable.model.recovery import RecoveryPolicy
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.region_life import MARGIN
 from durable.model.resources import NOTHING, Amounts, at_least_nothing, minus, plus
 from durable.model.workload import AdmittedWorkload
 from durable.plan.region import PlannedRegion
@@ -21,6 +22,23 @@ from durable.scheduling.split import CurrentShares, split
 
 # From the fence until a moved slot has a node: a round of detection, the fence, two commits.
 HAND_OVER_SECONDS = 5.0
+
+
+def detection_seconds(
+    policy: RecoveryPolicy,
+    node_lease_seconds: Sequence[float],
+    region_lease_seconds: float | None,
+) -> float:
+    """From the loss until the region's slots may move: leases lapse, and the signs last.
+
+    A region with a database of its own is lost with it: nobody suspects it before its own lease
+    has lapsed too, and its slots wait for the margin.
+    """
+    grace = max(policy.grace_seconds, policy.lone_host_grace_seconds)
+    alone = max(node_lease_seconds, default=0.0) + grace
+    if region_lease_seconds is None:
+        return alone
+    return max(alone, region_lease_seconds + MARGIN.total_seconds() + policy.grace_seconds)
 
 
 @dataclass
@@ -42,13 +60,14 @@ class Simulation:
         quotas: Mapping[TenantId, Quota],
         lost_grants: Mapping[TenantId, Amounts],
         policy: RecoveryPolicy,
-        lease_seconds: float,
+        detected_after_seconds: float,
         gone: Collection[RegionId],
     ) -> None:
         self._lost, self._survivors, self._quotas = lost, survivors, quotas
         # Regions that exist and take nothing, the lost one among them: a workload may name them.
         self._gone = sorted(gone)
-        self._lost_grants, self._policy, self._lease = lost_grants, policy, lease_seconds
+        self._lost_grants, self._policy = lost_grants, policy
+        self._detected_after = detected_after_seconds
         self._moved = 0
         # What can be brought to any region: ungranted, granted there, or left by the lost one.
         self._grants = {tenant: self._all_grant(quota) for tenant, quota in quotas.items()}
@@ -146,7 +165,6 @@ class Simulation:
     def _estimate(self, workload: AdmittedWorkload) -> float:
         """From the loss until it serves: leases lapse, the loss lasts, it moves, it starts."""
         policy, deadlines = self._policy, workload.spec.deadlines
-        detection = self._lease + max(policy.grace_seconds, policy.lone_host_grace_seconds)
         turn = self._moved / policy.moves_per_second
         longest = (deadlines.started + deadlines.ready).total_seconds()
         name = (workload.tenant, workload.workload)
@@ -156,4 +174,4 @@ class Simulation:
             if name in one.pace.start_seconds
         ]
         start = min(max(known), longest) if known else longest
-        return detection + HAND_OVER_SECONDS + turn + start
+        return self._detected_after + HAND_OVER_SECONDS + turn + start

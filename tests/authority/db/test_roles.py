@@ -116,7 +116,9 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     },
     "durable_region": {
         "global.regions": {
-            "UPDATE": {"lease_number", "lease_holder", "lease_expires_at", "watched_at"},
+            "UPDATE": {
+                "lease_number", "lease_holder", "lease_expires_at", "lease_seconds", "watched_at",
+            },
         },
         "regional.regions": {"UPDATE": {"version", "lease_expires_at"}},
     },

@@ -1,14 +1,24 @@
-"""The readiness controller rests in proportion to how long a simulation took."""
+"""A simulation waits for the leases that a loss would wait for, and rests when it took long."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from durable.authority.recovery.region_leases import renew
 from durable.controllers.readiness import REST, ReadinessController
+from durable.model.recovery import RecoveryPolicy
+from durable.model.region_life import MARGIN
+from durable.model.resources import Resources
+from durable.model.workload import WorkloadManifest, WorkloadSpec
 from durable.plan.readiness import Readiness
-from tests.authority.world import World
+from durable.stack.postgres.server import EmbeddedPostgres
+from tests.authority.world import API, RISK, TEST, WEST, World, admit_workload
+from tests.frozen import frozen
 
 TOOK = 20.0
+# Longer than any node's.
+LEASE_SECONDS = 3_600
 
 
 async def test_after_a_long_simulation_it_rests_for_long(
@@ -33,3 +43,25 @@ async def test_after_a_long_simulation_it_rests_for_long(
     now = rested
     await controller.once()
     assert simulated == [0, rested]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_region_with_a_database_of_its_own_is_waited_out(
+    apart: World, other_postgres: EmbeddedPostgres, hangs: bool
+) -> None:
+    databases = apart.databases
+    spec = WorkloadSpec.model_validate(
+        {"replicas": 1, "resources": Resources.of(1_000, 1_024), "priority": 900}
+    )
+    await admit_workload(
+        databases,
+        WorkloadManifest(tenant=RISK, name=API, spec=spec),
+        request="apply",
+        actor=TEST,
+        divide=lambda _: {WEST: (0,)},
+    )
+    await renew(databases, WEST, "w", lease_seconds=LEASE_SECONDS)
+    with frozen(other_postgres) if hangs else nullcontext():
+        [outlook] = await Readiness(databases).outlooks([WEST], RecoveryPolicy(), apart.now)
+    [api] = outlook.workloads
+    assert api.estimated_seconds > LEASE_SECONDS + MARGIN.total_seconds()

@@ -235,7 +235,7 @@ ROLES: tuple[Role, ...] = (
         "durable_region",
         {
             "global.regions": {"UPDATE": (
-                "lease_number", "lease_holder", "lease_expires_at", "watched_at",
+                "lease_number", "lease_holder", "lease_expires_at", "lease_seconds", "watched_at",
             )},
             "regional.regions": {"UPDATE": ("version", "lease_expires_at")},
         },

@@ -31,6 +31,7 @@ _BEGIN = text("""
 _RENEW = text("""
     UPDATE global.regions
        SET lease_number = lease_number + 1, lease_holder = :holder,
+           lease_seconds = :seconds,
            lease_expires_at = greatest(
                lease_expires_at, clock_timestamp() + make_interval(secs => :seconds))
      WHERE region = :region

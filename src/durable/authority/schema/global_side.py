@@ -5,6 +5,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -46,6 +47,8 @@ regions_known = Table(
     integer_column("lease_number", default="0"),
     text_column("lease_holder", nullable=True),
     time_column("lease_expires_at", nullable=True),
+    # How long it lasts from a renewal.
+    Column("lease_seconds", Double, nullable=True),
     # While it is fenced: whether its own database has the fence and answers, so that its lease may
     # be extended, and what could not be moved goes on. A lease that has lapsed is not begun anew.
     Column("is_leased_fenced", Boolean, nullable=False, server_default=text("false")),

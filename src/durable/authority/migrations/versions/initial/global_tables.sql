@@ -12,6 +12,7 @@ CREATE TABLE global.regions (
     lease_number BIGINT DEFAULT 0 NOT NULL,
     lease_holder TEXT,
     lease_expires_at TIMESTAMP WITH TIME ZONE,
+    lease_seconds DOUBLE PRECISION,
     is_leased_fenced BOOLEAN DEFAULT false NOT NULL,
     watched_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT regions_key PRIMARY KEY (region),
