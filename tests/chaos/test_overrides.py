@@ -15,15 +15,17 @@ from tests.workflows.test_killed_workers import insist
 
 async def test_temporal_killed_between_approve_and_effect(world: World, tmp_path: Path) -> None:
     plane, fired = world.plane, tmp_path / "fired"
-    ada = await Person.make(plane, tmp_path, "person:ada")
+    ann, ada = [await Person.make(plane, tmp_path, f"person:{one}") for one in ("ann", "ada")]
     scope, effect = {"region": "east", "tenant": "risk"}, {"amount": {"cpu": 1}}
     armed = f"{Failpoint.AFTER_CHANGE_OVERRIDE}=kill:{fired}"
     with process(plane.settings, WORKER, armed) as worker:
-        await insist(
-            lambda: plane.durable.overrides.create(
-                "emergency-quota", scope, effect=effect, reason="INC-1", id="o-1", request_id="p"
-            )
-        )
+        async with ann.connected(plane) as hers:
+            await insist(
+                lambda: hers.overrides.create(
+                    "emergency-quota", scope, effect=effect, reason="INC-1", id="o-1",
+                    request_id="p",
+                )
+            )  # fmt: skip
         async with ada.connected(plane) as hers:
             approving = plane.background(
                 insist(lambda: hers.overrides.approve("o-1", reason="yes", request_id="a"))

@@ -93,9 +93,9 @@ async def test_an_override_is_started_approved_extended_and_revoked(
     ann, ada = [await Person.make(plane, tmp_path, f"person:{one}") for one in ("ann", "ada")]
     workflow = "override/o-1"
     dialog = Dialog(plane, way, workflow)
-    proposal = ann.unsigned(
-        "p", kind="emergency-quota", ttl="10m", scope={"region": "east", "tenant": "risk"},
-        effect={"amount": {"cpu": 1}},
+    proposal = ann.signed(
+        workflow, "propose", "p", kind="emergency-quota", ttl="10m",
+        scope={"region": "east", "tenant": "risk"}, effect={"amount": {"cpu": 1}},
     )  # fmt: skip
     await start(plane, OVERRIDE, workflow, GLOBAL_QUEUE, proposal)
 
@@ -125,11 +125,12 @@ async def test_an_override_is_started_approved_extended_and_revoked(
     await dialog.refuse_all("extend", EMPTY)
     for by, words in ((None, "by"), (5, "by"), ("0s", "by: got '0s'"), ("2d", "at most 1d")):
         await dialog.refuse("extend", [ann.unsigned("e", by=by)], words)
+    await dialog.refuse("extend", [ann.unsigned("e", by="5m")], "so for what needs approval")
     await dialog.refuse_all("revoke", EMPTY)
     stranger = {**ann.unsigned("r"), "actor": "mallory"}
     await dialog.refuse("revoke", [stranger], "mallory is no operator")
     assert await plane.durable.overrides.read("o-1") == active
-    await dialog.accept("extend", ann.unsigned("e", by="5m"))
+    await dialog.accept("extend", ann.signed(workflow, "extend", "e", by="5m"))
 
     async def expires_at() -> object:
         return (await plane.durable.overrides.read("o-1")).expires_at

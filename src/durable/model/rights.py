@@ -18,8 +18,9 @@ from durable.validation.value import Value
 # A signature counts for so long around the moment it was made, by the database's clock.
 SIGNATURE_LASTS = timedelta(minutes=5)
 
-# Raw Ed25519, as text that can be pasted.
-PublicKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{43}=$")]
+# Raw Ed25519, as text that can be pasted; the last letter has no spare bits, so that one key is one
+# text.
+PublicKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$")]
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{86}==$")]
 
 

@@ -25,7 +25,7 @@ from tests.authority.world import TEST, World
 
 BOB, EVE = ActorId("bob"), ActorId("eve")
 RISK = Scope(tenant=TenantId("risk"))
-KEY, NEXT_KEY = ("ed25519:" + letter * 43 + "=" for letter in "AB")
+KEY, NEXT_KEY = ("ed25519:" + letter * 43 + "=" for letter in "AE")
 
 
 async def add(world: World, *rights: Right, name: ActorId = BOB) -> None:
@@ -104,6 +104,19 @@ async def test_only_who_may_manage_operators_changes_them(world: World) -> None:
     assert await list_operators(world.databases) == before
     refused_here = ("bob", "refuse command", "operator/bob")
     assert (await actions(world))[1:] == [refused_here] * len(attempts)
+
+
+async def test_a_key_belongs_to_one_operator(world: World) -> None:
+    for name in (BOB, EVE):
+        await add(world, name=name)
+    await set_key(world.databases, BOB, KEY, actor=TEST, reason="his")
+    with pytest.raises(RefusedError, match="That is the key of bob already"):
+        await set_key(world.databases, EVE, KEY, actor=TEST, reason="hers")
+    with psycopg.connect(world.databases.urls[0]) as owner, pytest.raises(psycopg.IntegrityError):
+        owner.execute("UPDATE global.operators SET public_key = %s WHERE operator = 'eve'", [KEY])
+    assert (await set_key(world.databases, BOB, KEY, actor=TEST, reason="again")).public_key == KEY
+    await remove_operator(world.databases, BOB, actor=TEST, reason="gone")
+    assert (await set_key(world.databases, EVE, KEY, actor=TEST, reason="hers")).public_key == KEY
 
 
 async def test_nobody_gives_a_name_a_key_by_claiming_it(world: World) -> None:

@@ -1,24 +1,29 @@
 """Overrides on the global side: who may do what, once per request, and each step in the audit."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from durable.authority.audit.events import read_events
+from durable.authority.fleet.policies import publish_policy
 from durable.authority.overrides import requests
 from durable.authority.overrides.changes import expire_override
 from durable.authority.overrides.freeze import check_not_frozen
 from durable.authority.overrides.rows import read_override, read_overrides
 from durable.authority.reads.invariants import violations_everywhere
 from durable.model.ids import OverrideId, RegionId
+from durable.model.policy_rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
+from durable.scheduling.policies import first_policy
 from tests.authority.overrides.asking import change, give_keys, propose
-from tests.authority.world import EAST, World
+from tests.authority.world import EAST, TEST, World
 
 ZONE = {"region": "us-east", "zone": "a"}
 GLASS = {"tenant": "risk"}
+EAST_RISK = {"region": "us-east", "tenant": "risk"}
 CORDON = {"gates": ["cordon"]}
 O1 = OverrideId("o-1")
 
@@ -205,6 +210,36 @@ async def test_who_has_no_right_or_no_signature_changes_nothing(world: World) ->
     found = await read_override(world.databases, O1)
     assert found is not None
     assert found.number == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "effect"),
+    [
+        ("emergency-quota", EAST_RISK, {"amount": {"cpu": 1}}),
+        ("recovery-budget", {"region": "us-east"}, {"amount": {"cpu": 1}, "incident": "inc-1"}),
+    ],
+)
+async def test_whoever_claims_another_name_does_not_become_two_people(
+    world: World, kind: str, scope: dict[str, str], effect: dict[str, Any]
+) -> None:
+    # Who signs nothing may be anybody, and could approve it as themselves.
+    claimed = propose(world.databases, kind, scope, effect=effect, who="test")
+    assert "so for what needs approval" in await refused(RefusalCode.SIGNATURE_MISSING, claimed)
+    assert await read_override(world.databases, O1) is None
+    await propose(world.databases, kind, scope, effect=effect)
+    active = (await change(world.databases, "approve")).override
+    longer = timedelta(minutes=5)
+    alone = change(world.databases, "extend", who="test", by=longer, request_id="r-3")
+    await refused(RefusalCode.SIGNATURE_MISSING, alone)
+    assert await read_override(world.databases, O1) == active
+    await change(world.databases, "extend", who="ann", by=longer, request_id="r-4")
+
+
+async def test_where_nobody_signs_approvals_nobody_signs_proposals(world: World) -> None:
+    spec: dict[str, Any] = {**first_policy().model_dump(mode="json"), "signed_verbs": []}
+    await publish_policy(world.databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+    amount = {"amount": {"cpu": 1}}
+    await propose(world.databases, "emergency-quota", EAST_RISK, effect=amount, who="test")
 
 
 async def test_a_freeze_is_seen_by_whoever_would_promote_a_policy(world: World) -> None:

@@ -45,10 +45,16 @@ RIGHTS_SHOWN = 5
 
 
 async def authorize(
-    connection: AsyncConnection, asked: Asked, verb: Verb, scope: Scope
+    connection: AsyncConnection,
+    asked: Asked,
+    verb: Verb,
+    scope: Scope,
+    *,
+    needs_approval: bool = False,
 ) -> Operator:
     """Who asks; refused if that one may not do this here, or has not signed what must be signed."""
-    return (await Authorizer.read(connection, [asked.actor])).check(asked, verb, scope)
+    authorizer = await Authorizer.read(connection, [asked.actor])
+    return authorizer.check(asked, verb, scope, needs_approval=needs_approval)
 
 
 async def require_right(
@@ -102,18 +108,37 @@ class Authorizer:
         operators = await find_operators(connection, actors)
         return cls(operators, frozenset(signed), tuple(row.granters or ()), row.now)
 
-    def check(self, asked: Asked, verb: Verb, scope: Scope) -> Operator:
+    def check(
+        self, asked: Asked, verb: Verb, scope: Scope, *, needs_approval: bool = False
+    ) -> Operator:
         operator = self.check_right(asked.actor, verb, scope)
-        self.check_signature(operator, asked, verb, scope)
+        self.check_signature(operator, asked, verb, scope, needs_approval=needs_approval)
         return operator
 
-    def check_signature(self, operator: Operator, asked: Asked, verb: Verb, scope: Scope) -> None:
-        """Refuses a signature that is wrong, and none where one is due."""
+    def check_signature(
+        self,
+        operator: Operator,
+        asked: Asked,
+        verb: Verb,
+        scope: Scope,
+        *,
+        needs_approval: bool = False,
+    ) -> None:
+        """Refuses a signature that is wrong, and none where one is due.
+
+        Where a second person proves who approves, the first one proves who proposes: else one
+        person proposes in another's name and approves in their own.
+        """
         try:
             if asked.payload.get("signature") is not None:
                 _check_signature(operator, asked, self.now)
             elif verb in self.signed_verbs:
-                raise _unsigned(operator, asked, verb)
+                raise signature_missing(
+                    operator, asked, f"The policy demands a signature for {verb}"
+                )
+            elif needs_approval and Verb.APPROVE in self.signed_verbs:
+                why = "The policy demands a signature for approve, and so for what needs approval"
+                raise signature_missing(operator, asked, why)
         except RefusedError as error:
             refusal = error.refusal
             raise NotAllowedError(
@@ -158,10 +183,6 @@ class Authorizer:
 def _options(scope: Scope) -> str:
     named = scope.model_dump(exclude_none=True)
     return "".join(f" --{name} {value}" for name, value in named.items())
-
-
-def _unsigned(operator: Operator, asked: Asked, verb: Verb) -> RefusedError:
-    return signature_missing(operator, asked, f"The policy demands a signature for {verb}")
 
 
 def signature_missing(operator: Operator, asked: Asked, why: str) -> RefusedError:

@@ -38,6 +38,10 @@ _REMOVE = text("""
 
 _SET_KEY = text("UPDATE global.operators SET public_key = :key WHERE operator = :operator")
 
+_KEY_OF_ANOTHER = text("""
+    SELECT operator FROM global.operators WHERE public_key = :key AND operator <> :operator
+""")
+
 _GRANT = text("""
     INSERT INTO global.operator_rights (operator, verb, tenant, region, granted_by, granted_at)
     VALUES (:operator, :verb, :tenant, :region, :actor, clock_timestamp())
@@ -169,6 +173,7 @@ async def set_key(
     await connection.execute(_TURN)
     before = await _known(connection, operator)
     await _require_key_right(connection, actor, before, public_key)
+    await _refuse_shared_key(connection, operator, public_key)
     await connection.execute(_SET_KEY, {"operator": operator, "key": public_key})
     after = {"public_key": public_key, "before": before.public_key, "reason": reason}
     await _audit(connection, "set key", before, actor, after)
@@ -201,6 +206,20 @@ async def _require_key_right(
             f"{actor} may not set keys, its own neither; have somebody with the right operators, "
             f"who knows that it is yours, run: `durable operator key {operator.id} {wanted}`",
         ) from refused
+
+
+async def _refuse_shared_key(
+    connection: AsyncConnection, operator: ActorId, public_key: str | None
+) -> None:
+    """One key is one person: whoever had two names could approve what they proposed."""
+    of = {"operator": operator, "key": public_key}
+    other = (await connection.execute(_KEY_OF_ANOTHER, of)).scalar_one_or_none()
+    if other is not None:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"That is the key of {other} already, and each operator has their own; make one for "
+            f"{operator} with `durable operator key {operator}`.",
+        )
 
 
 async def _begin(connection: AsyncConnection, actor: ActorId) -> None:

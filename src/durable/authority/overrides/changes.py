@@ -99,7 +99,10 @@ async def change_override(
     now = await read_clock(connection)
     written = _decide(override, change, request, operator.kind, now)
     # Last: nobody is asked to sign what would be refused however it was signed.
-    authorizer.check_signature(operator, asked, verb, scope)
+    extends = change.kind is ChangeKind.EXTEND
+    authorizer.check_signature(
+        operator, asked, verb, scope, needs_approval=extends and override.of_kind.needs_approval
+    )
     requests = request.record(row["requests"], written.answer, now.isoformat())
     sent = {"reason": request.reason, "request": request.id}
     actor = asked.actor

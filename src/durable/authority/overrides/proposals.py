@@ -73,7 +73,13 @@ async def propose_override(
     if known is not None:
         return _recall(known, request)
     asked, kind = request.asked, proposal.kind
-    await authorize(connection, asked, Verb(kind.verb), rights_scope(proposal.scope))
+    await authorize(
+        connection,
+        asked,
+        Verb(kind.verb),
+        rights_scope(proposal.scope),
+        needs_approval=kind.needs_approval,
+    )
     await _refuse_unknown(connection, proposal.scope)
     now = await read_clock(connection)
     answer = _answer(proposal, now)

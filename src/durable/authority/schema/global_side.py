@@ -398,6 +398,8 @@ operators = Table(
     text_column("created_by"),
     time_column("created_at"),
     time_column("removed_at", nullable=True),
+    # One key proves to be one person: two operators who share one are no two people.
+    UniqueConstraint("public_key"),
     one_of("kind", "person", "service"),
     schema="global",
 )

@@ -319,6 +319,7 @@ CREATE TABLE global.operators (
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     removed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT operators_key PRIMARY KEY (operator),
+    CONSTRAINT operators_public_key_unique UNIQUE (public_key),
     CONSTRAINT operators_kind_known CHECK (kind IN ('person', 'service'))
 );
 
