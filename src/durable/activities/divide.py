@@ -96,7 +96,7 @@ class Divider:
         reach(Failpoint.AFTER_ASSIGN_SLOTS)
         await self._publish(division, plan)
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
-        return self._answer(division, plan, None if plan.is_complete else rollout)
+        return self._answer(division, plan, None if plan.is_replaced else rollout)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
@@ -208,7 +208,7 @@ class Divider:
         is_new = workload.generation != workload.stable_generation or workload.rollout is not None
         is_over = workload.deleting or workload.deleted
         is_service = workload.spec.kind is WorkloadKind.SERVICE
-        if plan.is_complete and is_new and is_service and not is_over:
+        if plan.is_replaced and is_new and is_service and not is_over:
             number = await complete_generation(
                 self._databases,
                 workload.tenant,
@@ -326,7 +326,7 @@ class Divider:
         floors = {RegionId(region): 0 for region, floor in division.floors.items() if floor}
         await self._write(division, floors, shares)
         plan = replace(
-            plan_shares(Goal(division.workload.generation, {}), Observed()), is_complete=False
+            plan_shares(Goal(division.workload.generation, {}), Observed()), is_replaced=False
         )
         return self._answer(division, plan, None)
 
@@ -339,7 +339,7 @@ class Divider:
             settings = workload.spec.rollout
             now = division.now
             state = rollout or RolloutState(started_at=now, progressed_at=now, undoing="none")
-            look_at = look_again_at(state, settings, plan, division.ready_at())
+            look_at = look_again_at(state, settings, plan, division.ready_at(), now)
         if division.kept:  # what ends the keeping writes nothing of the workload
             again = division.now + LOOK_AT_KEPT
             look_at = again if look_at is None else min(look_at, again)
@@ -356,7 +356,7 @@ class Divider:
                 admitted_at=workload.admitted_at,
                 deadline_missed_at=workload.deadline_missed_at,
             ),
-            stable=workload.generation if plan.is_complete else workload.stable_generation,
+            stable=workload.generation if plan.is_replaced else workload.stable_generation,
             waits=tuple(division.waits),
             unreachable=tuple(f"{region}: {why}"[:500] for region, why in division.missing.items()),
             silent=tuple(division.missing),

@@ -183,6 +183,9 @@ class RolloutProgress(Value):
     outdated: Annotated[int, Field(ge=0)] = 0
     leaving: Annotated[int, Field(ge=0)] = 0
     arriving: Annotated[int, Field(ge=0)] = 0
+    # Base slots that are to run the wanted generation already, in a region that answers, and are
+    # not available there: what the rollout itself still owes.
+    awaited: Annotated[int, Field(ge=0)] = 0
     # Scaffolding: how many surge slots there are, and how many of them are available.
     surge: Annotated[int, Field(ge=0)] = 0
     surge_available: Annotated[int, Field(ge=0)] = 0

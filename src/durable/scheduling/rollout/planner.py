@@ -35,6 +35,8 @@ class RolloutPlan:
     progress: RolloutProgress
     # Regions in which every base slot is replaced and available.
     done_regions: frozenset[str]
+    # Whether every base slot is replaced and available, whatever else is left to do.
+    is_replaced: bool
     # Whether nothing is left to do.
     is_complete: bool
     # Slots that leave their share for nothing but a mark on their claim.
@@ -158,6 +160,17 @@ class _Planner:
             slot
             for slot, share in self._wants.items()
             if slot in outdated or self._assigned.get(slot) != share or not self._is_available(slot)
+        ]
+
+    @cached_property
+    def _awaited(self) -> list[int]:
+        """Base slots whose turn has come and that are not replaced; a mark alone undoes nothing."""
+        return [
+            slot
+            for slot, share in self._wants.items()
+            if share.generation == self._goal.generation
+            and share.region not in self._observed.silent
+            and (self._assigned.get(slot) != share or not self._is_available(slot))
         ]
 
     # ── scaffolding ─────────────────────────────────────────────────────────────────────────────
@@ -328,6 +341,7 @@ class _Planner:
             owners=self._owners(slots),
             progress=progress,
             done_regions=self._done,
+            is_replaced=self._done.issuperset(self._order),
             is_complete=is_complete,
             replaced=frozenset(slot for slot in stops if self._is_only_marked(slot)),
         )
@@ -383,6 +397,7 @@ class _Planner:
             outdated=len(outdated) + len(later),
             leaving=len(leaving),
             arriving=max(0, arriving),
+            awaited=len(self._awaited),
             surge=len(surge),
             surge_available=sum(map(self._is_available, surge)),
             available=self._available.total(),

@@ -9,9 +9,6 @@ from durable.model.rollout import Rollout, RolloutState, RolloutStep, rounded_up
 from durable.scheduling.rollout.planner import RolloutPlan
 from durable.validation.quantities import show_duration
 
-# Nobody is waited for by the clock while a person has to act.
-_FOR_A_PERSON = frozenset({RolloutStep.PAUSED, RolloutStep.PAUSE_POINT})
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -31,7 +28,7 @@ def judge(
 ) -> Verdict:
     """What the last step of a rollout means: the pure part of every automatic rollback."""
     followed = follow(state, plan, now)
-    if followed.undoing is not None or plan.is_complete:
+    if followed.undoing is not None or plan.is_replaced:
         return Verdict(followed)
     most = rollout.failures_allowed(plan.progress.wanted)
     if failures >= most:
@@ -44,20 +41,24 @@ def judge(
 
 
 def follow(state: RolloutState, plan: RolloutPlan, now: datetime) -> RolloutState:
-    """What was reached, and since when; waiting for a person or a bake is no lack of progress."""
+    """What was reached, and since when; only what the rollout itself owes can be late."""
     served = {
         RegionId(region): state.served_since.get(RegionId(region), now)
         for region in sorted(plan.done_regions)
     }
-    waits = plan.progress.step in _FOR_A_PERSON or plan.progress.step is RolloutStep.BAKING
     has_more = plan.progress.replaced > state.replaced
     return state.model_copy(
         update={
             "served_since": served,
             "replaced": max(state.replaced, plan.progress.replaced),
-            "progressed_at": now if waits or has_more else state.progressed_at,
+            "progressed_at": now if has_more or _is_at_rest(plan) else state.progressed_at,
         }
     )
+
+
+def _is_at_rest(plan: RolloutPlan) -> bool:
+    """Whether it waits for a person, a bake, or what no generation could help."""
+    return plan.progress.step is RolloutStep.PAUSED or plan.progress.awaited == 0
 
 
 def baked_regions(state: RolloutState, rollout: Rollout, now: datetime) -> frozenset[str]:
@@ -76,15 +77,18 @@ def pause_point(state: RolloutState, rollout: Rollout, replicas: int) -> int | N
 
 
 def look_again_at(
-    state: RolloutState, rollout: Rollout, plan: RolloutPlan, ready_at: Iterable[datetime]
+    state: RolloutState,
+    rollout: Rollout,
+    plan: RolloutPlan,
+    ready_at: Iterable[datetime],
+    now: datetime,
 ) -> datetime | None:
     """When something is due that nothing reports: a ready time, a bake, or the deadline."""
     moments = list(ready_at)
-    if plan.progress.step in _FOR_A_PERSON or plan.is_complete:
-        return min(moments, default=None)
-    if plan.progress.step is RolloutStep.BAKING:
+    if state.undoing is None and not plan.is_replaced:
         bake = rollout.bake or timedelta(0)
-        moments += [since + bake for since in state.served_since.values()]
-    elif state.undoing is None:
-        moments.append(state.progressed_at + rollout.progress_deadline)
+        baked = [since + bake for since in state.served_since.values()]
+        moments += [moment for moment in baked if moment > now]
+        if not _is_at_rest(plan):
+            moments.append(state.progressed_at + rollout.progress_deadline)
     return min(moments, default=None)
