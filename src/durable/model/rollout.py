@@ -1,13 +1,14 @@
 """How a workload changes: what a rollout may take down or add, and what may be down by choice."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Self, assert_never
 
 from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from durable.model.ids import ActorId, Generation, RegionId
+from durable.model.ids import ActorId, Generation, RegionId, Slot
 from durable.validation.quantities import Duration, show_duration
 from durable.validation.text import quote
 from durable.validation.value import Value
@@ -148,6 +149,8 @@ class GenerationRecord(Value):
 
     generation: Generation
     spec: dict[str, Any]
+    # Which slots each region had when another generation took its place.
+    share: Mapping[RegionId, tuple[Slot, ...]] = Field(default={})
     actor: ActorId
     reason: str
     admitted_at: AwareDatetime

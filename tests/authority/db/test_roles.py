@@ -29,7 +29,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
                        "deadline_missed_at", "listed_until", "incident"},
         },
         "global.generations": {
-            "INSERT": {"*"}, "UPDATE": {"outcome", "outcome_reason", "completed_at"},
+            "INSERT": {"*"}, "UPDATE": {"share", "outcome", "outcome_reason", "completed_at"},
             "DELETE": {"*"},
         },
         "global.workload_requests": {"INSERT": {"*"}, "DELETE": {"*"}},

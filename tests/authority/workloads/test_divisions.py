@@ -1,5 +1,7 @@
 """A division gets its number only if nobody changed or divided the workload since it was read."""
 
+import pytest
+
 from durable.authority.workloads.ledger import RequestKind
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
 from durable.authority.workloads.rollouts import (
@@ -9,9 +11,10 @@ from durable.authority.workloads.rollouts import (
     undo_rollout,
 )
 from durable.authority.workloads.rows import read_workload
+from durable.model.ids import RegionId
 from durable.model.running import Run
 from tests.authority.workloads.test_workloads import apply, manifest
-from tests.authority.world import API, RISK, TEST, World
+from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload
 
 
 async def rolling(world: World) -> None:
@@ -87,3 +90,54 @@ async def test_a_rollout_is_not_undone_by_a_division_that_read_it_before_it_was_
 async def test_a_generation_that_no_division_has_seen_is_not_settled(ready_world: World) -> None:
     await apply(ready_world, "one")
     assert not (await read_to_divide(ready_world.databases, RISK, API)).is_settled
+
+
+async def admit_in(world: World, request: str, region: RegionId, replicas: int = 2) -> None:
+    await admit_workload(
+        world.databases,
+        manifest(replicas=replicas, requirements={"regions": [region]}),
+        request=request,
+        actor=TEST,
+        divide=lambda _: {region: tuple(range(replicas))},
+    )
+
+
+async def regions_of(world: World) -> tuple[dict[RegionId, tuple[int, ...]], list[str]]:
+    found = await read_workload(world.databases, RISK, API)
+    assert found is not None
+    return dict(found.share), [str(region) for region in found.spec.requirements.regions]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_version_that_is_undone_leaves_the_slots_where_the_good_one_had_them(
+    neighbours: World, by_hand: bool
+) -> None:
+    world = neighbours
+    await admit_in(world, "one", WEST)
+    await complete_generation(world.databases, RISK, API, 1, actor=TEST)
+    await admit_in(world, "two", EAST)
+    await admit_in(world, "more", EAST, replicas=3)
+    assert await regions_of(world) == ({EAST: (0, 1, 2)}, ["us-east"])
+    if by_hand:
+        asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "it is bad")
+        await request_rollout(world.databases, asked)
+    else:
+        read = await read_to_divide(world.databases, RISK, API)
+        of = (world.databases, RISK, API, read.workload.revision)
+        await undo_rollout(*of, reason="too many failures", actor=TEST)
+    assert await regions_of(world) == ({WEST: (0, 1, 2)}, ["us-west"])
+
+
+async def test_an_older_version_is_rolled_out_again_where_it_was(neighbours: World) -> None:
+    world = neighbours
+    await admit_in(world, "one", WEST)
+    await complete_generation(world.databases, RISK, API, 1, actor=TEST)
+    await admit_in(world, "two", EAST)
+    await complete_generation(world.databases, RISK, API, 2, actor=TEST)
+    for request, share in (("back", {WEST: (0, 1)}), ("and back", {EAST: (0, 1)})):
+        asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, request, TEST, "it is bad")
+        await request_rollout(world.databases, asked)
+        assert (await regions_of(world))[0] == share
+        read = await read_to_divide(world.databases, RISK, API)
+        now = read.workload.generation
+        await complete_generation(world.databases, RISK, API, now, actor=TEST)

@@ -54,7 +54,7 @@ ROLES: tuple[Role, ...] = (
                 ),
             },
             "global.generations": {
-                "INSERT": ALL, "UPDATE": ("outcome", "outcome_reason", "completed_at"),
+                "INSERT": ALL, "UPDATE": ("share", "outcome", "outcome_reason", "completed_at"),
                 "DELETE": ALL,
             },
             "global.workload_requests": {"INSERT": ALL, "DELETE": ALL},

@@ -206,6 +206,8 @@ generations = Table(
     text_column("workload"),
     integer_column("generation"),
     json_column("spec"),
+    # Which slots each region had when the generation was left; where they go back to.
+    json_column("share", default="'{}'"),
     text_column("actor"),
     text_column("reason"),
     time_column("admitted_at"),

@@ -117,6 +117,8 @@ class AdmissionBatch:
         self.events: list[Event] = []
         # Generations that begin, as rows of the history.
         self.generations: list[dict[str, Any]] = []
+        # Workloads that leave a generation for a new one, as they were.
+        self.left: list[AdmittedWorkload] = []
         # Workloads that go back to what they were, with the generation that they leave.
         self.undone: list[tuple[AdmittedWorkload, str]] = []
         self._ledger = ledger
@@ -157,6 +159,7 @@ class AdmissionBatch:
             self.events.append(_event(before, after, request))
             if before is None or after.generations > before.generations:
                 self.generations.append(_generation_row(after, request))
+                self.left += [] if before is None else [before]
         self._ledger.record(request.identity, after.model_dump(mode="json"))
         return after
 

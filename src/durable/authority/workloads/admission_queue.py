@@ -15,6 +15,7 @@ from durable.authority.operators.authorization import Authorizer
 from durable.authority.workloads.admission import AdmissionBatch, AdmissionRequest
 from durable.authority.workloads.generations import (
     append_generations,
+    keep_shares,
     settle_generation,
     stable_spec,
 )
@@ -84,6 +85,7 @@ async def _admit(
     assert created <= batch.changed.keys(), "no row is left empty"
     if batch.changed:
         await write_workloads(connection, batch.changed.values())
+        await keep_shares(connection, batch.left)
         await append_generations(connection, batch.generations)
         for one, why in batch.undone:
             name = (one.tenant, one.workload, one.generation)

@@ -29,6 +29,12 @@ _APPEND = text(f"""
 }
 """)
 
+_LEAVE = text(f"""
+    UPDATE global.generations AS g SET share = row.share
+      FROM {sent_rows("rows", "row", "tenant text, workload text, generation bigint, share jsonb")}
+     WHERE g.tenant = row.tenant AND g.workload = row.workload AND g.generation = row.generation
+""")
+
 # What the generation before it never came to, it will not come to any more.
 _SUPERSEDE = text(f"""
     UPDATE global.generations AS g
@@ -65,7 +71,8 @@ _SETTLE_OTHERS = text("""
 """)
 
 _LIST = text("""
-    SELECT generation, spec, actor, reason, admitted_at, outcome, outcome_reason, completed_at
+    SELECT generation, spec, share, actor, reason, admitted_at, outcome, outcome_reason,
+           completed_at
       FROM global.generations
      WHERE tenant = :tenant AND workload = :workload
        AND (CAST(:generation AS bigint) IS NULL OR generation = :generation)
@@ -87,6 +94,18 @@ async def append_generations(connection: AsyncConnection, rows: Iterable[dict[st
         await connection.execute(_FORGET, {"rows": many, "kept": GENERATIONS_KEPT})
 
 
+async def keep_shares(connection: AsyncConnection, left: Iterable[AdmittedWorkload]) -> None:
+    """Notes where the slots are of workloads that leave a good generation."""
+    fields = {"tenant", "workload", "generation", "share"}
+    rows = [
+        one.model_dump(mode="json", include=fields)
+        for one in left
+        if one.generation == one.stable_generation
+    ]
+    if rows:
+        await connection.execute(_LEAVE, {"rows": json.dumps(rows)})
+
+
 async def settle_generation(
     connection: AsyncConnection,
     tenant: TenantId,
@@ -106,11 +125,19 @@ async def stable_spec(
     connection: AsyncConnection, workload: AdmittedWorkload
 ) -> WorkloadSpec | None:
     """What slots run that a rollout has not come to yet, if that was good; None if none rolls."""
+    found = await find_stable(connection, workload)
+    return None if found is None else WorkloadSpec.read(found.spec)
+
+
+async def find_stable(
+    connection: AsyncConnection, workload: AdmittedWorkload
+) -> GenerationRecord | None:
+    """The good generation that a rollout comes from; None if none rolls."""
     stable = workload.stable_generation
     if workload.rollout is None or stable is None or stable == workload.generation:
         return None
     records = await find_generations(connection, workload.tenant, workload.workload, stable)
-    return WorkloadSpec.read(records[0].spec) if records else None
+    return records[0] if records else None
 
 
 @global_transaction("durable_reader", "read the last good generation of {workload.workload}")

@@ -12,11 +12,12 @@ from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.generations import (
     append_generations,
     find_generations,
+    keep_shares,
     settle_generation,
     unknown_generation,
 )
 from durable.authority.workloads.ledger import RequestIdentity, RequestKind, RequestLedger
-from durable.authority.workloads.rollouts import advance_rollout, go_back
+from durable.authority.workloads.rollouts import advance_rollout, go_back, share_of
 from durable.authority.workloads.rows import (
     ROLE,
     has_ended,
@@ -182,10 +183,12 @@ async def _roll_back(
             "generations": before.generations + 1,
             "revision": before.revision + 1,
             "spec": with_template(before.spec, WorkloadSpec.read(target.spec)),
+            "share": await share_of(connection, before, target),
             "rollout": RolloutState(started_at=now, progressed_at=now),
         }
     )
     await write_workloads(connection, [after])
+    await keep_shares(connection, [before])
     row = after.model_dump(mode="json", include={"tenant", "workload", "generation", "spec"})
     reason = f"roll back to generation {target.generation}: {asked.reason}"
     await append_generations(connection, [{**row, "actor": str(asked.actor), "reason": reason}])

@@ -6,6 +6,7 @@ here by the row's number and in every region by that of its rows.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,10 +17,10 @@ from durable.authority.db.transaction import global_transaction
 from durable.authority.recovery.originals import find_kept
 from durable.authority.slots.assignment import SlotOwner, SlotOwners
 from durable.authority.workloads.events import audit_workload
-from durable.authority.workloads.generations import settle_generation, stable_spec
+from durable.authority.workloads.generations import find_stable, settle_generation, stable_spec
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted, workload_of
 from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
-from durable.model.rollout import GenerationOutcome, RolloutState
+from durable.model.rollout import GenerationOutcome, GenerationRecord, RolloutState
 from durable.model.running import OnReconnect
 from durable.model.workload import AdmittedWorkload, WorkloadSpec, with_template
 
@@ -51,9 +52,12 @@ _COMPLETE = text("""
 _UNDO = text("""
     UPDATE global.workloads
        SET generation = :generation, spec = CAST(:spec AS jsonb),
-           rollout = CAST(:rollout AS jsonb), revision = revision + 1
+           share = CAST(:share AS jsonb), rollout = CAST(:rollout AS jsonb),
+           revision = revision + 1
      WHERE tenant = :tenant AND workload = :workload
 """)
+
+_OPEN = text("SELECT region FROM global.regions WHERE state = 'open'")
 
 
 @dataclass(frozen=True)
@@ -185,12 +189,13 @@ async def undo_rollout(
 async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, reason: str) -> None:
     """Wants the stable generation again, as many replicas of it as there are to be now."""
     now = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
-    stable, spec = workload.stable_generation, workload.spec
-    template = await stable_spec(connection, workload)
-    if stable is None or template is None:
+    stable, spec, share = workload.stable_generation, workload.spec, workload.share
+    good = await find_stable(connection, workload)
+    if stable is None or good is None:
         stable = workload.generation
     else:
-        spec = with_template(spec, template)
+        spec = with_template(spec, WorkloadSpec.read(good.spec))
+        share = await share_of(connection, workload, good)
         name = (workload.tenant, workload.workload, workload.generation)
         await settle_generation(connection, *name, GenerationOutcome.ROLLED_BACK, reason)
     rollout = RolloutState(started_at=now, progressed_at=now, undoing=reason[:500])
@@ -199,6 +204,30 @@ async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, re
         "workload": workload.workload,
         "generation": stable,
         "spec": json.dumps(spec.model_dump(mode="json")),
+        "share": json.dumps(share),
         "rollout": rollout.model_dump_json(),
     }
     await connection.execute(_UNDO, written)
+
+
+async def share_of(
+    connection: AsyncConnection, workload: AdmittedWorkload, good: GenerationRecord
+) -> Mapping[RegionId, tuple[int, ...]]:
+    """Where a generation that was good had its slots; a region that was lost since gets none.
+
+    What runs it still is there, and the spec that is left may have named other regions. Slots that
+    came since stay where they are, if that is one of its regions.
+    """
+    is_open = set((await connection.execute(_OPEN)).scalars())
+    homes = {slot: region for region, slots in workload.share.items() for slot in slots}
+    regions = sorted(is_open.intersection(good.share))
+    if not regions:
+        return workload.share
+    before = {slot: region for region in regions for slot in good.share[region]}
+    share: dict[RegionId, list[int]] = {region: [] for region in regions}
+    for slot in range(workload.spec.replicas):
+        home = before.get(slot, homes.get(slot))
+        if home not in share:
+            home = min(regions, key=lambda region: len(share[region]))
+        share[home].append(slot)
+    return {region: tuple(slots) for region, slots in share.items() if slots}

@@ -164,6 +164,7 @@ CREATE TABLE global.generations (
     workload TEXT NOT NULL,
     generation BIGINT NOT NULL,
     spec JSONB NOT NULL,
+    share JSONB DEFAULT '{}' NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     admitted_at TIMESTAMP WITH TIME ZONE NOT NULL,
