@@ -27,8 +27,8 @@ class RecoveryPolicy(Value):
     region_lost_percent: Percent = 80.0
     # Nodes count that had a lease within this: what fell silent long before says nothing new.
     together_seconds: Annotated[float, Field(gt=0, le=86_400)] = 300.0
-    # How long the signs of a loss must last. One agent that hosts all of a region's nodes may only
-    # be restarting, and a database that does not answer may come back with its work untouched.
+    # How long the signs of a loss must last. One agent that hosts most of a region's nodes may
+    # only be restarting, and a database that does not answer may come back with its work untouched.
     grace_seconds: Seconds = 10.0
     lone_host_grace_seconds: Seconds = 15.0
     database_grace_seconds: Seconds = 30.0

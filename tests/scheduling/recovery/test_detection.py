@@ -212,6 +212,12 @@ def test_the_suspicion_ends_with_the_fence() -> None:
     [
         (GONE, POLICY.grace_seconds),
         (GONE | {"hosts": 1, "silent_hosts": 1}, POLICY.lone_host_grace_seconds),
+        # One of two agents is sick, and hosted nearly all nodes.
+        (
+            {"zones": zones((1, 9)), "hosts": 2, "silent_hosts": 1},
+            POLICY.lone_host_grace_seconds,
+        ),
+        ({"zones": zones((1, 9)), "hosts": 3, "silent_hosts": 2}, POLICY.grace_seconds),
         # With its worker gone too, it is more than one host.
         (GONE | LAPSED | {"hosts": 1, "worker_polls": False}, POLICY.grace_seconds),
         (AWAY | LAPSED, POLICY.database_grace_seconds),

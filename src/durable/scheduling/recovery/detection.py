@@ -141,7 +141,7 @@ def grace_seconds(verdict: Verdict, policy: RecoveryPolicy) -> float:
         return policy.database_grace_seconds
     signs = verdict.signs
     is_gone = signs.worker_polls is False and not signs.has_lease
-    if signs.hosts <= 1 and not is_gone:
+    if signs.silent_hosts <= 1 and not is_gone:
         return max(policy.grace_seconds, policy.lone_host_grace_seconds)
     return policy.grace_seconds
 
