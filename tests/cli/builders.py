@@ -30,7 +30,7 @@ def service(name: str, replicas: int = 2, cpu: str = "1", more: str = "") -> str
 def state_of(at_plane: Terminal) -> Any:
     """What an authority remembers of changes: versions, the audit's heads, workloads."""
     return (
-        at_plane.json("get", "regions"),
+        [(one["region"], one["version"]) for one in at_plane.json("get", "regions")["regions"]],
         at_plane.json("audit", "head"),
         at_plane.json("get", "workloads", "--all"),
     )

@@ -22,11 +22,23 @@ from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.recovery.region_leases import renew
 from durable.authority.recovery.signs import NodeSigns, read_node_signs
-from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion, suspicion_of
+from durable.authority.recovery.suspicions import (
+    clear_suspicion,
+    record_seen,
+    record_suspicion,
+    suspicion_of,
+)
 from durable.controllers.region_lease import LEASE_SECONDS
 from durable.controllers.rounds import in_rounds
 from durable.model.ids import ActorId, RegionId
-from durable.model.recovery import RecoveryPolicy, RegionSigns, Suspicion, Verdict
+from durable.model.recovery import (
+    LossKind,
+    RecoveryPolicy,
+    RegionSigns,
+    Seen,
+    Suspicion,
+    Verdict,
+)
 from durable.model.refusal import RefusedError
 from durable.model.region_life import RegionFact
 from durable.scheduling.recovery.detection import (
@@ -63,7 +75,6 @@ class DetectionController:
         self._holder = f"the global worker {os.getpid()} on {socket.gethostname()}"
         self._watching_since: datetime | None = None
         self._looked_at: datetime | None = None
-        self._verdicts: dict[RegionId, Verdict] = {}
         # The loss of each region whose recovery was begun, by its first sign.
         self._begun: dict[RegionId, datetime] = {}
 
@@ -84,7 +95,7 @@ class DetectionController:
         self._watching_since, self._looked_at = since, now
         verdicts = judge(signs, policy)
         for region, verdict in verdicts.items():
-            self._log(verdict)
+            await self._show(facts[region].seen, verdict, now)
             before = suspicion_of(facts[region])
             suspicion = next_suspicion(before, verdict, now, policy)
             await self._keep(region, before, suspicion, verdict)
@@ -156,12 +167,17 @@ class DetectionController:
             for region, fact in facts.items()
         ]
 
-    def _log(self, verdict: Verdict) -> None:
-        """Says what a region is taken for, whenever that has changed."""
-        known = self._verdicts.get(verdict.region)
-        self._verdicts[verdict.region] = verdict
-        if known is None or known.kind is not verdict.kind:
-            log.info("%s: %s. %s", verdict.region, verdict.kind, verdict.sentence)
+    async def _show(self, known: Seen | None, verdict: Verdict, now: datetime) -> None:
+        """Keeps what a region is taken for where people look, and says so when it has changed."""
+        is_new = known is None or known.kind is not verdict.kind
+        if not is_new and known.sentence == verdict.sentence:
+            return
+        since = now if is_new else known.since
+        seen = Seen(kind=verdict.kind, sentence=verdict.sentence, since=since)
+        await record_seen(self._databases, verdict.region, seen)
+        if is_new:
+            level = logging.INFO if verdict.kind is LossKind.HEALTHY else logging.WARNING
+            log.log(level, "%s: %s. %s", verdict.region, verdict.kind, verdict.sentence)
 
 
 def _signs_of(fact: RegionFact, nodes: NodeSigns | None, worker_polls: bool | None) -> RegionSigns:

@@ -129,6 +129,14 @@ class Verdict(Value):
         return self.kind in SUSPECTED
 
 
+class Seen(Value):
+    """What a region is taken for, as people read it, and since when."""
+
+    kind: LossKind
+    sentence: str
+    since: AwareDatetime
+
+
 class Suspicion(Value):
     """A loss that seems to be under way, since when, and since when it looks over again."""
 

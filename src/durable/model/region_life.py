@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.recovery import Seen
 from durable.model.states import RegionState
 from durable.validation.value import Value
 
@@ -32,6 +33,8 @@ class RegionFact(Value):
     is_leased_fenced: bool = False
     # When its worker last saw the region as it was; None: it never said.
     watched_at: AwareDatetime | None = None
+    # What it is taken for from outside; None: nobody has looked yet.
+    seen: Seen | None = None
     # When all of this was read, by the global side's clock.
     read_at: AwareDatetime
 

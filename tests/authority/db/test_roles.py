@@ -128,7 +128,9 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     },
     "durable_recovery": {
         "global.regions": {
-            "UPDATE": {"epoch", "state", "since", "reason", "evidence", "is_leased_fenced"},
+            "UPDATE": {
+                "epoch", "state", "since", "reason", "evidence", "is_leased_fenced", "seen",
+            },
         },
         "regional.regions": {"UPDATE": {"version", "epoch", "state"}},
         "global.recoveries": {

@@ -121,3 +121,27 @@ async def test_a_region_that_lost_only_its_worker_keeps_its_lease(apart: World) 
     assert fact.lease_expires_at > lease.expires_at + timedelta(seconds=60)
     assert copied is not None
     assert copied > 60
+
+
+async def test_what_a_region_is_taken_for_is_kept_and_a_change_is_a_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await lives(world, EAST, "e")
+    await lives(world, WEST, "w")
+    for region in (EAST, WEST):
+        await renew(world.databases, region, "w", lease_seconds=600)
+    served, unserved = Watching(world.databases), Watching(world.databases, EAST)
+    await served.controller.once()
+    well = (await read_fact(world.databases, EAST)).seen
+    assert well is not None
+    assert well.kind is LossKind.HEALTHY
+    assert not caplog.records
+    for _ in range(2):
+        await unserved.controller.once()
+    seen = (await read_fact(world.databases, EAST)).seen
+    assert seen is not None
+    assert seen.kind is LossKind.WORKER
+    assert seen.since > well.since
+    assert "No worker asks Temporal" in seen.sentence
+    [warning] = [one.getMessage() for one in caplog.records]
+    assert warning.startswith("us-east: worker lost. No worker asks")

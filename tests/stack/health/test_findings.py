@@ -62,6 +62,17 @@ CASES = [
         "No node of east has a live lease (of 3)",
     ),
     (
+        findings.region_impaired("east", "zone lost", "The nodes of east-a fell silent.", AT),
+        "region_impaired",
+        "east is taken for zone lost since 2026-05-01 12:00:00Z. The nodes of east-a fell silent.",
+    ),
+    (findings.region_fenced("east"), "region_fenced", "east is fenced and takes nothing until"),
+    (
+        findings.region_lease_lapsed("east", AT),
+        "region_lease_lapsed",
+        "The lease of east lapsed at 2026-05-01 12:00:00Z: it takes nothing new until",
+    ),
+    (
         findings.region_unreachable("west", "PostgreSQL at host:5432 did not answer."),
         "region_unreachable",
         "The database of west is out of reach, so nothing changes there. PostgreSQL at",

@@ -190,6 +190,7 @@ ROLES: tuple[Role, ...] = (
             "global.regions": {
                 "UPDATE": (
                     "epoch", "state", "since", "reason", "evidence", "is_leased_fenced",
+                    "seen",
                 ),
             },
             "regional.regions": {"UPDATE": ("version", "epoch", "state")},

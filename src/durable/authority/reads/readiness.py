@@ -21,6 +21,8 @@ class RegionReadiness(Value):
 
     region: RegionId
     state: RegionState
+    # When its lease lapsed; None while it lasts, or if it never had one.
+    lease_lapsed_at: AwareDatetime | None = None
     nodes: int
     # Those whose agent has renewed their lease under the region's present epoch.
     live: int
@@ -32,7 +34,10 @@ class RegionReadiness(Value):
 
 
 _READINESS = text("""
-    SELECT g.region, g.state, n.nodes, n.live, n.simulated_away, h.overdue, h.overdue_since
+    SELECT g.region, g.state,
+           CASE WHEN g.lease_expires_at <= clock.now THEN g.lease_expires_at END
+               AS lease_lapsed_at,
+           n.nodes, n.live, n.simulated_away, h.overdue, h.overdue_since
       FROM regional.regions AS g
      CROSS JOIN (SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS now) AS clock
      CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
-"""Suspicions in the regions' rows, so that whoever looks next goes on where the last one was.
+"""What regions are taken for, in their rows: whoever looks next goes on where the last one was.
 
 A suspected region's `since` is the loss itself: from there on recovery is measured.
 """
@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import ActorId, RegionId
-from durable.model.recovery import Suspicion
+from durable.model.recovery import Seen, Suspicion
 from durable.model.region_life import RegionFact
 from durable.model.states import RegionState
 
@@ -21,6 +21,7 @@ _SUSPECT = text("""
      WHERE region = :region AND epoch = :epoch AND state IN ('open', 'suspected')
  RETURNING (SELECT state FROM global.regions WHERE region = :region) AS before
 """)
+_SEEN = text("UPDATE global.regions SET seen = CAST(:seen AS jsonb) WHERE region = :region")
 _CLEAR = text("""
     UPDATE global.regions
        SET state = 'open', since = clock_timestamp(), reason = :reason, evidence = '{}'
@@ -63,6 +64,12 @@ async def record_suspicion(
             after=suspicion.model_dump(mode="json"),
         )
     return True
+
+
+@global_transaction("durable_recovery", "keep what {region} is taken for")
+async def record_seen(connection: AsyncConnection, region: RegionId, seen: Seen) -> None:
+    """For people to read; only suspicions are decided by."""
+    await connection.execute(_SEEN, {"region": region, "seen": seen.model_dump_json()})
 
 
 @global_transaction("durable_recovery", "clear the suspicion of {region}")

@@ -54,6 +54,8 @@ regions_known = Table(
     Column("is_leased_fenced", Boolean, nullable=False, server_default=text("false")),
     # When its worker last saw the region as it was.
     time_column("watched_at", nullable=True),
+    # What whoever watches it from outside takes it for, in a sentence, and since when.
+    json_column("seen", nullable=True),
     one_of("state", "open", "suspected", "fenced"),
     CheckConstraint("epoch >= 1 AND lease_number >= 0", name="counters"),
     CheckConstraint("(lease_number = 0) = (lease_expires_at IS NULL)", name="leased"),

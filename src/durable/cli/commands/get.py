@@ -357,7 +357,7 @@ def regions(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """List regions with their state, since when and why, and how many of their nodes are live."""
+    """List regions: their state, what they are taken for, since when, why, and their live nodes."""
 
     async def read(databases: Databases) -> tuple[Census, Mapping[RegionId, RegionFact]]:
         return await take_census(databases), await read_facts(databases)

@@ -9,6 +9,7 @@ from durable.authority.reads.census import RegionCensus, TenantCensus
 from durable.cli.render.tables import Row
 from durable.model.capacity import Grant, RecoveryBudget
 from durable.model.ids import BudgetId, IncidentId, NodeId, PoolId, RegionId, TenantId, ZoneId
+from durable.model.recovery import LossKind
 from durable.model.region_life import RegionFact
 from durable.model.resources import Resources
 from durable.model.states import RegionState
@@ -75,7 +76,9 @@ class RegionRow(Row):
     live: int
     capacity: Resources
     used: Resources
-    # Since when it is not open, and why.
+    # What it is taken for from outside.
+    seen: str
+    # Since when it is not open or not healthy, and why.
     since: datetime | None
     why: str
 
@@ -135,7 +138,11 @@ def tenant_row(one: TenantCensus) -> TenantRow:
 def region_row(one: RegionCensus, fact: RegionFact | None) -> RegionRow:
     """The global side knows what a region is taken for; the region itself may not know it yet."""
     state = one.region.state if fact is None else fact.state
-    shut = None if fact is None or state is RegionState.OPEN else fact
+    seen = None if fact is None else fact.seen
+    is_well = seen is None or seen.kind is LossKind.HEALTHY
+    since, why = (None, "") if is_well else (seen.since, seen.sentence)
+    if fact is not None and state is not RegionState.OPEN:
+        since, why = fact.since, fact.reason
     return RegionRow(
         region=one.region.region,
         state=state.value,
@@ -145,6 +152,7 @@ def region_row(one: RegionCensus, fact: RegionFact | None) -> RegionRow:
         live=sum(pool.live for pool in one.pools),
         capacity=one.capacity,
         used=one.used,
-        since=None if shut is None else shut.since,
-        why="" if shut is None else shut.reason,
+        seen="" if seen is None else seen.kind,
+        since=since,
+        why=why,
     )

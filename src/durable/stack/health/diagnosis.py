@@ -3,12 +3,13 @@
 import asyncio
 
 from durable.authority.db.connection import Databases
+from durable.authority.recovery.region_facts import read_facts
 from durable.model.ids import TenantId
 from durable.settings import Settings
 from durable.stack.health import findings
 from durable.stack.health.disks import full_disks
 from durable.stack.health.findings import Finding
-from durable.stack.health.regions import read_regions, unready, unserved
+from durable.stack.health.regions import impaired, read_regions, unready, unserved
 from durable.stack.health.workflows import WorkflowHealth, read_workflow_health
 from durable.state_dir.record import StackError, is_running, read_record
 from durable.temporal.connection import connect
@@ -25,7 +26,10 @@ async def diagnose(
     An AuthorityError says that the global side does not answer: then nothing can be known.
     """
     regions, unreachable = await read_regions(databases)
-    found = [*full_disks_of(settings), *unreachable, *unready(regions)]
+    facts = await read_facts(databases)
+    found = [
+        *full_disks_of(settings), *unreachable, *unready(regions), *impaired(facts.values()),
+    ]  # fmt: skip
     if temporal_address is None:
         return found
     try:

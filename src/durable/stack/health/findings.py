@@ -22,6 +22,9 @@ class FindingCode(StrEnum):
     DISK_FULL = "disk_full"
     QUEUE_UNSERVED = "queue_unserved"
     REGION_WITHOUT_NODES = "region_without_nodes"
+    REGION_IMPAIRED = "region_impaired"
+    REGION_FENCED = "region_fenced"
+    REGION_LEASE_LAPSED = "region_lease_lapsed"
     REGION_UNREACHABLE = "region_unreachable"
     TEMPORAL_UNREACHABLE = "temporal_unreachable"
 
@@ -143,6 +146,34 @@ def region_unreachable(region: str, why: str) -> Finding:
         code=FindingCode.REGION_UNREACHABLE,
         sentence=f"The database of {region} is out of reach, so nothing changes there. {why}",
         runbook="runbooks/stack.md",
+        names=(region,),
+    )
+
+
+def region_impaired(region: str, kind: str, sentence: str, since: datetime) -> Finding:
+    return Finding(
+        code=FindingCode.REGION_IMPAIRED,
+        sentence=f"{region} is taken for {kind} since {since:%Y-%m-%d %H:%M:%S}Z. {sentence}",
+        runbook="runbooks/regional-failover.md",
+        names=(region,),
+    )
+
+
+def region_fenced(region: str) -> Finding:
+    return Finding(
+        code=FindingCode.REGION_FENCED,
+        sentence=f"{region} is fenced and takes nothing until its recovery opens it again.",
+        runbook="runbooks/failback.md",
+        names=(region,),
+    )
+
+
+def region_lease_lapsed(region: str, since: datetime) -> Finding:
+    return Finding(
+        code=FindingCode.REGION_LEASE_LAPSED,
+        sentence=f"The lease of {region} lapsed at {since:%Y-%m-%d %H:%M:%S}Z: it takes nothing "
+        "new until a worker that reaches both the region and the global side renews it.",
+        runbook="runbooks/worker-down.md",
         names=(region,),
     )
 

@@ -1,6 +1,7 @@
 """Whether every region could take a placement now: served by a worker, with nodes that live."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from itertools import chain
 
 from temporalio.client import Client
@@ -8,10 +9,20 @@ from temporalio.client import Client
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
+from durable.model.recovery import LossKind
+from durable.model.region_life import RegionFact
+from durable.model.states import RegionState
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.stack.health import findings
 from durable.stack.health.findings import Finding
 from durable.temporal.running import unserved_queues
+
+# The others are found by who looks now: a worker or nodes that are away, for example. What has just
+# begun may be a stack that starts.
+_MATTERS = frozenset(
+    {LossKind.ZONE, LossKind.WATCH, LossKind.DATABASE, LossKind.REGION, LossKind.OBSERVER}
+)
+LASTING = timedelta(seconds=30)
 
 
 async def read_regions(databases: Databases) -> tuple[list[RegionReadiness], list[Finding]]:
@@ -34,11 +45,27 @@ async def unserved(client: Client, regions: Sequence[RegionReadiness]) -> list[F
 
 
 def unready(regions: Sequence[RegionReadiness]) -> list[Finding]:
-    """Pure: regions whose nodes are all away, and claims that nobody frees."""
+    """Pure: regions that take nothing, whose nodes are all away, and claims that nobody frees."""
     found: list[Finding] = []
     for one in regions:
+        if one.state is RegionState.FENCED:
+            found.append(findings.region_fenced(one.region))
+        elif one.lease_lapsed_at is not None:
+            found.append(findings.region_lease_lapsed(one.region, one.lease_lapsed_at))
         if one.nodes and not one.live:
             found.append(findings.region_without_nodes(one.region, one.nodes))
         if one.overdue_since is not None:
             found.append(findings.claims_overdue(one.region, one.overdue, one.overdue_since))
     return found
+
+
+def impaired(facts: Iterable[RegionFact]) -> list[Finding]:
+    """Pure: what regions have been taken for from outside for a while, where that matters."""
+    return [
+        findings.region_impaired(fact.region, seen.kind, seen.sentence, seen.since)
+        for fact in facts
+        if (seen := fact.seen) is not None
+        and seen.kind in _MATTERS
+        and not fact.is_fenced
+        and fact.read_at - seen.since >= LASTING
+    ]

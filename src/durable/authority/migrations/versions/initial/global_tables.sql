@@ -15,6 +15,7 @@ CREATE TABLE global.regions (
     lease_seconds DOUBLE PRECISION,
     is_leased_fenced BOOLEAN DEFAULT false NOT NULL,
     watched_at TIMESTAMP WITH TIME ZONE,
+    seen JSONB,
     CONSTRAINT regions_key PRIMARY KEY (region),
     CONSTRAINT regions_state_known CHECK (state IN ('open', 'suspected', 'fenced')),
     CONSTRAINT regions_counters CHECK (epoch >= 1 AND lease_number >= 0),
