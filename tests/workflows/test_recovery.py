@@ -86,10 +86,10 @@ async def share(plane: Plane, name: str = "api") -> dict[RegionId, int]:
     return {region: len(slots) for region, slots in found.share.items()}
 
 
-async def keep_headroom(plane: Plane) -> None:
-    """A core of west, for an hour."""
+async def keep_headroom(plane: Plane, cores: int = 1) -> None:
+    """A part of west, for an hour."""
     expires_at = await read_time(plane.databases) + timedelta(hours=1)
-    amount = Resources.of(1_000, 1_024, 0)
+    amount = Resources.of(1_000, 1_024, 0) * cores
     await set_budget(plane.databases, WEST, KEPT, amount, expires_at=expires_at, actor=TEST)
 
 
@@ -154,6 +154,21 @@ async def test_moved_work_draws_on_recovery_budgets_that_are_closed_at_the_end(
         closed = await read_budget(plane.databases, WEST, KEPT)
         assert closed is not None
         assert closed.incident is None
+
+
+async def test_replicas_that_are_added_to_moved_work_are_ordinary_work(plane: Plane) -> None:
+    async with serving(plane, manifest(replicas=4, **CRITICAL), nodes=1, cpu=4) as agents:
+        await keep_headroom(plane, cores=2)
+        await agents.aclose()
+        await declare(plane)
+        await whole(plane)
+        await plane.durable.scale("risk", "api", 6)
+        await plane.durable.wait("risk", "api")
+        assert await share(plane) == {WEST: 6}
+        drawn = await read_budget(plane.databases, WEST, KEPT)
+        assert drawn is not None
+        assert drawn.used.cpu_millis == 1_000, "of the two replicas that were moved"
+        await plane.no_invariant_is_broken()
 
 
 async def test_without_enough_capacity_critical_work_goes_first_and_the_rest_says_why(

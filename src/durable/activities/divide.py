@@ -113,6 +113,7 @@ class Divider:
             owners=read.owners,
             is_settled=read.is_settled,
             kept=read.kept,
+            moved=read.moved,
         )
         is_rolling = workload.rollout is not None and workload.rollout.undoing is None
         is_ending = workload.deleted or step.ending is not None

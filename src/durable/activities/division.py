@@ -12,6 +12,7 @@ from durable.model.ids import RegionId
 from durable.model.pending_reasons import PendingCode
 from durable.model.rollout import RolloutState
 from durable.model.share import DesiredShare, ShareReport
+from durable.model.stand_ins import served_slot
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
 from durable.scheduling.rollout.observed import (
     Goal,
@@ -45,6 +46,8 @@ class WorkloadDivision:
     owners: SlotOwners = field(default_factory=dict[int, SlotOwner])
     # Slots that a lost region keeps until it is back.
     kept: frozenset[int] = frozenset()
+    # Slots that the recovery moved whose incident the workload has.
+    moved: frozenset[int] = frozenset()
     # Whether no slot is on its way from one owner to another, as far as the workload's side knows.
     is_settled: bool = False
     # Whether it has a number of its own, under which it may write.
@@ -200,6 +203,7 @@ class WorkloadDivision:
             admitted_at=None if due_at is None else workload.admitted_at,
             due_at=due_at,
             incident=workload.incident,
+            moved=tuple(slot for slot in wanted if served_slot(slot) in self.moved),
         )
         if known is not None and known.says_the_same_as(share):
             return None

@@ -9,6 +9,7 @@ from durable.authority.queue.decisions import read_newest_attempt
 from durable.authority.quota.budgets import find_draw
 from durable.authority.reads.claims import read_live_claims
 from durable.authority.sides import Regional
+from durable.authority.slots.shares import read_moved
 from durable.failpoints import Failpoint, reach
 from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId
@@ -57,9 +58,20 @@ class _Outcome:
     decided_version: int = 0
     policy_revision: int | None = None
     was_refused: bool = False
-    # The recovery budget that it draws on, until that is used up.
+    # The recovery budget that moved slots draw on, until that is used up.
     draw: Draw | None = None
     draw_ended: bool = False
+    moved: frozenset[int] = frozenset()
+
+    @property
+    def turn(self) -> tuple[int, ...]:
+        """What is decided next: first what may draw, so that nothing else does."""
+        drawing = () if self.draw is None else tuple(s for s in self.waiting if s in self.moved)
+        return drawing or self.waiting
+
+    @property
+    def turns_draw(self) -> Draw | None:
+        return self.draw if self.moved.issuperset(self.turn) else None
 
 
 class Reserver:
@@ -71,7 +83,8 @@ class Reserver:
     async def run(self, step: ReserveStep) -> Reserved:
         cache = self._regional.cache
         _, policy = cache.policy()
-        so_far = _Outcome(step.slots, step.first_attempt, draw=await self._find_draw(step))
+        so_far = _Outcome(step.slots, step.first_attempt)
+        so_far.draw, so_far.moved = await self._find_draw(step)
         rounds = 0
         while so_far.waiting and rounds < policy.rounds_per_attempt:
             decision, is_new = await self._decide(step, so_far)
@@ -81,6 +94,10 @@ class Reserver:
                     return _forgotten(newest)
             await self._send(step, so_far, decision, is_new=is_new)
             if is_new and not so_far.was_refused:
+                if so_far.draw is not None and not so_far.moved.issuperset(so_far.waiting):
+                    so_far.draw = None
+                    await cache.refresh()
+                    continue  # with what was not moved, and what found no node
                 break  # what waits is woken when what it waits for appears
             rounds += is_new
             await cache.refresh()
@@ -99,13 +116,22 @@ class Reserver:
             policy_revision=so_far.policy_revision,
         )
 
-    async def _find_draw(self, step: ReserveStep) -> Draw | None:
-        """What was moved out of a lost region draws on what is kept for that, while it lasts."""
+    async def _find_draw(self, step: ReserveStep) -> tuple[Draw | None, frozenset[int]]:
+        """What was moved out of a lost region draws on what is kept for that, while it lasts.
+
+        Its other slots do not: they are ordinary work, as they would be without the loss.
+        """
         if step.incident is None:
-            return None
-        return await find_draw(
-            self._regional.databases, step.key.region, step.incident, step.spec.resources
+            return None, frozenset()
+        databases, key = self._regional.databases, step.key
+        moved = await read_moved(
+            databases, key.region, key.tenant, key.workload, key.generation, step.incident
         )
+        if step.spec.is_gang and moved:
+            moved |= frozenset(step.slots)  # as a whole, or not at all
+        if moved.isdisjoint(step.slots):
+            return None, moved
+        return await find_draw(databases, key.region, step.incident, step.spec.resources), moved
 
     async def _newest_attempt(self, step: ReserveStep) -> int:
         key = step.key
@@ -202,12 +228,12 @@ class Reserver:
         request = PlacementRequest(
             **step.key.model_dump(),
             attempt=so_far.attempt,
-            slots=so_far.waiting,
+            slots=so_far.turn,
             spec=step.spec,
             live=tuple(SlotOnNode(slot=one.slot, node=one.node) for one in live),
             crashes=still_avoided(step.crashes, policy, snapshot.now),
             urgency=step.urgency,
-            draw=so_far.draw,
+            draw=so_far.turns_draw,
             **override_fields(snapshot, step.key.tenant, step.key.workload),
         )
         so_far.decided_version = snapshot.version

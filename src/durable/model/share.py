@@ -27,8 +27,10 @@ class DesiredShare(Value):
     # Of a job with a deadline: when it was admitted, and until when it is to be done.
     admitted_at: AwareDatetime | None = None
     due_at: AwareDatetime | None = None
-    # The recovery that moved the workload, on whose budgets its reservations may draw.
+    # The recovery that moved the workload, and which of these slots it moved: only they may draw on
+    # its budgets.
     incident: IncidentId | None = None
+    moved: Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)] = ()
 
 
 class ShareReport(Value):

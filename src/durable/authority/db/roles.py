@@ -66,10 +66,11 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": (
                     "region", "tenant", "workload", "generation", "revision", "slots", "spec",
                     "release_reason", "at_once", "admitted_at", "due_at", "incident",
+                    "moved",
                 ),
                 "UPDATE": (
                     "revision", "slots", "spec", "release_reason", "at_once", "admitted_at",
-                    "due_at", "incident",
+                    "due_at", "incident", "moved",
                 ),
             },
             "regional.disruption_floors": {

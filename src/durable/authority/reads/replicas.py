@@ -42,9 +42,9 @@ _SHARES = text("""
          UNION
         SELECT unnest(CAST(:also AS bigint[])))
     SELECT known.generation, s.slots AS share, s.spec, s.release_reason,
-           s.at_once AS share_at_once, s.due_at, s.incident, s.closed_at, r.state, r.pending_code,
-           r.pending_parameters, r.waiting, r.completed, r.given_up, r.held_back, r.failures,
-           greatest(r.at_once, s.at_once) AS at_once, cardinality(r.slots) AS slots
+           s.at_once AS share_at_once, s.due_at, s.incident, s.moved, s.closed_at, r.state,
+           r.pending_code, r.pending_parameters, r.waiting, r.completed, r.given_up, r.held_back,
+           r.failures, greatest(r.at_once, s.at_once) AS at_once, cardinality(r.slots) AS slots
       FROM known
       LEFT JOIN regional.shares AS s
         ON (s.region, s.tenant, s.workload, s.generation)
@@ -98,12 +98,14 @@ class OpenShare:
     at_once: int | None = None
     due_at: datetime | None = None
     incident: str | None = None
+    moved: frozenset[int] = frozenset()
 
     def says_the_same_as(self, wanted: DesiredShare) -> bool:
         """Whether nothing of it has to be published again."""
         limits = (self.release_reason, self.at_once, self.due_at, self.incident)
         return (
             self.slots == frozenset(wanted.slots)
+            and self.moved == frozenset(wanted.moved)
             and limits == (wanted.release_reason, wanted.at_once, wanted.due_at, wanted.incident)
             and self.spec == wanted.spec.model_dump(mode="json")
         )
@@ -191,6 +193,7 @@ def _open_share(row: Any) -> OpenShare:
         row["share_at_once"],
         row["due_at"],
         row["incident"],
+        frozenset(row["moved"]),
     )
 
 

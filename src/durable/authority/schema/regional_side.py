@@ -280,8 +280,9 @@ shares = Table(
     Column("at_once", Integer, nullable=True),
     time_column("admitted_at", nullable=True),
     time_column("due_at", nullable=True),
-    # The recovery on whose budgets its reservations may draw.
+    # The recovery on whose budgets the slots that it moved may draw.
     text_column("incident", nullable=True),
+    Column("moved", ARRAY(Integer), nullable=False, server_default=text("'{}'")),
     time_column("closed_at", nullable=True),
     CheckConstraint("revision >= 1", name="revision_positive"),
     CheckConstraint("at_once >= 0", name="at_once_not_negative"),

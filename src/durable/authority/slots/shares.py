@@ -20,7 +20,7 @@ from durable.authority.fleet.regions import lock_region
 from durable.authority.overrides.rows import read_clock
 from durable.authority.reads.marks import is_marked
 from durable.authority.slots.assignment import ROLE
-from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.ids import Generation, IncidentId, RegionId, TenantId, WorkloadName
 from durable.model.share import DesiredShare
 
 MAX_SHARES_PER_CALL = 200
@@ -31,19 +31,19 @@ _FLOOR = "tenant text, workload text, revision bigint, must_serve integer"
 _PUBLISH = text("""
     INSERT INTO regional.shares AS s
            (region, tenant, workload, generation, revision, slots, spec, release_reason, at_once,
-            admitted_at, due_at, incident)
+            admitted_at, due_at, incident, moved)
     SELECT :region, tenant, workload, generation, revision, slots, spec, release_reason, at_once,
-           admitted_at, due_at, incident
+           admitted_at, due_at, incident, moved
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, revision bigint, slots integer[],
            spec jsonb, release_reason text, at_once integer, admitted_at timestamptz,
-           due_at timestamptz, incident text)
+           due_at timestamptz, incident text, moved integer[])
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
        SET revision = excluded.revision, slots = excluded.slots, spec = excluded.spec,
            release_reason = excluded.release_reason, at_once = excluded.at_once,
            admitted_at = excluded.admitted_at, due_at = excluded.due_at,
-           incident = excluded.incident
+           incident = excluded.incident, moved = excluded.moved
      WHERE s.revision <= excluded.revision AND s.closed_at IS NULL
     RETURNING tenant, workload, generation
 """)
@@ -72,6 +72,12 @@ _MARKED = text(f"""
 _BEGIN = text("""
     UPDATE regional.replacements SET begun_at = :now
      WHERE region = :region AND token = ANY(:tokens) AND begun_at IS NULL
+""")
+
+_MOVED_BY = text("""
+    SELECT unnest(moved) FROM regional.shares
+     WHERE region = :region AND tenant = :tenant AND workload = :workload
+       AND generation = :generation AND incident = :incident
 """)
 
 _OPEN = text("""
@@ -122,6 +128,21 @@ class Publication:
             "revision": self.revision,
             "must_serve": self.must_serve,
         }
+
+
+@regional_transaction("durable_reader", "read which slots of {workload} were moved to {region}")
+async def read_moved(
+    connection: AsyncConnection,
+    region: RegionId,
+    tenant: TenantId,
+    workload: WorkloadName,
+    generation: Generation,
+    incident: IncidentId,
+) -> frozenset[int]:
+    """The slots that may draw on what is kept for this recovery."""
+    of = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
+    rows = await connection.execute(_MOVED_BY, {**of, "incident": incident})
+    return frozenset(rows.scalars())
 
 
 @regional_transaction(ROLE, "hand shares to {region}")

@@ -34,6 +34,13 @@ _OWNERS = text("""
      WHERE tenant = :tenant AND workload = :workload AND region IS NOT NULL
 """)
 
+# By the name under which the recovery draws, see `RecoveryKey.incident`.
+_MOVED = text("""
+    SELECT unnest(slots) FROM global.recovery_moves
+     WHERE tenant = :tenant AND workload = :workload AND returned_at IS NULL
+       AND ltrim(right(region || '-' || epoch, 63), '-') = :incident
+""")
+
 _ADVANCE = text("""
     UPDATE global.workloads SET rollout = CAST(:rollout AS jsonb), revision = revision + 1
      WHERE tenant = :tenant AND workload = :workload AND revision = :revision
@@ -73,6 +80,8 @@ class WorkloadToDivide:
     now: datetime
     # Slots that a lost region keeps: whoever divides the workload leaves them as they are.
     kept: frozenset[int] = frozenset()
+    # Slots that a recovery moved: they draw on its budgets.
+    moved: frozenset[int] = frozenset()
 
 
 @global_transaction(ROLE, "read {tenant}/{workload} to divide it")
@@ -94,6 +103,7 @@ async def read_to_divide(
         and not any(one.is_leaving for one in owned),
         now=row["now"],
         kept=await _kept(connection, found),
+        moved=await _moved(connection, found),
     )
 
 
@@ -103,6 +113,13 @@ async def _kept(connection: AsyncConnection, workload: AdmittedWorkload) -> froz
         return frozenset()
     key = (str(workload.tenant), str(workload.workload))
     return (await find_kept(connection, [key])).get(key, frozenset())
+
+
+async def _moved(connection: AsyncConnection, workload: AdmittedWorkload) -> frozenset[int]:
+    if workload.incident is None:
+        return frozenset()
+    of = {"tenant": workload.tenant, "workload": workload.workload, "incident": workload.incident}
+    return frozenset((await connection.execute(_MOVED, of)).scalars())
 
 
 @global_transaction(ROLE, "number a division of {workload.workload}")

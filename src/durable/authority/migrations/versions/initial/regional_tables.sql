@@ -230,6 +230,7 @@ CREATE TABLE regional.shares (
     admitted_at TIMESTAMP WITH TIME ZONE,
     due_at TIMESTAMP WITH TIME ZONE,
     incident TEXT,
+    moved INTEGER[] DEFAULT '{}' NOT NULL,
     closed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT shares_key PRIMARY KEY (region, tenant, workload, generation),
     CONSTRAINT shares_revision_positive CHECK (revision >= 1),
