@@ -14,12 +14,13 @@ from durable.authority.recovery.moves import end_incident, list_affected, move_b
 from durable.authority.recovery.originals import read_kept, read_stand_ins
 from durable.authority.recovery.recoveries import (
     read_moves,
+    read_time,
     record_measures,
     superseded_by,
 )
 from durable.authority.recovery.region_facts import read_facts
-from durable.authority.recovery.serving import ServingReplicas, read_serving
-from durable.authority.workloads.rows import RowKey, read_workload
+from durable.authority.recovery.serving import ServingReplicas, read_done, read_serving
+from durable.authority.workloads.rows import RowKey, read_workloads
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId, TenantId, WorkloadName
@@ -28,9 +29,10 @@ from durable.model.recovery import RecoveryPolicy
 from durable.model.stand_ins import served_slot
 from durable.model.states import RegionState
 from durable.model.workload import AdmittedWorkload, WorkloadKind
-from durable.plan.moves import read_done, read_refuge
+from durable.plan.moves import read_refuge
 from durable.scheduling.recovery.moves import (
     MovedReplicas,
+    is_measured_on,
     is_unheard,
     measure,
     next_moves,
@@ -100,8 +102,10 @@ class RecoveryMoves:
         refuge = await read_refuge(
             self._databases, chosen, region=region, incident=recovery.key.incident
         )
-        jobs = await self._workloads(one for one in chosen if one.kind is WorkloadKind.JOB)
-        refuge.done = await read_done(self._databases, region, jobs)
+        jobs = await self._jobs(chosen)
+        answers = await ask_regions([region], lambda one: read_done(self._databases, one, jobs))
+        # What a region that does not answer has done is not known.
+        refuge.done = answers.by_region.get(region, {})
         divisions = {WorkloadMove.key_of(one): refuge.out_of(region) for one in chosen}
         await move_out(self._databases, recovery.key, chosen, divisions, actor=ACTOR)
 
@@ -122,7 +126,7 @@ class RecoveryMoves:
     async def measure(self, recovery: Recovery, policy: RecoveryPolicy) -> list[WorkloadMove]:
         """Reads how far everything is that is not whole yet, by the regions' own rows."""
         moves = await read_moves(self._databases, recovery.key)
-        open_moves = [one for one in moves if one.whole_at is None or one.recovered_at is None]
+        open_moves = [one for one in moves if is_measured_on(one, policy)]
         if not open_moves:
             return moves
         found = await self._read_healthy(open_moves)
@@ -137,15 +141,19 @@ class RecoveryMoves:
     async def _read_healthy(self, moves: Sequence[WorkloadMove]) -> dict[RowKey, MovedReplicas]:
         """What regions that are neither lost nor suspected know of these workloads."""
         keys = [WorkloadMove.key_of(one) for one in moves]
-        jobs = [one for one in moves if one.kind is WorkloadKind.JOB and one.moved_at is not None]
+        jobs = await self._jobs(one for one in moves if one.moved_at is not None)
         facts = await read_facts(self._databases)
-        healthy = [one for one, fact in facts.items() if fact.state is RegionState.OPEN]
-        answers = await ask_regions(healthy, lambda one: read_serving(self._databases, one, keys))
+        healthy = [fact for fact in facts.values() if fact.state is RegionState.OPEN]
+        answers = await ask_regions(
+            [fact.region for fact in healthy],
+            lambda one: read_serving(self._databases, one, keys, facts[one].read_at),
+        )
+        ends = await ask_regions(
+            answers.by_region if jobs else (), lambda one: read_done(self._databases, one, jobs)
+        )
         done: dict[RowKey, frozenset[int]] = {}
-        for region in answers.by_region if jobs else ():
-            for key, slots in (
-                await read_done(self._databases, region, await self._workloads(jobs))
-            ).items():
+        for found in ends.by_region.values():
+            for key, slots in found.items():
                 done[key] = done.get(key, frozenset()) | slots
         together: dict[RowKey, ServingReplicas] = defaultdict(ServingReplicas)
         for found in answers.by_region.values():
@@ -236,7 +244,8 @@ class RecoveryMoves:
         """Of those that were given back, the ones that are not as they were yet, in sentences."""
         returned = [one for one in moves if one.returned_at is not None]
         keys = [WorkloadMove.key_of(one) for one in returned]
-        serving = await read_serving(self._databases, region, keys)
+        now = await read_time(self._databases)
+        serving = await read_serving(self._databases, region, keys, now)
         stand_ins = await read_stand_ins(self._databases, keys)
         left: dict[tuple[TenantId, WorkloadName], str] = {}
         for workload in await self._workloads(returned):
@@ -261,8 +270,11 @@ class RecoveryMoves:
         await self._have_look(ended)
 
     async def _workloads(self, moves: Iterable[WorkloadMove]) -> list[AdmittedWorkload]:
-        found = [await read_workload(self._databases, *one.name) for one in moves]
-        return [one for one in found if one is not None]
+        names = {WorkloadMove.key_of(one) for one in moves}
+        return list((await read_workloads(self._databases, names)).values())
+
+    async def _jobs(self, moves: Iterable[WorkloadMove]) -> list[AdmittedWorkload]:
+        return await self._workloads(one for one in moves if one.kind is WorkloadKind.JOB)
 
     async def _have_look(self, names: Iterable[tuple[TenantId, WorkloadName]]) -> None:
         """Hints at once; what is lost, the recovery's next look sends again."""

@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from durable.authority.db.connection import Databases
-from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.quota.budgets import list_budgets
 from durable.authority.quota.quotas import read_quota
-from durable.authority.reads.placements import read_placement
 from durable.authority.reads.room import read_room
 from durable.authority.recovery.moves import Divide, Shares
 from durable.authority.recovery.region_facts import read_facts
@@ -20,7 +18,7 @@ from durable.model.recoveries import WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import NOTHING, Amounts, minus, plus
 from durable.model.states import RegionState
-from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
+from durable.model.workload import AdmittedWorkload, WorkloadManifest
 from durable.scheduling.room import RegionOffer, RegionRoom, offers
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.split import CurrentShares, split
@@ -140,26 +138,6 @@ async def read_refuge(
     tenants = {move.tenant for move in moves}
     quotas = {tenant: await read_quota(databases, tenant) for tenant in tenants}
     return Refuge(rooms, closed, quotas, {})
-
-
-async def read_done(
-    databases: Databases, region: RegionId, workloads: Iterable[AdmittedWorkload]
-) -> dict[RowKey, frozenset[int]]:
-    """The slots of jobs that the region has seen to their end; unknown if it does not answer."""
-    done: dict[RowKey, frozenset[int]] = {}
-    for workload in workloads:
-        if workload.spec.kind is not WorkloadKind.JOB:
-            continue
-        name = (workload.tenant, workload.workload)
-        try:
-            facts = await read_placement(
-                databases, region, *name, workload.generation, known_revision=0, with_past=True
-            )
-        except AuthorityError:
-            continue
-        if facts.past is not None:
-            done[str(name[0]), str(name[1])] = frozenset(facts.past.completed)
-    return done
 
 
 async def _count_budgets(

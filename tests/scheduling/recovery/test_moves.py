@@ -10,6 +10,7 @@ from durable.model.recovery import RecoveryPolicy
 from durable.scheduling.recovery.moves import (
     PATIENCE,
     MovedReplicas,
+    is_measured_on,
     is_settled,
     is_unheard,
     measure,
@@ -165,6 +166,23 @@ def test_a_moved_job_is_whole_when_the_rest_of_it_is_done() -> None:
     job = move(kind="job", moved_at=at(5))
     assert measure(job, found, POLICY, LOST).whole_at == at(8)
     assert measure(job, MovedReplicas({0: at(8)}), POLICY, LOST).whole_at is None
+
+
+@pytest.mark.parametrize(
+    ("of", "is_open"),
+    [
+        (move(), True),
+        (move(moved_at=at(5), whole_at=at(8)), True),
+        (move(moved_at=at(5), whole_at=at(8), recovered_at=at(7)), False),
+        (move("job", kind="job", moved_at=at(5), whole_at=at(8)), False),
+        (move("usual", 500, moved_at=at(5), whole_at=at(8)), False),
+        (move("usual", 500, moved_at=at(5)), True),
+    ],
+)
+def test_what_is_whole_is_looked_at_again_only_for_the_objective(
+    of: WorkloadMove, is_open: bool
+) -> None:
+    assert is_measured_on(of, POLICY) is is_open
 
 
 @pytest.mark.parametrize(

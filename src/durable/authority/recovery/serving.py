@@ -14,12 +14,13 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.queue.requests import pending_of
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import RegionId
+from durable.model.workload import AdmittedWorkload
 
 _KEYS = sent_rows("keys", "key", "tenant text, workload text")
 
 # The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.
 _CLAIMS = text(f"""
-    SELECT r.tenant, r.workload, r.slot, s.state, s.since
+    SELECT r.tenant, r.workload, r.slot, s.state, statement_timestamp() - s.since AS age
       FROM {_KEYS}
       JOIN regional.reservations AS r
         ON r.tenant = key.tenant AND r.workload = key.workload AND r.claimed_slot IS NOT NULL
@@ -38,6 +39,18 @@ _PENDING = text(f"""
      WHERE q.region = :region AND q.state <> 'withdrawn' AND q.waiting > 0
        AND q.pending_code IS NOT NULL
      ORDER BY q.tenant, q.workload, q.generation
+""")
+
+# How the replicas of jobs have ended by themselves, not because they were asked to stop.
+_DONE = text(f"""
+    SELECT DISTINCT i.tenant, i.workload, i.slot
+      FROM {sent_rows("keys", "key", "tenant text, workload text, generation bigint")}
+      JOIN regional.intents AS i USING (tenant, workload, generation)
+      JOIN regional.bindings AS b
+        ON b.region = i.region AND b.token = CAST(i.outcome ->> 'token' AS bigint)
+      JOIN regional.observations AS o ON o.region = b.region AND o.token = b.token
+     WHERE i.region = :region AND i.step = 'release' AND i.outcome ->> 'kind' = 'granted'
+       AND b.stop_requested_at IS NULL AND o.state = 'stopped'
 """)
 
 _PRESENCE = text("""
@@ -62,9 +75,12 @@ class ServingReplicas:
 
 @regional_transaction("durable_reader", "read how far the moved workloads are in {region}")
 async def read_serving(
-    connection: AsyncConnection, region: RegionId, keys: Collection[RowKey]
+    connection: AsyncConnection, region: RegionId, keys: Collection[RowKey], now: datetime
 ) -> dict[RowKey, ServingReplicas]:
-    """By workload; what has neither a claim nor a reason to wait is missing."""
+    """By workload; what has neither a claim nor a reason to wait is missing.
+
+    Since when something serves is told by the clock of `now`: the region's own may be another.
+    """
     named = [{"tenant": tenant, "workload": workload} for tenant, workload in keys]
     of = {"region": region, "keys": json.dumps(named)}
     found: dict[RowKey, ServingReplicas] = defaultdict(ServingReplicas)
@@ -72,12 +88,25 @@ async def read_serving(
         one = found[row.tenant, row.workload]
         one.placed.add(row.slot)
         if row.state == "serving":
-            one.serving_since[row.slot] = row.since
+            one.serving_since[row.slot] = now - row.age
     for row in (await connection.execute(_PENDING, of)).mappings():
         pending = pending_of(row)
         if pending is not None:
             found[row["tenant"], row["workload"]].waits = f"{region}: {pending}"[:500]
     return dict(found)
+
+
+@regional_transaction("durable_reader", "read which jobs are done in {region}")
+async def read_done(
+    connection: AsyncConnection, region: RegionId, jobs: Collection[AdmittedWorkload]
+) -> dict[RowKey, frozenset[int]]:
+    """By job, the slots that the region has seen to their end."""
+    include = {"tenant", "workload", "generation"}
+    named = [job.model_dump(mode="json", include=include) for job in jobs]
+    done: dict[RowKey, set[int]] = defaultdict(set)
+    for row in await connection.execute(_DONE, {"region": region, "keys": json.dumps(named)}):
+        done[row.tenant, row.workload].add(row.slot)
+    return {key: frozenset(slots) for key, slots in done.items()}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.sent_rows import sent_rows
@@ -71,12 +71,12 @@ _CREATE_MANY = text("""
     RETURNING tenant, workload
 """)
 
-_LOCK_MANY = text(f"""
+_READ_MANY = f"""
     SELECT w.* FROM global.workloads AS w
       JOIN {sent_rows("keys", "key", "tenant text, workload text")}
      USING (tenant, workload)
-     ORDER BY tenant, workload FOR UPDATE OF w
-""")
+     ORDER BY tenant, workload"""
+_LOCK_MANY = text(f"{_READ_MANY} FOR UPDATE OF w")
 
 _WRITTEN = sent_rows(
     "rows",
@@ -169,13 +169,27 @@ async def create_workloads(connection: AsyncConnection, keys: set[RowKey]) -> se
     return {(row.tenant, row.workload) for row in rows}
 
 
+@global_transaction("durable_reader", "read workloads")
+async def read_workloads(
+    connection: AsyncConnection, keys: set[RowKey]
+) -> dict[RowKey, AdmittedWorkload]:
+    """Those that there ever were, tombstones too."""
+    return await _select(connection, text(_READ_MANY), keys)
+
+
 async def lock_workloads(
     connection: AsyncConnection, keys: set[RowKey]
 ) -> dict[RowKey, AdmittedWorkload]:
     """The workloads, locked; a row that was just created is locked by its creation."""
+    return await _select(connection, _LOCK_MANY, keys)
+
+
+async def _select(
+    connection: AsyncConnection, statement: TextClause, keys: set[RowKey]
+) -> dict[RowKey, AdmittedWorkload]:
     if not keys:
         return {}
-    rows = (await connection.execute(_LOCK_MANY, {"keys": _json(keys)})).mappings()
+    rows = (await connection.execute(statement, {"keys": _json(keys)})).mappings()
     return {(row["tenant"], row["workload"]): workload_of(row) for row in rows}
 
 

@@ -129,6 +129,13 @@ def is_settled(move: WorkloadMove, now: datetime) -> bool:
     return move.whole_at is not None or not _is_in_flight(move, now)
 
 
+def is_measured_on(move: WorkloadMove, policy: RecoveryPolicy) -> bool:
+    """Whether something of it is still to be seen; only critical work has an objective."""
+    if move.whole_at is None:
+        return True
+    return move.recovered_at is None and is_critical(move.priority, move.kind, policy)
+
+
 def measure(
     move: WorkloadMove, found: MovedReplicas, policy: RecoveryPolicy, lost_at: datetime
 ) -> WorkloadMove:
