@@ -75,6 +75,7 @@ class Agents:
             name=TEST,
             log=self.log,
             timing=timing,
+            is_cut_off=faults.is_cut_off,
         )
         faults.on_change = agent.look
         self.start("simulated", agent)

@@ -52,6 +52,7 @@ class Agent:
         leases: Leases | None = None,
         host: str = SIMULATED_HOST,
         clock: Callable[[], float] = boot_seconds,
+        is_cut_off: Callable[[NodeSpec], bool] = lambda _: False,
     ) -> None:
         timing = timing or Timing()
         self._databases = databases
@@ -70,7 +71,10 @@ class Agent:
         self._reporter = Reporter(
             databases, region, name, self._replicas, self._leases, self._reconciler, timing, log
         )
+        self._is_cut_off = is_cut_off
         self._hosted: Mapping[NodeId, NodeSpec] = {}
+        # Of those, the ones that reach nobody: what runs there is left alone until the lease ends.
+        self._cut_off: frozenset[NodeId] = frozenset()
         self._version = 0
         self._needs_whole_read = True
         self._due = asyncio.Event()
@@ -141,6 +145,12 @@ class Agent:
         """Reads, stops what was moved elsewhere, registers, and only then starts anything new."""
         self._hosted = await self._nodes.refresh()
         self._drop_unhosted()
+        self._cut_off = frozenset(
+            node for node, spec in self._hosted.items() if self._is_cut_off(spec)
+        )
+        for node, session in list(self._leases.sessions.items()):
+            if node in self._cut_off:
+                self._leases.end_session(node, session)
         unregistered = self._without_session()
         # The epoch is read first: if it is raised before we register, the registration is refused.
         epoch = (await read_region(self._databases, self._region)).epoch if unregistered else 0
@@ -158,13 +168,14 @@ class Agent:
         named = list(self._hosted) if len(self._hosted) <= MAX_NAMED_NODES else None
         since = 0 if is_whole else self._version
         version, found = await read_assignments(self._databases, self._region, named, since=since)
-        mine = [assignment for assignment in found if assignment.node in self._hosted]
-        await self._reconciler.apply(mine, is_whole=is_whole)
+        reached = self._hosted.keys() - self._cut_off
+        mine = [assignment for assignment in found if assignment.node in reached]
+        await self._reconciler.apply(mine, is_whole=is_whole, cut_off=self._cut_off)
         self._version = version
 
     def _without_session(self) -> list[NodeSpec]:
-        sessions = self._leases.sessions
-        return [spec for node, spec in self._hosted.items() if node not in sessions]
+        known = self._leases.sessions.keys() | self._cut_off
+        return [spec for node, spec in self._hosted.items() if node not in known]
 
     def _drop_unhosted(self) -> None:
         for node in [node for node in self._leases.sessions if node not in self._hosted]:

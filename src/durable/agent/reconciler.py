@@ -1,11 +1,12 @@
 """Makes the replicas match what the region assigns: starts, stops and forgets them by token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from durable.agent.driver import ENDS, Driver, StopOrder, as_evidence
 from durable.agent.leases import Leases
 from durable.agent.replicas import Replica, Replicas
 from durable.authority.fleet.assignments import Assignment
+from durable.model.ids import NodeId
 from durable.model.states import ObservedState
 
 NO_SPEC = "its region holds no description of it that this agent can read"
@@ -25,8 +26,17 @@ class Reconciler:
         # Something waits for the end of another, and is found again only by a whole read.
         self.needs_whole_read = False
 
-    async def apply(self, assignments: Sequence[Assignment], *, is_whole: bool) -> None:
-        """Applies changes; a whole list also ends every replica that it does not name."""
+    async def apply(
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        is_whole: bool,
+        cut_off: Collection[NodeId] = (),
+    ) -> None:
+        """Applies changes; a whole list also ends every replica that it does not name.
+
+        It says nothing of nodes that are cut off.
+        """
         self.needs_whole_read = False
         for assignment in assignments:
             await self._apply(assignment)
@@ -34,7 +44,8 @@ class Reconciler:
             return
         assigned = {assignment.token for assignment in assignments}
         for replica in self._replicas:
-            if replica.assignment.token not in assigned:
+            assignment = replica.assignment
+            if assignment.token not in assigned and assignment.node not in cut_off:
                 await self.end(replica)
 
     async def _apply(self, assignment: Assignment) -> None:

@@ -27,6 +27,8 @@ class FaultKind(StrEnum):
     HANG_ON_STOP = "hang_on_stop"
     # The node itself is gone, with all that runs there, until the fault is taken away.
     LOST = "lost"
+    # The node runs on and reaches nobody: no lease, no order, no report.
+    CUT_OFF = "cut_off"
 
 
 class InjectedFault(Value):
@@ -34,7 +36,7 @@ class InjectedFault(Value):
 
     kind: FaultKind
     node: Pattern = "*"
-    # Of lost nodes: only those of these regions and zones.
+    # Of nodes that are lost or cut off: only those of these regions and zones.
     region: Pattern = "*"
     zone: Pattern = "*"
     workload: Pattern = "*"
@@ -51,10 +53,10 @@ class InjectedFault(Value):
             return False
         return fnmatchcase(assignment.node, self.node) and fnmatchcase(workload, self.workload)
 
-    def loses(self, node: NodeSpec) -> bool:
-        """Whether it is the node itself that is gone."""
+    def is_of(self, node: NodeSpec) -> bool:
+        """Whether it is meant for the node itself."""
         pairs = ((node.id, self.node), (node.region, self.region), (node.zone, self.zone))
-        return self.kind is FaultKind.LOST and all(fnmatchcase(*pair) for pair in pairs)
+        return all(fnmatchcase(*pair) for pair in pairs)
 
     def __str__(self) -> str:
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
@@ -94,7 +96,7 @@ class Faults:
     def __init__(self, path: Path | None = None, log: Log | None = None) -> None:
         self._path = path
         self._log = log or EventLog()
-        # Called when nodes may have been lost or found.
+        # Called when nodes may have been lost, cut off or found.
         self.on_change: Callable[[], None] = _nobody
         self._stamp: tuple[int, int, int] | None = None
         self._faults: tuple[InjectedFault, ...] = ()
@@ -108,7 +110,11 @@ class Faults:
 
     def is_lost(self, node: NodeSpec) -> bool:
         """Whether the node is gone."""
-        return any(fault.loses(node) for fault in self._faults)
+        return any(one.kind is FaultKind.LOST and one.is_of(node) for one in self._faults)
+
+    def is_cut_off(self, node: NodeSpec) -> bool:
+        """Whether the node runs on by itself."""
+        return any(one.kind is FaultKind.CUT_OFF and one.is_of(node) for one in self._faults)
 
     def reread(self) -> bool:
         """Whether the faults in force have changed; an invalid file leaves them as they were."""

@@ -119,6 +119,7 @@ def _simulate(
                 log=log,
                 timing=timing,
                 logs_each=False,
+                is_cut_off=injected.is_cut_off,
             )
             injected.on_change = agent.look
             return agent

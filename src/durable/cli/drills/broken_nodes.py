@@ -34,9 +34,9 @@ class BrokenNodes:
     ) -> None:
         self.give_back()
 
-    def lose(self, *, region: str = "*", zone: str = "*") -> None:
-        """Takes away every simulated node of a region, or of a zone."""
-        lost = InjectedFault(kind=FaultKind.LOST, region=region, zone=zone)
+    def lose(self, *, region: str = "*", zone: str = "*", kind: FaultKind = FaultKind.LOST) -> None:
+        """Takes away every simulated node of a region or of a zone, or cuts them off."""
+        lost = InjectedFault(kind=kind, region=region, zone=zone)
         self._write((*self._before, lost))
 
     def give_back(self) -> None:

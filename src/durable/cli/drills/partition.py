@@ -1,9 +1,11 @@
 """Cuts a region's agents off: its work moves, and what it still had ends when it is back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from durable.agent.simulated.faults import FaultKind
 from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.drills.broken_nodes import BrokenNodes
 from durable.cli.drills.drill import Drill, Expectation
@@ -16,31 +18,48 @@ from durable.ending import end_all
 SAMPLE_SECONDS = 1.0
 
 
+@dataclass
+class Samples:
+    """How often the invariants were looked at, and which were found broken."""
+
+    count: int = 0
+    broken: set[str] = field(default_factory=set[str])
+
+    async def take(self, look: Callable[[], Awaitable[Iterable[object]]]) -> None:
+        while True:
+            self.broken.update(map(str, await look()))
+            self.count += 1
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    def judge(self, failure: BaseException | None) -> Expectation:
+        """Who has not looked has seen nothing broken: that is no proof."""
+        seen = [f"{self.count} samples", *sorted(self.broken)]
+        if failure is not None:
+            seen.append(f"sampling failed: {failure}")
+        return Expectation(
+            what="no slot had two owners at any moment",
+            met=self.count > 0 and failure is None and not self.broken,
+            seen=", ".join(seen),
+        )
+
+
 async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
     """The invariants are looked at all the time, not only at the end."""
     region = busiest_region(await find_subject(durable))
-    lines, broken = RecoveryLines(), set[str]()
-    sampling = asyncio.create_task(_sample(durable, broken))
+    lines, samples = RecoveryLines(), Samples()
+    sampling = asyncio.create_task(samples.take(lambda: violations_everywhere(durable.databases)))
     try:
         with BrokenNodes(directory) as nodes:
-            seen, now = await lose_region(durable, nodes, region, lines.show)
+            seen, now = await lose_region(durable, nodes, region, lines.show, FaultKind.CUT_OFF)
             for one in seen:
                 yield one
             if now is None:
                 return
             async for one in fail_back(durable, nodes, region, lines.show):
                 yield one
+        yield samples.judge(sampling.exception() if sampling.done() else None)
     finally:
         await end_all([sampling])
-    yield Expectation(
-        what="no slot had two owners at any moment", met=not broken, seen=", ".join(sorted(broken))
-    )
-
-
-async def _sample(durable: Durable, broken: set[str]) -> None:
-    while True:
-        broken.update(map(str, await violations_everywhere(durable.databases)))
-        await asyncio.sleep(SAMPLE_SECONDS)
 
 
 DRILL = Drill(

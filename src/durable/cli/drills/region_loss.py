@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
 
+from durable.agent.simulated.faults import FaultKind
 from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.recovery.recoveries import newest_recovery
@@ -35,19 +36,23 @@ Show = Callable[[RecoveryProgress], None]
 
 
 async def lose_region(
-    durable: Durable, nodes: BrokenNodes, region: RegionId, show: Show
+    durable: Durable,
+    nodes: BrokenNodes,
+    region: RegionId,
+    show: Show,
+    kind: FaultKind = FaultKind.LOST,
 ) -> tuple[list[Expectation], RecoveryProgress | None]:
     """Takes every node of a region away, and follows the recovery until all was moved."""
     before = await read_fact(durable.databases, region)
     key = RecoveryKey(region=region, epoch=before.epoch + 1)
-    nodes.lose(region=str(region))
+    nodes.lose(region=str(region), kind=kind)
 
     async def has_begun() -> bool:
         newest = await newest_recovery(durable.databases, region)
         return newest is not None and newest.key == key
 
     begun = Expectation(
-        what=f"{region} loses all nodes: its recovery begins by itself",
+        what=f"no node of {region} is heard of: its recovery begins by itself",
         met=await come_true(has_begun, DETECT_SECONDS),
         seen=str(key),
     )
