@@ -169,13 +169,13 @@ class DetectionController:
 
     async def _show(self, known: Seen | None, verdict: Verdict, now: datetime) -> None:
         """Keeps what a region is taken for where people look, and says so when it has changed."""
-        is_new = known is None or known.kind is not verdict.kind
-        if not is_new and known.sentence == verdict.sentence:
-            return
-        since = now if is_new else known.since
+        before = known if known is not None and known.kind is verdict.kind else None
+        since = now if before is None else before.since
         seen = Seen(kind=verdict.kind, sentence=verdict.sentence, since=since)
+        if seen == before:
+            return
         await record_seen(self._databases, verdict.region, seen)
-        if is_new:
+        if before is None:
             level = logging.INFO if verdict.kind is LossKind.HEALTHY else logging.WARNING
             log.log(level, "%s: %s. %s", verdict.region, verdict.kind, verdict.sentence)
 

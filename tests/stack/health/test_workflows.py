@@ -67,25 +67,29 @@ def test_what_is_wanted_and_does_not_run_is_named(
     changes: LastChanges,
     expected: dict[str, list[str]],
 ) -> None:
-    found = judge([wanted(**values)], list(statuses), statuses, changes, {})
+    found = judge([wanted(**values)], {}, list(statuses), statuses, changes, {})
     named = {name: list(getattr(found, name)) for name in ("unmanaged", "missing", "opening")}
     assert {name: ids for name, ids in named.items() if ids} == expected
     assert len(found.findings) == len(expected.keys() - {"opening"})
 
 
-def test_a_rollout_opens_its_placements_one_after_the_other() -> None:
+def test_of_a_workload_that_rolls_its_regions_say_which_placements_they_opened() -> None:
     rolling = wanted(is_rolling=True)
-    assert placements_of(rolling) == []
-    assert judge([rolling], [], {}, LONG_AGO, {}).missing == ()
+    before = "placement/risk/api/g1/west"
+    opened = {(rolling.tenant, rolling.workload): [EAST, before]}
+    assert placements_of(rolling, {}) == ()
+    assert placements_of(rolling, opened) == [EAST, before]
+    running = {EAST: Status.RUNNING, before: None}
+    assert judge([rolling], opened, list(running), running, LONG_AGO, {}).missing == (before,)
 
 
 def test_suspects_that_were_not_looked_at_are_taken_to_be_missing() -> None:
-    found = judge([wanted()], [EAST], {}, None, {})
+    found = judge([wanted()], {}, [EAST], {}, None, {})
     assert found.missing == (EAST,)
 
 
 def test_a_workload_wants_one_placement_for_each_of_its_regions() -> None:
-    assert placements_of(wanted()) == [EAST, WEST]
+    assert placements_of(wanted(), {}) == [EAST, WEST]
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,11 @@ def region_row(one: RegionCensus, fact: RegionFact | None) -> RegionRow:
     """The global side knows what a region is taken for; the region itself may not know it yet."""
     state = one.region.state if fact is None else fact.state
     seen = None if fact is None else fact.seen
-    is_well = seen is None or seen.kind is LossKind.HEALTHY
-    since, why = (None, "") if is_well else (seen.since, seen.sentence)
+    since, why = None, ""
     if fact is not None and state is not RegionState.OPEN:
         since, why = fact.since, fact.reason
+    elif seen is not None and seen.kind is not LossKind.HEALTHY:
+        since, why = seen.since, seen.sentence
     return RegionRow(
         region=one.region.region,
         state=state.value,

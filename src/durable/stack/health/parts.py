@@ -41,20 +41,25 @@ class PartStatus(BaseModel):
     detail: str
 
 
-def part_statuses(settings: Settings, record: StackRecord) -> tuple[PartStatus, ...]:
-    """Probes each part."""
-    return tuple(_part_status(settings, record, part) for part in record.parts)
+async def part_statuses(
+    settings: Settings, record: StackRecord, databases: Databases | None
+) -> tuple[PartStatus, ...]:
+    """Probes all parts at once: one that hangs is waited for once."""
+    probes = (_part_status(settings, record, databases, part) for part in record.parts)
+    return tuple(await asyncio.gather(*probes))
 
 
-def _part_status(settings: Settings, record: StackRecord, part: Part) -> PartStatus:
+async def _part_status(
+    settings: Settings, record: StackRecord, databases: Databases | None, part: Part
+) -> PartStatus:
     if part.ours and (part.process is None or not is_alive(part.process)):
         problem = "its process has ended"
     elif part.name.startswith("postgres"):
-        problem = _postgres_problem(part.address)
+        problem = await asyncio.to_thread(_postgres_problem, part.address)
     elif part.name in ADDRESSES:
-        problem = _control_plane_problem(settings, record, part)
+        problem = await _control_plane_problem(settings, record, databases, part)
     else:
-        problem = _temporal_problem(settings, part.address)
+        problem = await _temporal_problem(settings, part.address)
     return PartStatus(
         name=part.name,
         ours=part.ours,
@@ -89,38 +94,40 @@ def _connect_problem(host: str, port: int) -> str:
     return ""
 
 
-def _temporal_problem(settings: Settings, address: str) -> str:
+async def _temporal_problem(settings: Settings, address: str) -> str:
     try:
-        asyncio.run(check_namespace(settings, address))
+        await check_namespace(settings, address)
     except StackError as error:
         return str(error)
     return ""
 
 
-def _control_plane_problem(settings: Settings, record: StackRecord, part: Part) -> str:
+async def _control_plane_problem(
+    settings: Settings, record: StackRecord, databases: Databases | None, part: Part
+) -> str:
     """What is wrong with a process of ours that is alive; empty if nothing is."""
     try:
-        return asyncio.run(_ask_servers(settings, record, part))
+        return await _ask_servers(settings, record, databases, part)
     except (StackError, AuthorityError) as error:
         return f"unknown: {error}"
     except TimeoutError:
         return "unknown: the servers that it works with do not answer"
 
 
-async def _ask_servers(settings: Settings, record: StackRecord, part: Part) -> str:
+async def _ask_servers(
+    settings: Settings, record: StackRecord, databases: Databases | None, part: Part
+) -> str:
     """Temporal knows what a worker polls, and the kernel what the agent is connected to."""
-    url = settings.database_url or record.database_url
     address = settings.temporal_address or record.temporal_address
-    if url is None or address is None or part.process is None:
+    if databases is None or address is None or part.process is None:
         return "unknown: the stack has not recorded where its servers are"
     pid = part.process.pid
     if part.name == AGENT:
         # Single nodes may be down for reasons of their own; `durable get regions` counts them.
-        return "" if is_connected(pid, port_of(url)) else "it has lost the database"
+        return "" if is_connected(pid, port_of(databases.urls[0])) else "it has lost the database"
     queues = [GLOBAL_QUEUE]
     async with asyncio.timeout(CONTROL_PLANE_PROBE_SECONDS):
         if part.name != GLOBAL_WORKER:
-            async with Databases(url, settings.known_regional_urls()) as databases:
-                queues = [regional_queue(region) for region in await list_regions(databases)]
+            queues = [regional_queue(region) for region in await list_regions(databases)]
         unserved = await queues_not_polled_by(pid, settings, address, queues)
     return f"it does not serve {', '.join(unserved)}" if unserved else ""

@@ -1,6 +1,7 @@
 """The health of the whole stack: its parts, and everything that keeps a placement from going on."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -47,8 +48,7 @@ def stack_status(settings: Settings) -> StackStatus:
     if record is None:
         detail = why_nothing_runs(path)
         return StackStatus(state_dir=str(path), running=running, healthy=False, detail=detail)
-    parts = part_statuses(settings, record)
-    found = _findings(settings, record, parts) if running else ()
+    parts, found = asyncio.run(_look(settings, record, running))
     works = running and record.phase == "running" and all(part.healthy for part in parts)
     return StackStatus(
         state_dir=str(path),
@@ -62,22 +62,34 @@ def stack_status(settings: Settings) -> StackStatus:
     )
 
 
-def _findings(
-    settings: Settings, record: StackRecord, parts: tuple[PartStatus, ...]
-) -> tuple[Finding, ...]:
+async def _look(
+    settings: Settings, record: StackRecord, running: bool
+) -> tuple[tuple[PartStatus, ...], tuple[Finding, ...]]:
+    """With the same connections throughout: who was found to hang is not waited for again."""
     url = settings.database_url or record.database_url
+    async with AsyncExitStack() as stack:
+        databases = None
+        if url is not None:
+            opened = Databases(url, settings.known_regional_urls())
+            databases = await stack.enter_async_context(opened)
+        parts = await part_statuses(settings, record, databases)
+        return parts, await _findings(settings, record, databases, parts) if running else ()
+
+
+async def _findings(
+    settings: Settings,
+    record: StackRecord,
+    databases: Databases | None,
+    parts: tuple[PartStatus, ...],
+) -> tuple[Finding, ...]:
     address = settings.temporal_address or record.temporal_address
     # A server that does not answer is named as a part; nothing else can be asked of it.
     silent = {part.name for part in parts if not part.healthy}
-    if url is None or "postgres" in silent:
+    if databases is None or "postgres" in silent:
         return tuple(full_disks_of(settings))
-
-    async def look() -> list[Finding]:
-        async with Databases(url, settings.known_regional_urls()) as databases:
-            return await diagnose(settings, databases, None if "temporal" in silent else address)
-
     try:
-        return tuple(asyncio.run(look()))
+        reached = None if "temporal" in silent else address
+        return tuple(await diagnose(settings, databases, reached))
     except AuthorityError:
         # It answered a moment ago; the workers' own probes say that it does not any more.
         return tuple(full_disks_of(settings))
