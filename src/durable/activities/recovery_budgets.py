@@ -11,7 +11,7 @@ from durable.authority.quota.budgets import (
     list_open_budgets,
     open_budget,
 )
-from durable.authority.recovery.leftovers import read_overdue_overrides
+from durable.authority.recovery.leftovers import read_left_overrides
 from durable.authority.recovery.moved_slots import void_moved
 from durable.authority.recovery.recoveries import note, read_recovery
 from durable.authority.recovery.region_facts import read_facts
@@ -129,7 +129,7 @@ class RecoveryBudgets:
     async def find_leftovers(self, recovery: Recovery) -> list[str]:
         """What must not be there when a recovery has ended, in sentences."""
         region = recovery.region
-        findings = await read_overdue_overrides(self._databases)
+        findings = await read_left_overrides(self._databases, recovery)
         try:
             claimed = await void_moved(self._databases, region)
         except AuthorityError:

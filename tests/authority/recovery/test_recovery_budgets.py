@@ -8,6 +8,7 @@ import pytest
 from durable.activities.recovery_budgets import RecoveryBudgets
 from durable.activities.recovery_stages import RecoveryStages
 from durable.authority.quota.budgets import open_budget, read_budget, set_budget
+from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.moves import list_affected
 from durable.authority.recovery.recoveries import reach_stage, take_order
@@ -26,7 +27,18 @@ from durable.model.workload import WorkloadManifest, WorkloadSpec
 from durable.signals.payloads import Payload
 from durable.stack.postgres.server import EmbeddedPostgres
 from tests.agent.waiting import eventually
-from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, seconds
+from tests.authority.overrides.asking import ended, give_keys, in_force
+from tests.authority.world import (
+    API,
+    BILLING,
+    EAST,
+    RISK,
+    TEST,
+    WEST,
+    World,
+    admit_workload,
+    seconds,
+)
 from tests.frozen import frozen
 
 KEPT, APPROVED = BudgetId("headroom"), BudgetId("override/more")
@@ -149,6 +161,36 @@ async def test_what_is_kept_after_everything_was_tried_is_drawn_on_while_somethi
     await keep(two_regions)
     await RecoveryStages(two_regions.databases, Unheard()).advance(recovery.key)
     assert await incident_of(two_regions) == FIRST.incident
+
+
+async def test_a_recovery_leaves_behind_only_overrides_that_were_for_it(two_regions: World) -> None:
+    databases, budgets = two_regions.databases, RecoveryBudgets(two_regions.databases)
+    await give_keys(databases)
+    spec = WorkloadSpec(replicas=1, resources=Resources.of(100, 128))
+    asked = WorkloadManifest(tenant=RISK, name=API, spec=spec)
+    await admit_workload(databases, asked, request="r", actor=TEST, divide=lambda _: {EAST: (0,)})
+    west, quota, cpu = {"region": str(WEST)}, "emergency-quota", {"amount": {"cpu": 1}}
+    one = IncidentId("another-1")
+
+    async def give(name: str, kind: str, scope: dict[str, str], **effect: Any) -> None:
+        await in_force(databases, WEST, kind, scope, name=name, effect={**cpu, **effect})
+
+    await give("before", quota, {**west, "tenant": "risk"})
+    recovery = await lose(two_regions)
+    await list_affected(databases, FIRST)
+    await set_quota(databases, BILLING, hard=Resources.of(1000), actor=TEST)
+    await give("unrelated", quota, {**west, "tenant": "billing"})
+    await give("elsewhere", "recovery-budget", west, incident=one)
+    assert await budgets.find_leftovers(recovery) == []
+    await give("for-risk", quota, {**west, "tenant": "risk"})
+    await give("kept", "recovery-budget", west, incident=FIRST.incident)
+    assert await budgets.find_leftovers(recovery) == [
+        f"Override {name} ({kind}) is still in force; revoke it if it was for this loss."
+        for name, kind in (("for-risk", quota), ("kept", "recovery-budget"))
+    ]
+    for number, name in enumerate(("for-risk", "kept")):
+        await ended(databases, WEST, name, request_id=f"end-{number}")
+    assert await budgets.find_leftovers(recovery) == []
 
 
 async def test_a_recovery_does_not_end_while_a_region_that_was_drawn_on_is_silent(
