@@ -24,6 +24,7 @@ from durable.authority.reads.shares import read_shares
 from durable.model.drain import DrainOrder, DrainState, NodesTarget
 from durable.model.ids import BudgetId, NodeId, WorkloadName
 from durable.model.intents import AnyIntent, Granted, Refused
+from durable.model.overrides.in_force import raised
 from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode
@@ -414,6 +415,21 @@ async def test_a_boost_changes_the_order_of_the_queue_while_it_is_in_force(world
     assert await order() == ["second", "first"]
     await ended(world.databases, EAST)
     assert await order() == ["first", "second"]
+
+
+async def test_a_boost_leads_no_further_than_the_highest_priority(world: World) -> None:
+    top = waits("first").model_copy(update={"priority": 1_000})
+    await write_requests(world.databases, EAST, [top, waits("second")])
+    await admit(world, "second")
+    scope = {"tenant": "risk", "workload": "second"}
+    await in_force(world.databases, EAST, "priority-boost", scope, effect={"by": 1_000})
+    (boost,) = (await read_whole(world.databases, EAST)).overrides
+    queue = await read_queue(world.databases, EAST)
+    assert [str(one.workload) for one in queue] == ["first", "second"]
+    assert {one.workload: one.priority for one in await read_waiting(world.databases, EAST)} == {
+        "first": raised(1_000, ()),
+        "second": raised(100, [boost]),
+    }
 
 
 def waits(name: str) -> SchedulingRequest:

@@ -13,6 +13,7 @@ from durable.authority.db.fair_queue import Turn, in_turns
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.overrides.in_force import MAX_PRIORITY
 from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import Refusal, RefusalCode
@@ -87,12 +88,13 @@ _READ = text("""
        AND generation = :generation
 """)
 
-# With the raise of an override that is in force; several do not add up.
-_RAISED = """r.priority + coalesce((
+# With the raise of an override that is in force, as `raised` counts it: several do not add up, and
+# none leads past the highest priority.
+_RAISED = f"""least(greatest(r.priority, {MAX_PRIORITY}), r.priority + coalesce((
            SELECT max((o.effects ->> 'raises_priority')::integer) FROM regional.overrides AS o
             WHERE o.region = r.region AND o.ended_at IS NULL AND o.expires_at > clock_timestamp()
               AND o.effects ? 'raises_priority' AND o.scope ->> 'tenant' = r.tenant
-              AND coalesce(o.scope ->> 'workload', r.workload) = r.workload), 0)"""
+              AND coalesce(o.scope ->> 'workload', r.workload) = r.workload), 0))"""
 
 _QUEUE = text(f"""
     SELECT r.*, row_number() OVER (ORDER BY turn.priority DESC, enqueued_at, tenant, workload,
