@@ -242,6 +242,16 @@ async def test_where_nobody_signs_approvals_nobody_signs_proposals(world: World)
     await propose(world.databases, "emergency-quota", EAST_RISK, effect=amount, who="test")
 
 
+async def test_a_kind_of_a_newer_release_freezes_nothing_and_breaks_nothing(world: World) -> None:
+    await propose(world.databases, "avoid-zone", ZONE)
+    async with world.databases.at_global("durable_reader").begin() as connection:
+        await connection.execute(text("SET LOCAL ROLE NONE"))
+        await connection.execute(text("ALTER TABLE global.overrides DISABLE TRIGGER USER"))
+        await connection.execute(text("UPDATE global.overrides SET kind = 'of-tomorrow'"))
+        await connection.execute(text("ALTER TABLE global.overrides ENABLE TRIGGER USER"))
+    await check_not_frozen(world.databases, EAST)
+
+
 async def test_a_freeze_is_seen_by_whoever_would_promote_a_policy(world: World) -> None:
     east, west = EAST, RegionId("us-west")
     await check_not_frozen(world.databases, east)

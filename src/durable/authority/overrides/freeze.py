@@ -13,6 +13,7 @@ from durable.authority.db.transaction import global_transaction
 from durable.authority.overrides.rows import override_of, read_clock
 from durable.model.ids import ActorId, OverrideId, RegionId
 from durable.model.overrides.effects import OverrideScope
+from durable.model.overrides.registry import KINDS
 from durable.model.refusal import RefusalCode, RefusedError
 
 _UNENDED = text("SELECT * FROM global.overrides WHERE ended_at IS NULL ORDER BY override")
@@ -30,7 +31,8 @@ async def refuse_while_frozen(connection: AsyncConnection, region: RegionId | No
     """Refuses while a freeze of everything, or of this region, is in force."""
     rows = (await connection.execute(_UNENDED)).mappings().all()
     now = await read_clock(connection)
-    for one in map(override_of, rows):
+    # What a kind of a newer release does is not known here; the region's copy has its effects.
+    for one in (override_of(row) for row in rows if row["kind"] in KINDS):
         concerns = one.scope.region in (None, region)
         if concerns and one.effects.freezes_policy and one.is_in_force(now):
             raise _frozen(one.id, one.actor, one.scope, one.reason, one.expires_at)
