@@ -15,8 +15,10 @@ from pydantic import AwareDatetime, Field, JsonValue
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.validation.value import Value
 
-# A signature counts for so long around the moment it was made, by the database's clock.
+# A signature counts for so long after the moment it was made, by the database's clock; and from a
+# clock that is ahead of it by at most so much, so that nobody signs for later.
 SIGNATURE_LASTS = timedelta(minutes=5)
+SIGNER_AHEAD = timedelta(seconds=30)
 
 # Raw Ed25519, as text that can be pasted; the last letter has no spare bits, so that one key is one
 # text.

@@ -77,7 +77,7 @@ def signed(key: Ed25519PrivateKey = KEY, at: datetime = NOW, **other: Any) -> As
         # A signature that is given has to be right, also where none is needed.
         (signed(OTHER_KEY), Verb.SCALE, RISK, "signature_wrong", "not one by the key of ann"),
         (signed(at=NOW - timedelta(minutes=6)), Verb.FENCE, RISK, "signature_old", "11:54:00Z"),
-        (signed(at=NOW + timedelta(minutes=6)), Verb.FENCE, RISK, "signature_old", "clock"),
+        (signed(at=NOW + timedelta(seconds=31)), Verb.FENCE, RISK, "signature_old", "clock"),
     ],
 )
 def test_what_is_refused_says_what_to_do_next(
@@ -106,6 +106,7 @@ def test_what_is_allowed_and_signed_where_it_must_be_passes() -> None:
     AUTHORIZER.check(asked(), Verb.SCALE, RISK)
     AUTHORIZER.check(signed(), Verb.FENCE, RISK)
     AUTHORIZER.check(signed(at=NOW - timedelta(minutes=4)), Verb.SCALE, RISK)
+    AUTHORIZER.check(signed(at=NOW + timedelta(seconds=30)), Verb.SCALE, RISK)
     AUTHORIZER.check(asked("keyless"), Verb.DELETE, EVERYTHING)
 
 

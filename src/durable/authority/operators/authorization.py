@@ -18,7 +18,7 @@ from durable.authority.operators.rows import find_operators
 from durable.model.ids import ActorId
 from durable.model.policy import Policy
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import SIGNATURE_LASTS, Asked, Operator, Scope, Verb, covers
+from durable.model.rights import SIGNATURE_LASTS, SIGNER_AHEAD, Asked, Operator, Scope, Verb, covers
 from durable.model.signature import is_signed_by
 
 # The revision that came into force everywhere last, until another one has replaced it everywhere:
@@ -214,7 +214,7 @@ def _check_signature(operator: Operator, asked: Asked, now: datetime) -> None:
             f"{asked.workflow_id}; sign exactly what is sent, with `durable sign`.",
         )
     signed_at = _signed_at(asked)
-    if signed_at is None or abs(now - signed_at) > SIGNATURE_LASTS:
+    if signed_at is None or not -SIGNER_AHEAD <= now - signed_at <= SIGNATURE_LASTS:
         when = "without a time" if signed_at is None else f"at {signed_at:%Y-%m-%d %H:%M:%S}Z"
         raise RefusedError(
             RefusalCode.SIGNATURE_OLD,
