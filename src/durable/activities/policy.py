@@ -15,7 +15,7 @@ from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
-from durable.authority.fleet.policies import read_revision
+from durable.authority.fleet.policies import read_everywhere, read_revision
 from durable.authority.fleet.regions import list_regions
 from durable.authority.overrides.freeze import check_not_frozen
 from durable.authority.policies.health import read_health, read_pending_percent
@@ -27,7 +27,7 @@ from durable.authority.policies.stages import reach_stage, record_shadow, watch_
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy import Policy
+from durable.model.policy import Guardrails, Policy
 from durable.model.policy_rollout import (
     PolicyOrder,
     PolicyOrderKind,
@@ -40,6 +40,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
 from durable.plan.shadow import Shadow
 from durable.scheduling.policies import read_policy
+from durable.scheduling.policy_rollout.guardrails import stricter
 from durable.scheduling.policy_rollout.steps import (
     Enter,
     Leave,
@@ -90,10 +91,10 @@ class PolicyActivities:
     async def advance_policy(self, key: PolicyKey) -> PolicyProgress:
         """Takes every step that can be taken now, and answers where that leads."""
         try:
-            policy = await self._policy(key.revision)
+            guardrails = await self._guardrails(key.revision)
             for _ in range(STEPS_AT_ONCE):
                 observed = await self._observe(key.revision)
-                step = next_step(observed, policy.guardrails)
+                step = next_step(observed, guardrails)
                 if isinstance(step, Rest):
                     return await self._progress(observed, step)
                 held = await self._take(observed.rollout, step)
@@ -201,6 +202,12 @@ class PolicyActivities:
             )
             for tenant, workload, generation in left.shares
         )
+
+    async def _guardrails(self, revision: PolicyRevision) -> Guardrails:
+        """The stricter of its own and those of the revision that it is to replace."""
+        own = (await self._policy(revision)).guardrails
+        before = await read_everywhere(self._databases)
+        return own if before is None else stricter(own, (await self._policy(before)).guardrails)
 
     async def _policy(self, revision: PolicyRevision) -> Policy:
         return read_policy((await read_revision(self._databases, revision)).spec)

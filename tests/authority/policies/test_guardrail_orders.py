@@ -10,6 +10,7 @@ from durable.activities.policy_steps import PolicyKey
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.rows import read_orders
 from durable.authority.policies.stages import watch_region
+from durable.model.policy import Guardrails
 from durable.model.policy_rollout import PolicyHealth, PolicyStage
 from durable.model.states import PolicyState
 from durable.signals.payloads import RequestId, controllers_request
@@ -23,6 +24,23 @@ def test_nobody_can_send_the_request_id_of_a_controller() -> None:
     REQUEST_IDS.validate_python("guardrail/2/5")
     with pytest.raises(ValidationError):
         REQUEST_IDS.validate_python(controllers_request("guardrail", 2, 5))
+
+
+async def test_a_revision_does_not_loosen_the_guardrails_it_is_judged_by(
+    ready_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await published(ready_world, guardrails=Guardrails(pending_rise_percent=100))
+    watched = await watch_region(world.databases, await order(world, "promote"), EAST, 0.0)
+    await enter_region(world.databases, EAST, watched, PolicyState.CANARY)
+
+    async def half_waits(*_: object) -> PolicyHealth:
+        return PolicyHealth(pending_percent=50)
+
+    monkeypatch.setattr(policy, "read_health", half_waits)
+    client = await Client.connect("localhost:1", lazy=True)
+    await PolicyActivities(world.databases, client).advance_policy(PolicyKey(revision=2))
+    (last, *_) = await read_orders(world.databases, 2)
+    assert "50 points more than before (allowed: 10)" in last.reason
 
 
 async def test_a_person_cannot_keep_a_guardrail_from_rolling_back(

@@ -11,7 +11,7 @@ from durable.model.ids import RegionId
 from durable.model.policy import Guardrails
 from durable.model.policy_rollout import PolicyHealth, PolicyRollout, PolicyStage, RegionPolicy
 from durable.model.states import PolicyState
-from durable.scheduling.policy_rollout.guardrails import broken_guardrail
+from durable.scheduling.policy_rollout.guardrails import broken_guardrail, stricter
 from durable.scheduling.policy_rollout.steps import (
     Enter,
     Leave,
@@ -77,7 +77,7 @@ def test_a_published_revision_waits_for_a_person() -> None:
          {"east": ACTIVE, "north": ACTIVE, "west": ACTIVE, "now": 60},
          Reach(PolicyStage.EVERYWHERE)),
         (rollout(WIDENING, bake=bake(WEST)),
-         {"east": ACTIVE, "north": NEW, "missing": "west"}, Watch(NORTH)),
+         {"east": ACTIVE, "north": NEW, "missing": "west", "now": 60}, Watch(NORTH)),
         # Back: every region, and those that follow an older order again.
         (rollout(ROLLING_BACK, bake=bake()), {"east": CANARY, "west": NEW}, Leave(EAST)),
         (rollout(ROLLING_BACK), {"east": BACK, "west": OLD}, Leave(WEST)),
@@ -99,6 +99,10 @@ def test_the_next_step(of: PolicyRollout, fields: dict[str, Any], expected: Poli
          "north is watched until 00:01:00Z"),
         (rollout(WIDENING, bake=bake(EAST)), {"east": ACTIVE, "missing": "west"},
          "west to answer: no route"),
+        # What it does there is not known: no other region follows before its time is over.
+        (rollout(WIDENING, bake=bake(NORTH)),
+         {"east": ACTIVE, "missing": "north", "west": NEW, "now": 59},
+         "north to answer, or the end of its watch at 00:01:00Z: no route"),
         (rollout(ROLLING_BACK), {"east": BACK, "missing": "west"}, "west to answer: no route"),
     ],
 )  # fmt: skip
@@ -120,6 +124,24 @@ def test_what_has_settled_has_no_next_step(stage: PolicyStage) -> None:
 def test_a_guardrail_trips_also_while_the_rollout_is_paused() -> None:
     paused = rollout(bake=bake(), is_paused=True)
     assert isinstance(step(paused, east=CANARY, health=SICK), Trip)
+
+
+@pytest.mark.parametrize(
+    ("limit", "strict", "lax"),
+    [
+        ("pending_rise_percent", 5.0, 100.0),
+        ("refused_percent", 20.0, 100.0),
+        ("place_seconds", 30.0, 86_400.0),
+        ("least_decisions", 2, 10_000),
+    ],
+)
+def test_no_revision_loosens_the_limits_that_it_is_judged_by(
+    limit: str, strict: float, lax: float
+) -> None:
+    for candidate, in_force in ((strict, lax), (lax, strict)):
+        own = GUARDRAILS.model_copy(update={limit: candidate, "bake_seconds": 7})
+        other = GUARDRAILS.model_copy(update={limit: in_force})
+        assert stricter(own, other) == own.model_copy(update={limit: strict})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,17 @@ from durable.model.policy import Guardrails
 from durable.model.policy_rollout import Bake, PolicyHealth
 
 
+def stricter(one: Guardrails, other: Guardrails) -> Guardrails:
+    """Each limit as the stricter of two revisions has it: none is judged by its own word alone.
+
+    How long it is watched stays as the first says: whoever promotes it may cut that short anyhow.
+    """
+    limits = ("pending_rise_percent", "refused_percent", "place_seconds", "least_decisions")
+    return one.model_copy(
+        update={name: min(getattr(one, name), getattr(other, name)) for name in limits}
+    )
+
+
 def broken_guardrail(guardrails: Guardrails, bake: Bake, health: PolicyHealth) -> str | None:
     """The first guardrail that is broken, as a sentence; none while all hold."""
     rise = health.pending_percent - bake.pending_percent_before

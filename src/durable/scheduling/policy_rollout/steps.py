@@ -135,12 +135,12 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     if canary is not None and observed.state(canary) is PolicyState.CANARY:
         return Enter(canary, PolicyState.ACTIVE)
     if bake is not None and bake.region != canary:
-        if observed.state(bake.region) is PolicyState.ACTIVE:
-            rest = _baking(observed, bake, guardrails.step_seconds)
-            if rest is not None:
-                return rest
-        elif bake.region not in observed.missing:
+        is_missing = bake.region in observed.missing
+        if not is_missing and observed.state(bake.region) is not PolicyState.ACTIVE:
             return Enter(bake.region, PolicyState.ACTIVE)
+        rest = _baking(observed, bake, guardrails.step_seconds)
+        if rest is not None:
+            return rest
     known = {*observed.regions, *observed.missing}
     left = sorted(one for one in known if observed.state(one) is not PolicyState.ACTIVE)
     reachable = [one for one in left if one not in observed.missing]
@@ -155,6 +155,10 @@ def _baking(observed: ObservedPolicy, bake: Bake, seconds: float) -> Rest | None
     ends_at = bake.ends_at(seconds)
     if observed.now >= ends_at:
         return None
+    why = observed.missing.get(bake.region)
+    if why is not None:
+        end = f"the end of its watch at {ends_at:%H:%M:%S}Z"
+        return Rest(f"{bake.region} to answer, or {end}: {why}"[:500], ends_at)
     return Rest(f"{bake.region} is watched until {ends_at:%H:%M:%S}Z", ends_at)
 
 
