@@ -19,7 +19,7 @@ from durable.model.policy_rollout import (
     PolicyOrder,
     PolicyOrderKind,
     PolicyStage,
-    RolledBackShare,
+    RolledBack,
 )
 from durable.scheduling.request import Proposal
 from durable.signals.names import POLICY_CONTROLLER
@@ -36,7 +36,7 @@ class RolledBackInside:
 
     def __init__(self, plane: Plane, name: str, kind: type[AnyIntent], *, before: bool) -> None:
         self._plane, self._name, self._kind, self._before = plane, name, kind, before
-        self.report: tuple[RolledBackShare, ...] | None = None
+        self.report: RolledBack | None = None
         self.seen: Regional | None = None
 
     def around(
@@ -111,7 +111,7 @@ async def test_a_rollback_at_this_step_is_followed_through(
     await plane.durable.wait("risk", name)
 
     assert race.report is not None
-    assert [(one.decided_again, one.goes_on) for one in race.report] == (
+    assert [(one.decided_again, one.goes_on) for one in race.report.shares] == (
         [(decided_again, goes_on)] if decided_again or goes_on else []
     )
     claims = [one for one in await read_reservations(plane.databases, EAST) if one.workload == name]

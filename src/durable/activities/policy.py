@@ -34,7 +34,7 @@ from durable.model.policy_rollout import (
     PolicyProgress,
     PolicyRollout,
     PolicyStage,
-    RolledBackShare,
+    RolledBack,
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
@@ -170,13 +170,13 @@ class PolicyActivities:
 
     async def _progress(self, observed: ObservedPolicy, rest: Rest) -> PolicyProgress:
         rollout = observed.rollout
-        report: tuple[RolledBackShare, ...] = ()
+        report = RolledBack()
         if rollout.stage in (PolicyStage.ROLLING_BACK, PolicyStage.ROLLED_BACK):
             reports = await ask_regions(
                 observed.regions,
                 lambda region: read_report(self._databases, region, rollout.revision),
             )
-            report = tuple(share for one in reports.by_region.values() for share in one)
+            report = RolledBack.of_all(reports.by_region.values())
         shadows = await read_shadows(self._databases, rollout.revision)
         return PolicyProgress(
             rollout=rollout,
@@ -188,8 +188,8 @@ class PolicyActivities:
                 one.model_copy(update={"workloads": one.changed[:WORKLOADS_SHOWN]})
                 for one in shadows
             ),
-            report=report[:WORKLOADS_SHOWN],
-            report_count=len(report),
+            report=report.shares[:WORKLOADS_SHOWN],
+            report_count=report.count,
         )
 
     async def _have_workloads_look(self, region: RegionId, left: LeftRegion) -> None:

@@ -1,6 +1,6 @@
 """How a policy revision comes into force, region by region, and how it is taken back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -167,6 +167,24 @@ class RolledBackShare(Value):
             if count
         ]
         return f"{self.tenant}/{self.workload} in {self.region}: {', '.join(parts)}"
+
+
+class RolledBack(Value):
+    """What became of everything that a revision had placed; of many workloads, the first."""
+
+    shares: tuple[RolledBackShare, ...] = ()
+    # Of how many there is something to say.
+    count: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def more(self) -> int:
+        return self.count - len(self.shares)
+
+    @classmethod
+    def of_all(cls, reports: Iterable["RolledBack"]) -> "RolledBack":
+        listed = tuple(reports)
+        shares = tuple(share for one in listed for share in one.shares)
+        return cls(shares=shares, count=sum(one.count for one in listed))
 
 
 class ShadowedWorkload(Value):

@@ -23,7 +23,7 @@ from durable.model.policy_rollout import (
     PolicyProgress,
     PolicyRollout,
     PolicyStage,
-    RolledBackShare,
+    RolledBack,
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.plan.shadow import Shadow
@@ -127,7 +127,7 @@ class Policies:
             "`--revision`, see `durable policy list`.",
         )
 
-    async def report(self, revision: PolicyRevision) -> tuple[RolledBackShare, ...]:
+    async def report(self, revision: PolicyRevision) -> RolledBack:
         """What became of each workload's replicas when the revision was rolled back."""
         return await read_reports(self._databases, revision)
 

@@ -171,6 +171,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "INSERT": {"*"},
             "UPDATE": {
                 "state", "changed_by", "changed_at", "number", "overridable_gates", "report",
+                "report_count",
             },
         },
         "regional.replacements": {"INSERT": {"*"}},

@@ -8,10 +8,12 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
+from durable.authority.audit.events import read_events
 from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.policies import read_everywhere
+from durable.authority.policies import regions
 from durable.authority.policies.health import read_health, read_pending_percent
-from durable.authority.policies.region_reads import read_in_force
+from durable.authority.policies.region_reads import read_in_force, read_report
 from durable.authority.policies.regions import enter_region, leave_region
 from durable.authority.policies.rows import read_rollout
 from durable.authority.policies.stages import reach_stage, watch_region
@@ -24,7 +26,7 @@ from durable.model.states import PolicyState
 from tests.authority.invariants import assert_promises_hold
 from tests.authority.policies.world import everywhere, in_force, order, published, state
 from tests.authority.waiting import until_waiting
-from tests.authority.world import API, EAST, RISK, T0, World, seconds
+from tests.authority.world import API, BILLING, EAST, RISK, T0, World, seconds
 
 T = TypeVar("T")
 
@@ -59,7 +61,7 @@ async def test_each_replica_is_told_apart_by_how_far_it_had_come(ready_world: Wo
     await world.granted(world.bind(started, 2))
     await world.granted(world.start(started, 2))
     left = await leave_region(world.databases, EAST, await order(world, "rollback"))
-    (share,) = left.report
+    (share,) = left.report.shares
     assert (share.decided_again, share.goes_on, share.replaced) == (1, 2, 0)
     assert str(share) == "risk/api in us-east: 1 decided again, 2 go on"
     assert await world.refused(world.bind(held, 0)) is RefusalCode.POLICY_WITHDRAWN
@@ -71,13 +73,33 @@ async def test_each_replica_is_told_apart_by_how_far_it_had_come(ready_world: Wo
     await assert_promises_hold(world.databases)
 
 
+async def test_a_long_report_counts_what_it_does_not_list(
+    ready_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regions, "MAX_WORKLOADS_REPORTED", 1)
+    world = await published(ready_world)
+    await in_force(world)
+    await world.with_tenant(BILLING)
+    await world.with_slots(2, tenant=BILLING)
+    await world.granted(world.reserve(0, policy_revision=2))
+    for slot in (0, 1):
+        await world.granted(world.reserve(slot, tenant=BILLING, policy_revision=2))
+    left = await leave_region(world.databases, EAST, await order(world, "rollback"))
+    assert (len(left.report.shares), left.report.count, left.report.more) == (1, 2, 1)
+    assert await read_report(world.databases, EAST, 2) == left.report
+    events, _ = await read_events(world.databases, chain=EAST)
+    (told,) = [one.after for one in events if one.action == "roll back policy"]
+    assert told is not None
+    assert told["decided again"] == 3
+
+
 async def test_reroll_marks_what_runs_and_may_be_asked_for_later(ready_world: World) -> None:
     world = await published(ready_world)
     await in_force(world)
     token = await world.running(0, policy_revision=2)
     await leave_region(world.databases, EAST, await order(world, "rollback"))
     left = await leave_region(world.databases, EAST, await order(world, "rollback", reroll=True))
-    assert [(one.goes_on, one.replaced) for one in left.report] == [(0, 1)]
+    assert [(one.goes_on, one.replaced) for one in left.report.shares] == [(0, 1)]
     query = text("SELECT token, cause, actor FROM regional.replacements")
     async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
         assert (await connection.execute(query)).all() == [(token, "policy/2", "alice")]
@@ -103,7 +125,7 @@ async def test_a_bind_and_a_rollback_that_wait_for_the_region_take_turns(
         else:
             leaving = await waits(gate, 1, leave_region(world.databases, EAST, back))
             binding = await waits(gate, 2, world.send(world.bind(token)))
-    (bound,), (share,) = await binding, (await leaving).report
+    (bound,), (share,) = await binding, (await leaving).report.shares
     if first == "bind":
         assert isinstance(bound, Granted)
         assert (share.decided_again, share.goes_on) == (0, 1)

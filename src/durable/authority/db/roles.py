@@ -266,6 +266,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL,
                 "UPDATE": (
                     "state", "changed_by", "changed_at", "number", "overridable_gates", "report",
+                    "report_count",
                 ),
             },
             "regional.replacements": {"INSERT": ALL},

@@ -15,7 +15,7 @@ from durable.model.ids import (
     TenantId,
     WorkloadName,
 )
-from durable.model.policy_rollout import RegionPolicy, RolledBackShare
+from durable.model.policy_rollout import RegionPolicy, RolledBack, RolledBackShare
 from durable.model.states import PolicyState
 
 _READ = text("""
@@ -24,7 +24,8 @@ _READ = text("""
 """)
 
 _REPORT = text("""
-    SELECT report FROM regional.policy_states WHERE region = :region AND revision = :revision
+    SELECT report, report_count FROM regional.policy_states
+     WHERE region = :region AND revision = :revision
 """)
 
 _IN_FORCE = text("""
@@ -63,17 +64,15 @@ async def read_in_force(
 @regional_transaction("durable_reader", "read what became of policy {revision} in {region}")
 async def read_report(
     connection: AsyncConnection, region: RegionId, revision: PolicyRevision
-) -> tuple[RolledBackShare, ...]:
+) -> RolledBack:
     return await find_report(connection, region, revision)
 
 
-async def read_reports(
-    databases: Databases, revision: PolicyRevision
-) -> tuple[RolledBackShare, ...]:
+async def read_reports(databases: Databases, revision: PolicyRevision) -> RolledBack:
     """The same of every region that answers."""
     regions = await list_regions(databases)
     found = await ask_regions(regions, lambda region: read_report(databases, region, revision))
-    return tuple(share for one in found.by_region.values() for share in one)
+    return RolledBack.of_all(found.by_region.values())
 
 
 @regional_transaction("durable_reader", "read which slots of {tenant}/{workload} go on")
@@ -102,7 +101,10 @@ async def find_region_policy(
 
 async def find_report(
     connection: AsyncConnection, region: RegionId, revision: PolicyRevision
-) -> tuple[RolledBackShare, ...]:
+) -> RolledBack:
     of = {"region": region, "revision": revision}
-    found = (await connection.execute(_REPORT, of)).scalar_one_or_none()
-    return tuple(RolledBackShare.read({**one, "region": region}) for one in found or ())
+    row = (await connection.execute(_REPORT, of)).one_or_none()
+    if row is None:
+        return RolledBack()
+    shares = tuple(RolledBackShare.read({**one, "region": region}) for one in row.report or ())
+    return RolledBack(shares=shares, count=row.report_count)

@@ -26,6 +26,7 @@ from durable.model.overrides.effects import Gate
 from durable.model.policy_rollout import (
     MAX_WORKLOADS_REPORTED,
     PolicyRollout,
+    RolledBack,
     RolledBackShare,
 )
 from durable.model.refusal import RefusalCode, RefusedError
@@ -37,7 +38,8 @@ _NEWEST_ORDER = text("""
 """)
 
 _SETTLE = text("""
-    UPDATE regional.policy_states SET number = :number, report = CAST(:report AS jsonb)
+    UPDATE regional.policy_states
+       SET number = :number, report = CAST(:report AS jsonb), report_count = :count
      WHERE region = :region AND revision = :revision
 """)
 
@@ -71,7 +73,7 @@ Share = tuple[TenantId, WorkloadName, Generation]
 class LeftRegion:
     """What became of each workload, and the shares that have something to do now."""
 
-    report: tuple[RolledBackShare, ...]
+    report: RolledBack
     shares: tuple[Share, ...] = ()
 
 
@@ -129,7 +131,7 @@ async def _leave(
     if rollout.reroll:
         await _mark(connection, region, rollout)
     rows = (await connection.execute(_CLAIMS, {"region": region, "revision": revision})).all()
-    report = tuple(
+    became = [
         RolledBackShare(
             region=region,
             tenant=TenantId(row.tenant),
@@ -138,9 +140,9 @@ async def _leave(
             goes_on=row.goes_on,
             replaced=row.replaced,
         )
-        for row in rows[:MAX_WORKLOADS_REPORTED]
-    )
-    await _settle(connection, region, rollout, report)
+        for row in rows
+    ]
+    report = await _settle(connection, region, rollout, became)
     shares = ((TenantId(r.tenant), WorkloadName(r.workload), r.generation) for r in rows)
     return LeftRegion(report, tuple(shares))
 
@@ -180,9 +182,10 @@ async def _settle(
     connection: AsyncConnection,
     region: RegionId,
     rollout: PolicyRollout,
-    report: Sequence[RolledBackShare],
-) -> None:
-    written = [one.model_dump(mode="json", exclude={"region"}) for one in report]
+    became: Sequence[RolledBackShare],
+) -> RolledBack:
+    report = RolledBack(shares=tuple(became[:MAX_WORKLOADS_REPORTED]), count=len(became))
+    written = [one.model_dump(mode="json", exclude={"region"}) for one in report.shares]
     await connection.execute(
         _SETTLE,
         {
@@ -190,6 +193,7 @@ async def _settle(
             "revision": rollout.revision,
             "number": rollout.number,
             "report": json.dumps(written),
+            "count": report.count,
         },
     )
     await audit.append(
@@ -202,11 +206,12 @@ async def _settle(
             "order": rollout.number,
             "reason": rollout.reason,
             "reroll": rollout.reroll,
-            "decided again": sum(one.decided_again for one in report),
-            "go on": sum(one.goes_on for one in report),
-            "replaced": sum(one.replaced for one in report),
+            "decided again": sum(one.decided_again for one in became),
+            "go on": sum(one.goes_on for one in became),
+            "replaced": sum(one.replaced for one in became),
         },
     )
+    return report
 
 
 async def _refuse_old(

@@ -249,6 +249,7 @@ policy_states = Table(
     json_column("overridable_gates", default="'[]'"),
     # What became of each workload when it was rolled back.
     json_column("report", nullable=True),
+    Column("report_count", Integer, nullable=False, server_default=text("0")),
     one_of("state", "published", "shadow", "canary", "active", "superseded", "rolled_back"),
     PrimaryKeyConstraint("region", "revision"),
     Index(

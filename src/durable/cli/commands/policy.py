@@ -128,6 +128,7 @@ def show(revision: RevisionArgument, state_dir: StateDir = None, as_json: AsJson
             await list_regions(databases),
             lambda region: read_region_policy(databases, region, revision),
         )
+        report = await read_reports(databases, revision)
         return ShownPolicy(
             rollout=rollout,
             spec=(await read_revision(databases, revision)).spec,
@@ -135,7 +136,8 @@ def show(revision: RevisionArgument, state_dir: StateDir = None, as_json: AsJson
             unreachable=states.missing,
             orders=tuple(await read_orders(databases, revision)),
             shadows=await read_shadows(databases, revision),
-            report=await read_reports(databases, revision),
+            report=report.shares,
+            report_count=report.count,
         )
 
     found = with_authority(state_dir, read)

@@ -25,12 +25,12 @@ from durable.cli.render.policies import PolicyLines, describe_rollout, print_rep
 from durable.client import Durable
 from durable.model.ids import RegionId
 from durable.model.overrides.policy_freeze import KIND as FREEZE
-from durable.model.policy_rollout import PolicyProgress, PolicyStage, RolledBackShare
+from durable.model.policy_rollout import PolicyProgress, PolicyStage, RolledBack
 from durable.model.refusal import RefusalCode, RefusedError
 
 MAX_REVISION = 2**31 - 1
+_NO_REPORT = RolledBack()
 
-Report = tuple[RolledBackShare, ...]
 RevisionArgument = Annotated[
     int, typer.Argument(metavar="REVISION", min=1, max=MAX_REVISION, help="A revision.")
 ]
@@ -113,7 +113,7 @@ def rollback(
 
     async def send(
         durable: Durable,
-    ) -> tuple[PolicyProgress | None, int, tuple[RolledBackShare, ...]]:
+    ) -> tuple[PolicyProgress | None, int, RolledBack]:
         if revision is None:
             seen = await durable.policies.newest_in_force()
         else:
@@ -161,7 +161,7 @@ def _conclude(
     revision: int,
     wanted: PolicyStage,
     as_json: bool,
-    report: Report = (),
+    report: RolledBack = _NO_REPORT,
 ) -> None:
     """Ends well if the revision came where it was sent, or was not waited for."""
     failure = None
@@ -169,8 +169,9 @@ def _conclude(
         failure = f"It did not come to {wanted}: {describe_rollout(progress.rollout)}"
     if as_json:
         stage = None if progress is None else progress.rollout.stage.value
-        rows = [one.model_dump(mode="json") for one in report]
+        rows = [one.model_dump(mode="json") for one in report.shares]
         content = {"revision": revision, "stage": stage, "report": rows}
+        content = {**content, "report_count": report.count}
         print_json({**content, **error_object("not_reached", failure)})
     if failure is not None:
         fail(failure)

@@ -80,7 +80,7 @@ async def _roll_back(
         await list_regions(durable.databases),
         lambda region: read_report(durable.databases, region, revision),
     )
-    told = [one for shares in reports.by_region.values() for one in shares]
+    told = [one for report in reports.by_region.values() for one in report.shares]
     yield Expectation(
         what="the report says what became of each replica",
         met=sum(one.replaced for one in told if one.workload == WORKLOAD) == REPLICAS,

@@ -16,6 +16,7 @@ from durable.model.policy_rollout import (
     PolicyProgress,
     PolicyRollout,
     PolicyStage,
+    RolledBack,
     RolledBackShare,
     ShadowReport,
     TakenOrder,
@@ -63,6 +64,7 @@ class ShownPolicy(Value):
     spec: dict[str, JsonValue]
     shadows: tuple[ShadowReport, ...]
     report: tuple[RolledBackShare, ...]
+    report_count: int
 
 
 def print_policy(shown: ShownPolicy) -> None:
@@ -74,8 +76,8 @@ def print_policy(shown: ShownPolicy) -> None:
         results.print(escape(f"- order {order.number}: {order}"))
     results.print(escape(yaml.safe_dump(shown.spec, sort_keys=False).rstrip()))
     print_shadows(shown.shadows)
-    if shown.report:
-        print_report(shown.report)
+    if shown.report_count:
+        print_report(RolledBack(shares=shown.report, count=shown.report_count))
 
 
 class PolicyLines:
@@ -129,9 +131,9 @@ def print_shadows(reports: Sequence[ShadowReport]) -> None:
             print_table(heads, rows)
 
 
-def print_report(report: Sequence[RolledBackShare]) -> None:
+def print_report(report: RolledBack) -> None:
     """What became of each workload's replicas when their revision was rolled back."""
-    if not report:
+    if not report.count:
         results.print("No replica was placed under it.")
         return
     heads = ("Workload", "Region", "Decided again", "Go on", "Replaced")
@@ -141,6 +143,8 @@ def print_report(report: Sequence[RolledBackShare]) -> None:
             str(one.region),
             *map(str, (one.decided_again, one.goes_on, one.replaced)),
         )
-        for one in report
+        for one in report.shares
     ]
     print_table(heads, rows, "What became of replicas that it had placed")
+    if report.more:
+        results.print(f"and {counted(report.more, 'more workload')}")

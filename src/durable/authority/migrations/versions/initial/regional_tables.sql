@@ -205,6 +205,7 @@ CREATE TABLE regional.policy_states (
     number BIGINT DEFAULT 0 NOT NULL,
     overridable_gates JSONB DEFAULT '[]' NOT NULL,
     report JSONB,
+    report_count INTEGER DEFAULT 0 NOT NULL,
     CONSTRAINT policy_states_key PRIMARY KEY (region, revision),
     CONSTRAINT policy_states_number_not_negative CHECK (number >= 0),
     CONSTRAINT policy_states_state_known
