@@ -11,7 +11,8 @@ from durable.authority.workloads.rollouts import (
     undo_rollout,
 )
 from durable.authority.workloads.rows import read_workload
-from durable.model.ids import RegionId
+from durable.model.ids import Generation, RegionId
+from durable.model.refusal import RefusedError
 from durable.model.running import Run
 from tests.authority.workloads.test_workloads import apply, manifest
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload
@@ -141,3 +142,17 @@ async def test_an_older_version_is_rolled_out_again_where_it_was(neighbours: Wor
         read = await read_to_divide(world.databases, RISK, API)
         now = read.workload.generation
         await complete_generation(world.databases, RISK, API, now, actor=TEST)
+
+
+async def test_what_goes_back_already_does_not_go_back_further(ready_world: World) -> None:
+    await rolling(ready_world)
+    await complete_generation(ready_world.databases, RISK, API, 2, actor=TEST)
+    await apply(ready_world, "three", manifest(run=Run(image="three")))
+    read = await read_to_divide(ready_world.databases, RISK, API)
+    of = (ready_world.databases, RISK, API, read.workload.revision)
+    await undo_rollout(*of, reason="too many failures", actor=TEST)
+    asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "it is bad")
+    with pytest.raises(RefusedError, match="goes back to generation 2 already"):
+        await request_rollout(ready_world.databases, asked)
+    on = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "c", TEST, "further", to=Generation(1))
+    assert "which is what 1 was" in await request_rollout(ready_world.databases, on)

@@ -212,6 +212,9 @@ def _target(
     ]
     listed = ", ".join(str(record.generation) for record in good) or "none"
     if asked.to is None:
+        rollout = before.rollout
+        if rollout is not None and rollout.goes_back(before.generation, before.stable_generation):
+            raise _refused(f"{asked.name} goes back to generation {before.generation} already.")
         if not good:
             raise _refused(f"{asked.name} has no other generation that was ever good.")
         stable = [record for record in good if record.generation == before.stable_generation]
