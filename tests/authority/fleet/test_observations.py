@@ -141,6 +141,24 @@ async def test_a_later_session_counts_from_the_start(ready_world: World) -> None
     assert await state_of(ready_world, token) == "starting"
 
 
+async def test_a_replica_is_in_its_state_since_it_was_first_reported(ready_world: World) -> None:
+    token = await ready_world.running(0)
+
+    async def since(second: float, **fields: Any) -> Any:
+        await observe(
+            ready_world.databases, EAST, [report(token, **fields)], observer=TEST,
+            now=seconds(second),
+        )  # fmt: skip
+        return (await merged(ready_world))[0][-1]
+
+    serving = ObservedState.SERVING
+    assert await since(1, sequence=9, state=serving) == seconds(1)
+    await world_comes_back(ready_world)
+    assert await since(5, session=2, state=serving) == seconds(1), "an agent that came back"
+    assert await since(6, session=2, sequence=2, state=ObservedState.RUNNING) == seconds(6)
+    assert await since(7, session=2, sequence=3, state=serving) == seconds(7)
+
+
 async def test_a_replaced_agent_cannot_report(ready_world: World) -> None:
     token = await ready_world.running(0)
     await world_comes_back(ready_world)

@@ -70,7 +70,10 @@ _MERGE = text("""
         ON CONFLICT (region, token) DO UPDATE
        SET session = excluded.session, sequence = excluded.sequence, state = excluded.state,
            evidence = excluded.evidence, log_directory = excluded.log_directory,
-           observer = excluded.observer, received_at = excluded.received_at,
+           observer = excluded.observer,
+           -- Since when it is in this state, whoever says so again: its ready time counts so.
+           received_at = CASE WHEN o.state = excluded.state THEN o.received_at
+                              ELSE excluded.received_at END,
            exit_code = excluded.exit_code
      WHERE (excluded.state IN ('failed', 'stopped'), excluded.session, excluded.sequence)
          > (o.state IN ('failed', 'stopped'), o.session, o.sequence)
