@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from durable.authority.fleet.policies import publish_policy
 from durable.authority.operators.changes import set_key
 from durable.authority.quota.budgets import read_budget, set_budget
+from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.recoveries import (
     list_recoveries,
     newest_recovery,
@@ -35,6 +36,7 @@ from durable.signals.names import RECOVERY
 from durable.signals.starting import recovery_options
 from durable.temporal.signing import Signer
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
+from tests.workflows.serving_log import ServingLog
 
 TEST = ActorId("test")
 KEY = Ed25519PrivateKey.generate()
@@ -121,6 +123,7 @@ async def test_a_lost_region_is_emptied_and_gets_its_work_back(plane: Plane) -> 
         await plane.no_invariant_is_broken()
         recovery = await reached(plane, RecoveryStage.HOLDING)
         assert recovery.moved_at is not None
+        log = ServingLog(plane)
         async with plane.agent(EAST):
             await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
             ended = await reached(plane, RecoveryStage.FAILED_BACK)
@@ -128,9 +131,32 @@ async def test_a_lost_region_is_emptied_and_gets_its_work_back(plane: Plane) -> 
             assert await share(plane) == {EAST: 3, WEST: 3}
             for name in ("api", "usual"):
                 await plane.durable.wait("risk", name)
+            lowest = log.lowest()
+            assert lowest["api"] >= 6, "its allowance is a tenth: none"
+            assert lowest["usual"] >= 3, "its allowance is a quarter"
             found = await read_workload(plane.databases, TenantId("risk"), WorkloadName("api"))
             assert found is not None
             assert found.incident is None
+            await plane.no_invariant_is_broken()
+
+
+async def test_work_goes_back_step_by_step_where_the_quota_leaves_nothing_beside_it(
+    plane: Plane,
+) -> None:
+    async with serving(plane, manifest(replicas=12, **CRITICAL)) as agents:
+        await agents.aclose()
+        await declare(plane)
+        await whole(plane)
+        await reached(plane, RecoveryStage.HOLDING)
+        hard = Resources.of(12 * 500, 12 * 256)
+        await set_quota(plane.databases, TenantId("risk"), hard=hard, actor=TEST)
+        log = ServingLog(plane)
+        async with plane.agent(EAST):
+            await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
+            assert (await reached(plane, RecoveryStage.FAILED_BACK)).findings == ()
+            assert await share(plane) == {EAST: 6, WEST: 6}
+            await plane.durable.wait("risk", "api")
+            assert log.lowest()["api"] >= 11, "its allowance is a tenth"
             await plane.no_invariant_is_broken()
 
 

@@ -16,10 +16,11 @@ from durable.model.capacity import Quota
 from durable.model.ids import IncidentId, RegionId, TenantId
 from durable.model.recoveries import WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.resources import NOTHING, Amounts, minus, plus
+from durable.model.resources import NOTHING, Amounts, minus, plus, times
 from durable.model.states import RegionState
 from durable.model.workload import AdmittedWorkload, WorkloadManifest
-from durable.scheduling.room import RegionOffer, RegionRoom, offers
+from durable.scheduling.rollout.observed import fenceposts
+from durable.scheduling.room import RegionOffer, RegionRoom, Standing, offers
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.split import CurrentShares, split
 
@@ -70,17 +71,11 @@ class Refuge:
             spec = workload.spec
             named = spec.requirements.regions
             is_allowed = (not named or region in named) and spec.weights.get(region, 1) > 0
-            offer = next(one for one in self._offers(workload) if one.region == region)
             wanted = [slot for slot in sorted(moved) if slot < spec.replicas] if is_allowed else []
             home = set(workload.share.get(region, ()))
             going = {slot for slot in wanted if slot not in home}
             coming = going - self._kept(workload)
-            if offer.fits < len(coming):
-                raise RefusedError(
-                    RefusalCode.NODE_FULL,
-                    f"{region} has room for {max(0, offer.fits)} of the {len(coming)} replicas "
-                    "that go back.",
-                )
+            self._refuse_without_room(workload, region, len(coming))
             share = {
                 one: tuple(slot for slot in slots if slot not in going)
                 for one, slots in workload.share.items()
@@ -91,16 +86,46 @@ class Refuge:
 
         return divide
 
+    def _refuse_without_room(
+        self, workload: AdmittedWorkload, region: RegionId, coming: int
+    ) -> None:
+        """Step by step each replica leaves its grant to the next; the first one needs some."""
+        at_once = self._offer(workload, region)
+        # A gang goes as a whole.
+        in_steps = self._offer(workload, region, leaving=0 if workload.spec.is_gang else coming)
+        can_begin = at_once.fits > 0 or fenceposts(workload.spec).unavailable > 0
+        if in_steps.fits >= coming and (can_begin or not coming):
+            return
+        by_grant = in_steps.standing in (Standing.NO_GRANT, Standing.NO_GRANT_LEFT)
+        if by_grant or in_steps.fits >= coming:
+            raise RefusedError(
+                RefusalCode.GRANT_EXHAUSTED,
+                f"The grant of {workload.tenant} has room for {at_once.fits} more replicas, which "
+                f"the {coming} that go back to {region} cannot begin with; raise the hard quota or "
+                "allow some to be unavailable.",
+            )
+        raise RefusedError(
+            RefusalCode.NODE_FULL,
+            f"{region} has room for {in_steps.fits} of the {coming} replicas that go back.",
+        )
+
+    def _offer(
+        self, workload: AdmittedWorkload, region: RegionId, *, leaving: int = 0
+    ) -> RegionOffer:
+        return next(one for one in self._offers(workload, leaving) if one.region == region)
+
     def _kept(self, workload: AdmittedWorkload) -> frozenset[int]:
         return self.kept.get((str(workload.tenant), str(workload.workload)), frozenset())
 
-    def _offers(self, workload: AdmittedWorkload) -> list[RegionOffer]:
+    def _offers(self, workload: AdmittedWorkload, leaving: int = 0) -> list[RegionOffer]:
+        """With the grant of so many replicas that leave other regions meanwhile."""
         quota = self.quotas[workload.tenant]
+        left = times(workload.spec.resources.amounts, leaving)
         return offers(
             _manifest(workload),
             self.rooms,
-            target=quota.target.amounts,
-            ungranted=quota.target.excess_over(quota.granted).amounts,
+            target=plus(quota.target.amounts, left),
+            ungranted=plus(quota.target.excess_over(quota.granted).amounts, left),
         )
 
     def _promise(self, workload: AdmittedWorkload, share: Shares) -> None:
