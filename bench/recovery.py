@@ -3,7 +3,8 @@
 Three regions, a simulated agent and a worker for each. Workloads serve; then the agent of one
 region is killed, nobody says so, and the recovery is followed until everything that was moved
 serves. Meanwhile small workloads are placed in the other regions, as they were before in calm.
-The time counts from the kill to the fourth serving replica of each critical workload.
+The time counts from the kill to the fourth serving replica of each critical workload. How it grows
+is judged by what comes after the detection, which takes as long for few workloads as for many.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import signal
 import statistics
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ LEASE_SECONDS = 5
 SECONDS_BAR, LATENCY_BAR, GROWTH_BAR = 60.0, 2.0, 1.0
 # How many commits of the authority a moved workload may cost, everything that goes on included.
 COMMITS_PER_MOVE_BAR = 300.0
+# What Temporal and PostgreSQL may be asked for in any second: moves are limited in number and rate.
+REQUESTS_BAR, COMMITS_BAR = 2_000.0, 2_000.0
 
 
 def fleet(workloads: int) -> Fleet:
@@ -119,6 +123,7 @@ class Loss:
                 for one in moves
                 if one.priority >= 900 and one.recovered_at is not None
             ],
+            detection=(recovery.started_at - killed_at).total_seconds(),
             critical=sum(one.priority >= 900 for one in moves),
             moves=len(moves),
             commits_per_move=commits / len(moves),
@@ -159,6 +164,7 @@ class Found:
 
     def __init__(self, **figures: Any) -> None:
         self.seconds: list[float] = figures["seconds"]
+        self.detection: float = figures["detection"]
         self.critical: int = figures["critical"]
         self.moves: int = figures["moves"]
         self.commits_per_move: float = figures["commits_per_move"]
@@ -172,6 +178,10 @@ class Found:
     @property
     def slowest(self) -> float:
         return max(self.seconds) if len(self.seconds) == self.critical else float("inf")
+
+    @property
+    def after_detection(self) -> float:
+        return self.slowest - self.detection
 
     @property
     def latency_ratio(self) -> float:
@@ -224,20 +234,28 @@ async def main() -> None:
     results = {size: await measure(size) for size in sizes}
     rows = [
         [
-            size, found.critical, found.slowest, found.peak_moves, found.peak_requests,
-            found.peak_commits, found.commits_per_second, found.commits_per_move, found.calm,
+            size, found.critical, found.slowest, found.after_detection, found.peak_moves,
+            found.peak_requests, found.peak_commits, found.commits_per_second,
+            found.commits_per_move, found.calm,
             found.during, broken,
         ]
         for size, (found, broken) in results.items()
     ]  # fmt: skip
     table(
         "Loss of one of three regions: seconds from the kill, highest rates, placing elsewhere",
-        ["lost", "critical", "have 4 s", "moves/s", "temporal/s", "commits/s", "mean", "/move",
-         "calm s", "then s", "broken"],
+        ["lost", "critical", "have 4 s", "after detection", "moves/s", "temporal/s", "commits/s",
+         "mean", "/move", "calm s", "then s", "broken"],
         rows,
     )  # fmt: skip
-    first, last = results[sizes[0]][0], results[sizes[-1]][0]
-    growth = (last.slowest / first.slowest) / (sizes[-1] / sizes[0]) if len(sizes) > 1 else 0.0
+    last = results[sizes[-1]][0]
+    growth = {
+        f"{few}-{many}": results[many][0].after_detection
+        / results[few][0].after_detection
+        / (many / few)
+        for few, many in pairwise(sizes)
+    }
+    requests = max(found.peak_requests for found, _ in results.values())
+    commits = max(found.peak_commits for found, _ in results.values())
     latency = max(found.latency_ratio for found, _ in results.values())
     broken = sum(count for _, count in results.values())
     verdict(
@@ -245,16 +263,21 @@ async def main() -> None:
         {"place_calm_seconds": last.calm},
         {
             "slowest_seconds": {size: found.slowest for size, (found, _) in results.items()},
+            "after_detection_seconds": {
+                size: found.after_detection for size, (found, _) in results.items()
+            },
             "growth_beside_linear": growth,
             "latency_ratio": latency,
             "peak_moves_per_second": max(found.peak_moves for found, _ in results.values()),
-            "peak_requests_per_second": max(one.peak_requests for one, _ in results.values()),
-            "peak_commits_per_second": max(one.peak_commits for one, _ in results.values()),
+            "peak_requests_per_second": requests,
+            "peak_commits_per_second": commits,
             "commits_per_move": last.commits_per_move,
             "broken_invariants": broken,
         },
         holds=last.slowest <= SECONDS_BAR
-        and growth <= GROWTH_BAR
+        and max(growth.values(), default=0.0) <= GROWTH_BAR
+        and requests <= REQUESTS_BAR
+        and commits <= COMMITS_BAR
         and latency <= LATENCY_BAR
         and last.commits_per_move <= COMMITS_PER_MOVE_BAR
         and not broken,
