@@ -15,7 +15,8 @@ from durable.authority.drains.orders import begin_drain, end_drain
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.fleet.regions import lock_region
 from durable.authority.overrides.copies import copy_override
-from durable.authority.overrides.reads import obeyed_overrides, read_effects
+from durable.authority.overrides.reads import drawn_on, obeyed_overrides, read_effects
+from durable.authority.overrides.rows import read_overrides
 from durable.authority.queue.requests import read_queue, read_waiting, write_requests
 from durable.authority.quota.budgets import read_budget, set_budget
 from durable.authority.reads.invariants import violations_everywhere
@@ -30,7 +31,7 @@ from durable.model.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode
 from durable.model.request import SchedulingRequest
 from durable.model.resources import Resources
-from durable.model.states import RequestState
+from durable.model.states import OverrideState, RequestState
 from durable.model.workload import WorkloadSpec
 from tests.authority.overrides.asking import change, ended, give_keys, in_force, propose
 from tests.authority.world import EAST, RISK, T0, TEST, World, node
@@ -322,8 +323,12 @@ async def test_after_an_emergency_quota_nothing_new_starts_on_it_and_what_runs_g
     assert await outcome(world, world.bind(held, 1)) is RefusalCode.DRAW_ENDED
     assert isinstance(await outcome(world, world.release(held, 1)), int)
     await refill_grant(world)
-    (effect,) = (await read_effects(world.databases, EAST)).values()
+    effects = await read_effects(world.databases, EAST)
+    (effect,) = effects.values()
     assert (effect.is_obeyed, effect.used) == (False, (1000, 1024, 0)), "it is shown as over quota"
+    (listed,) = await read_overrides(world.databases, also=drawn_on([effects]))
+    assert listed.state is OverrideState.REVOKED
+    assert await read_overrides(world.databases, also=drawn_on([effects]), ended=9) == [listed]
     # The grant has room for two in all; one runs on what is over.
     assert isinstance(await outcome(world, world.reserve(2)), int)
     assert await outcome(world, world.reserve(3)) is RefusalCode.GRANT_EXHAUSTED

@@ -1,5 +1,6 @@
 """What overrides do in a region so far."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -39,6 +40,16 @@ class RegionalEffect:
     # Of an emergency quota: how much it is, and how much is in use.
     draw: Amounts | None = None
     used: Amounts | None = None
+
+
+def drawn_on(effects: Iterable[Mapping[OverrideId, RegionalEffect]]) -> set[OverrideId]:
+    """On which of them something runs in some region, also after their end: it is over quota."""
+    return {
+        name
+        for region in effects
+        for name, effect in region.items()
+        if effect.used is not None and any(effect.used)
+    }
 
 
 @regional_transaction("durable_reader", "read what overrides do in {region}")

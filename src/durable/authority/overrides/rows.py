@@ -1,5 +1,6 @@
 """Overrides as the global side has them."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,11 @@ _LATEST = text(f"""
      ORDER BY proposed_at DESC, override LIMIT :most
 """)
 
+_AMONG = text(f"""
+    SELECT {_COLUMNS} FROM global.overrides
+     WHERE override = ANY(:overrides) AND ended_at IS NOT NULL ORDER BY override
+""")
+
 # A statement of its own: the locking one would read it before the wait for the lock.
 _CLOCK = text("SELECT clock_timestamp()")
 
@@ -44,11 +50,15 @@ async def read_override(connection: AsyncConnection, override: OverrideId) -> Ov
 
 
 @global_transaction("durable_reader", "read the overrides")
-async def read_overrides(connection: AsyncConnection, *, ended: int = 0) -> list[Override]:
-    """Those that are proposed or active, and the latest of those that have ended."""
+async def read_overrides(
+    connection: AsyncConnection, *, ended: int = 0, also: Collection[OverrideId] = ()
+) -> list[Override]:
+    """Those that are proposed or active; of those that have ended the latest, and some by name."""
     rows = list((await connection.execute(_LIVE)).mappings())
+    rows += (await connection.execute(_AMONG, {"overrides": list(also)})).mappings()
     if ended:
-        rows += (await connection.execute(_LATEST, {"most": min(ended, MAX_SHOWN)})).mappings()
+        latest = (await connection.execute(_LATEST, {"most": min(ended, MAX_SHOWN)})).mappings()
+        rows += [row for row in latest if row["override"] not in also]
     return [override_of(row) for row in rows]
 
 

@@ -10,7 +10,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drains
-from durable.authority.overrides.reads import read_effects
+from durable.authority.overrides.reads import drawn_on, read_effects
 from durable.authority.overrides.rows import read_overrides, read_time
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
@@ -266,11 +266,13 @@ def overrides(
     """List overrides with who proposed them, the time left, and their effect so far."""
 
     async def read_rows(databases: Databases) -> tuple[list[OverrideRow], Missing]:
-        found = await read_overrides(databases, ended=limit if include_ended else 0)
-        now = await read_time(databases)
         answers = await ask_regions(
             await select_regions(databases), lambda one: read_effects(databases, one)
         )
+        used = drawn_on(answers.by_region.values())
+        ended = limit if include_ended else 0
+        found = await read_overrides(databases, ended=ended, also=used)
+        now = await read_time(databases)
         return [override_row(one, answers.by_region, now) for one in found], answers.missing
 
     rows, missing = with_authority(state_dir, read_rows)
