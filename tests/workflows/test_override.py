@@ -34,7 +34,7 @@ async def test_a_hold_lasts_across_generations_and_ends_when_it_is_revoked(plane
     await serving(plane)
     made, answer = await plane.durable.overrides.create("hold", API, reason="INC-1", id="o-1")
     assert made.state is OverrideState.ACTIVE
-    assert answer.startswith("In force: hold of tenant risk, workload api until")
+    assert answer.startswith("In force: hold on tenant risk, workload api until")
     assert await obeyed_overrides(plane.databases, EAST) == [made.id]
     await plane.durable.scale("risk", "api", 3)
 
@@ -48,7 +48,7 @@ async def test_a_hold_lasts_across_generations_and_ends_when_it_is_revoked(plane
     assert "durable override revoke o-1" in pending.sentence
     assert len(await plane.bindings()) == 2
     revoked = await plane.durable.overrides.revoke("o-1", reason="done")
-    assert revoked == "Revoked. It has no effect any more."
+    assert revoked == "Revoked. It no longer has any effect."
     assert (await plane.durable.wait("risk", "api")).serving == 3
     handle: Any = plane.durable.client.get_workflow_handle("override/o-1")
     status: Any = await handle.result()
@@ -135,7 +135,7 @@ async def test_it_is_started_from_the_ui_with_its_proposal_as_input(plane: Plane
     assert await state_of(plane, "o-ui") is OverrideState.ACTIVE
     assert await handle.execute_update(
         "revoke", {"actor": "test", "reason": "done", "request_id": "2"}
-    ) == "Revoked. It has no effect any more."  # fmt: skip
+    ) == "Revoked. It no longer has any effect."  # fmt: skip
     await handle.result()
 
 
@@ -168,7 +168,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("an unknown tenant", {**WHO, "kind": "priority-boost", "scope": {"tenant": "x"},
                            "effect": {"by": 1}}, "There is no tenant x"),
     ("an unknown person", {**WHO, "actor": "mallory", "kind": "hold", "scope": API},
-     "mallory is no operator"),
+     "mallory is not an operator"),
     ("a gate that is none", {**WHO, "kind": "break-glass", "scope": {"tenant": "risk"},
                              "effect": {"gates": ["capacity"]}}, "effect.gates"),
     ("no signature", {**WHO, "kind": "break-glass", "scope": {"tenant": "risk"},
@@ -197,7 +197,7 @@ async def test_wrong_input_is_answered_with_what_is_allowed_and_changes_nothing(
     strange = await start(plane, "override/Not A Name", {**WHO, "kind": "hold", "scope": API})
     with pytest.raises(WorkflowFailureError) as failed:
         await strange.result()
-    assert "is no name of an override" in str(failed.value.cause)
+    assert "is not a valid override name" in str(failed.value.cause)
     assert await obeyed_overrides(plane.databases, EAST) == []
     events, _ = await read_events(plane.databases, last=500)
     rejected = [one for one in events if one.action == "reject message propose"]

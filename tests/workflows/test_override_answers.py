@@ -34,7 +34,7 @@ def memory(spread: Spread | None, **values: Any) -> OverrideMemory:
 @pytest.mark.parametrize(
     ("spread", "values", "told"),
     [
-        (REACHED, ENDED, "Done. It has no effect any more."),
+        (REACHED, ENDED, "Done. It no longer has any effect."),
         (PARTLY, ENDED, f"Done. {IN_WEST}:00:00Z."),
         (OLD, ENDED, f"Done. {ANYWHERE} 2030-01-01 13:00:00Z."),
         (None, ENDED, f"Done. {ANYWHERE} 2030-01-01 13:00:00Z."),

@@ -172,7 +172,7 @@ async def test_a_frozen_policy_is_not_promoted_and_can_be_rolled_back(plane: Pla
     await publish(plane, WATCHED)
     policies, overrides = plane.durable.policies, plane.durable.overrides
     frozen, _ = await overrides.create("policy-freeze", {}, reason="holidays")
-    with pytest.raises(RefusedError, match="test froze the policy of everything") as no:
+    with pytest.raises(RefusedError, match="test froze the policy everywhere") as no:
         await policies.promote(2, request_id="up", **WHO)
     assert no.value.refusal.code is RefusalCode.POLICY_FROZEN
     await overrides.revoke(frozen.id, reason="back again")
@@ -262,7 +262,7 @@ async def test_bad_messages_change_nothing_and_are_answered(plane: Plane) -> Non
         ({}, "actor"),
         ({**who, "to": "first"}, "to"),
         ({**who, "after": -1}, "after"),
-        ({**who, "actor": "eve"}, "eve is no operator"),
+        ({**who, "actor": "eve"}, "eve is not an operator"),
         ({**who, "to": 9}, "There is no policy revision 9"),
         ({**who, "to": 2}, "cannot go back to itself"),
     ):

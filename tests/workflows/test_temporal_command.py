@@ -128,7 +128,7 @@ async def test_an_override_is_started_approved_extended_and_revoked(
     await dialog.refuse("extend", [ann.unsigned("e", by="5m")], "so for what needs approval")
     await dialog.refuse_all("revoke", EMPTY)
     stranger = {**ann.unsigned("r"), "actor": "mallory"}
-    await dialog.refuse("revoke", [stranger], "mallory is no operator")
+    await dialog.refuse("revoke", [stranger], "mallory is not an operator")
     assert await plane.durable.overrides.read("o-1") == active
     await dialog.accept("extend", ann.signed(workflow, "extend", "e", by="5m"))
 
@@ -162,7 +162,7 @@ async def test_a_policy_is_promoted_paused_and_rolled_back(plane: Plane, way: Wa
         before = await where()
         await dialog.refuse_all(name, EMPTY)
         stranger = {**who("s"), "actor": "mallory"}
-        for payload, words in ((stranger, "mallory is no operator"), *cases):
+        for payload, words in ((stranger, "mallory is not an operator"), *cases):
             await dialog.refuse(name, [payload], words)
         assert await where() == before
 

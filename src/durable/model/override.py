@@ -85,7 +85,7 @@ class Override(Value):
         return [region for region in known if self.scope.region in (None, region)]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.scope}"
+        return f"{self.kind} on {self.scope}"
 
 
 def effects_of(kind: Kind, scope: OverrideScope, effect: dict[str, JsonValue]) -> Effects:

@@ -36,8 +36,8 @@ def read_key(keys: Path, actor: ActorId) -> Ed25519PrivateKey | None:
     try:
         if path.stat().st_mode & _OTHERS:
             raise SettingsError(
-                f"Others may read the key {path}; it may be known by now. Run chmod 600 on it, or "
-                "better make another: see runbooks/lost-operator-key.md."
+                f"Others may read the key {path}; assume that it is known. Run chmod 600 on it or, "
+                "better, make a new one: see runbooks/lost-operator-key.md."
             )
         found = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except FileNotFoundError:
@@ -45,7 +45,9 @@ def read_key(keys: Path, actor: ActorId) -> Ed25519PrivateKey | None:
     except (OSError, ValueError, TypeError) as error:
         raise SettingsError(f"The key {path} cannot be read: {error}") from None
     if not isinstance(found, Ed25519PrivateKey):
-        raise SettingsError(f"The key {path} is no Ed25519 key; see `durable operator key --help`.")
+        raise SettingsError(
+            f"The key {path} is not an Ed25519 key; see `durable operator key --help`."
+        )
     return found
 
 

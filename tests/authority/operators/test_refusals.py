@@ -25,7 +25,7 @@ async def test_every_command_that_is_refused_is_in_the_audit(ready_world: World)
         "policy on everything": publish_next(databases, publication(spec, EVE)),
     }
     for attempt in attempts.values():
-        with pytest.raises(RefusedError, match="eve is no operator"):
+        with pytest.raises(RefusedError, match="eve is not an operator"):
             await attempt
     events, _ = await read_events(databases, chain="global", actor=str(EVE))
     assert [(event.action, event.object) for event in events] == [

@@ -69,7 +69,7 @@ async def test_what_needs_nobody_is_in_force_at_once(world: World) -> None:
     assert override.state is OverrideState.ACTIVE
     assert override.activated_at is not None
     assert override.expires_at - override.activated_at == timedelta(minutes=30)
-    assert "In force: avoid-zone of region us-east, zone a until" in answered.answer
+    assert "In force: avoid-zone on region us-east, zone a until" in answered.answer
     assert await actions(world) == [("ann", "propose override"), ("ann", "activate override")]
     assert await violations_everywhere(world.databases) == []
 

@@ -68,7 +68,7 @@ async def test_a_step_that_was_under_way_finds_the_freeze_in_its_region(
     promoted = await order(world, "promote")
     await give_keys(world.databases)
     await in_force(world.databases, EAST, "policy-freeze", {})
-    with pytest.raises(RefusedError, match="ann froze the policy of everything") as no:
+    with pytest.raises(RefusedError, match="ann froze the policy everywhere") as no:
         await enter_region(world.databases, EAST, promoted, PolicyState.CANARY)
     assert no.value.refusal.code is RefusalCode.POLICY_FROZEN
     assert await state(world, 2) is PolicyState.PUBLISHED

@@ -89,7 +89,7 @@ async def test_only_who_has_the_right_gives_orders(ready_world: World) -> None:
         order(world, "promote", actor=ActorId("eve")),
         publish_next(world.databases, publication({}, ActorId("eve"))),
     ):
-        with pytest.raises(RefusedError, match="eve is no operator"):
+        with pytest.raises(RefusedError, match="eve is not an operator"):
             await asking
     assert (await read_rollout(world.databases, 2)).stage is PolicyStage.SHADOW
     assert len(await list_rollouts(world.databases)) == 2

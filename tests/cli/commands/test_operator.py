@@ -130,7 +130,7 @@ def test_a_key_is_made_registered_and_signs(terminal: Terminal, keys: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nothing/x", "scale", "{}"), "is no workflow that takes messages"),
+        (("nothing/x", "scale", "{}"), "is not a workflow that takes messages"),
         (("workload/a/b", "fly", "{}"), "takes no message 'fly'; allowed: apply, scale"),
         (("workload/a/b", "scale", "{"), "it is not JSON"),
         (("workload/a/b", "scale", "[]"), "one JSON object"),

@@ -13,7 +13,7 @@ def test_an_override_is_created_listed_extended_and_revoked(
 ) -> None:
     at_plane.json("apply", "-f", write(service("kept", 1)))
     made = at_plane.json(*HOLD, *WHY, "--ttl", "10m", "--name", "o-cli", "--ticket", "T-1")
-    assert made["answer"].startswith("In force: hold of tenant shop, workload kept until")
+    assert made["answer"].startswith("In force: hold on tenant shop, workload kept until")
     again = at_plane.refusal(*HOLD, *WHY, "--name", "o-cli")
     assert again == "key_conflict"
     late = at_plane.refused("scale", "shop/kept", "2", "--timeout", "3")

@@ -156,7 +156,7 @@ class Authorizer:
     def _unknown(
         self, actor: ActorId, verb: Verb, scope: Scope, removed: Operator | None
     ) -> NotAllowedError:
-        why = "is no operator" if removed is None else "was removed as an operator"
+        why = "is not an operator" if removed is None else "was removed as an operator"
         sentence = (
             f"{actor} {why}, and this takes the right `{verb}` on {scope}; {self._who} can add it: "
             f"`durable operator add {actor} --right {verb}{_options(scope)}`."

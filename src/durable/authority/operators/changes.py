@@ -203,8 +203,9 @@ async def _require_key_right(
             refused.verb,
             refused.scope,
             refused.refusal.code,
-            f"{actor} may not set keys, its own neither; have somebody with the right operators, "
-            f"who knows that it is yours, run: `durable operator key {operator.id} {wanted}`",
+            f"{actor} may not set keys, not even its own. Ask somebody with the right `operators`, "
+            "who can confirm that the key is yours, to run "
+            f"`durable operator key {operator.id} {wanted}`.",
         ) from refused
 
 
@@ -248,7 +249,8 @@ async def _known(connection: AsyncConnection, operator: ActorId) -> Operator:
     found = (await find_operators(connection, [operator])).get(str(operator))
     if found is None or found.removed_at is not None:
         raise RefusedError(
-            RefusalCode.UNKNOWN_OPERATOR, f"{operator} is no operator; see `durable operator list`."
+            RefusalCode.UNKNOWN_OPERATOR,
+            f"{operator} is not an operator; see `durable operator list`.",
         )
     return found
 

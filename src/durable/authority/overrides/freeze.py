@@ -55,8 +55,9 @@ async def refuse_while_frozen_here(connection: AsyncConnection, region: RegionId
 def _frozen(
     override: OverrideId, actor: ActorId, scope: OverrideScope, reason: str, until: datetime
 ) -> RefusedError:
+    where = f"of {scope}" if scope.named else "everywhere"
     return RefusedError(
         RefusalCode.POLICY_FROZEN,
-        f"{actor} froze the policy of {scope} until {until:%Y-%m-%d %H:%M:%S}Z "
+        f"{actor} froze the policy {where} until {until:%Y-%m-%d %H:%M:%S}Z "
         f"({reason[:200]}); wait, or revoke it: `durable override revoke {override}`.",
     )

@@ -135,12 +135,12 @@ def _answer(proposal: Proposal, now: datetime) -> str:
     if kind.needs_approval:
         until = now + PROPOSAL_LASTS
         return (
-            f"Proposed: {kind.name} of {proposal.scope} for {show_duration(proposal.ttl)}. A second"
+            f"Proposed: {kind.name} on {proposal.scope} for {show_duration(proposal.ttl)}. A second"
             f" person has to approve it before {until:%Y-%m-%d %H:%M:%S}Z: `durable override "
             f"approve {proposal.id}`."
         )
     until = now + proposal.ttl
-    return f"In force: {kind.name} of {proposal.scope} until {until:%Y-%m-%d %H:%M:%S}Z."
+    return f"In force: {kind.name} on {proposal.scope} until {until:%Y-%m-%d %H:%M:%S}Z."
 
 
 def _recall(known: Any, request: OverrideRequest) -> Answered:

@@ -225,6 +225,6 @@ async def _refuse_old(
 def _overtaken(region: RegionId, newest: int, rollout: PolicyRollout) -> RefusedError:
     return RefusedError(
         RefusalCode.OVERTAKEN,
-        f"Order {newest} holds in {region}, and this step is of order {rollout.number}; look "
-        "again what is to be done.",
+        f"Order {newest} is in force in {region}, and this step belongs to order "
+        f"{rollout.number}; check again what to do.",
     )

@@ -151,7 +151,7 @@ def remove(
     if as_json:
         print_json({"removed": str(removed.id)})
     else:
-        results.print(f"{removed.id} is no operator any more.")
+        results.print(f"{removed.id} is no longer an operator.")
 
 
 @app.command()
@@ -193,7 +193,7 @@ def key(
     if as_json:
         print_json({**changed.model_dump(mode="json"), "file": None if path is None else str(path)})
     elif public is None:
-        results.print(f"{changed.id} has no key any more; what it signed is refused from now on.")
+        results.print(f"{changed.id} no longer has a key; what it signed is refused from now on.")
     else:
         where = "" if path is None else f" The key is in {path}; keep it to yourself."
         results.print(f"{changed.id} signs with {public}.{where}")

@@ -55,7 +55,7 @@ def _find(workflow_id: str, name: str) -> Message:
     kind = kind_of(workflow_id)
     if kind is None:
         raise typer.BadParameter(
-            f"{workflow_id!r} is no workflow that takes messages; see the Temporal UI, or "
+            f"{workflow_id!r} is not a workflow that takes messages; see the Temporal UI, or "
             "docs/messages.md",
             param_hint="WORKFLOW_ID",
         )

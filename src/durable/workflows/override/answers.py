@@ -12,7 +12,7 @@ def answer_of(answer: str, memory: OverrideMemory) -> str:
     if override is None or override.activated_at is None:
         return answer  # no region ever obeyed it
     if memory.is_spread:
-        return f"{answer} It has no effect any more." if override.has_ended else answer
+        return f"{answer} It no longer has any effect." if override.has_ended else answer
     were_asked = spread is not None and spread.number >= override.number
     away = ", ".join(spread.missing) if spread is not None and were_asked else "the regions"
     if override.has_ended:

@@ -101,8 +101,8 @@ class Override:
             return OverrideId(name.removeprefix(PREFIX) if name.startswith(PREFIX) else "")
         except ValueError:
             sentence = (
-                f"{name[:100]} is no name of an override; start it as {PREFIX}NAME, where NAME is "
-                f"{OverrideId.allowed}."
+                f"{name[:100]} is not a valid override name; start it as {PREFIX}NAME, where "
+                f"NAME is {OverrideId.allowed}."
             )
             raise refusal(RefusalCode.INVALID, sentence) from None
 

@@ -85,7 +85,7 @@ def _shadow(report: ShadowReport) -> list[str]:
     decisions = counted(report.decisions, "decision")
     head = f"### Shadow in {report.region}: {decisions} made again{unknown}"
     if not changed:
-        return [head, "None would be another."]
+        return [head, "No decision would change."]
     return [
         head,
         *(
