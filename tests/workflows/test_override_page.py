@@ -40,6 +40,17 @@ def test_a_proposal_names_who_has_to_act_and_until_when() -> None:
     )
 
 
+def test_each_message_names_its_right_and_how_to_sign_it() -> None:
+    shown = page(override(state="proposed", approver=None, activated_at=None))
+    assert "`durable sign override/o-1 approve 'JSON'`" in shown
+    rights = dict(re.findall(r"^- `(\w+)`: .* Needs the right `([\w-]+)`\.", shown, re.MULTILINE))
+    glass = "break-glass"
+    assert rights == {
+        "approve": "approve", "reject": "approve", "revoke": glass, "propose": glass,
+        "extend": glass,
+    }  # fmt: skip
+
+
 def test_one_in_force_says_when_it_ends_and_how_far_it_may_be_extended() -> None:
     shown = page(override(), regions=[RegionId("east")], missing={RegionId("west"): "no answer"})
     assert "ends by itself at 2030-01-01 12:15:00Z" in shown

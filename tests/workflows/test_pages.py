@@ -64,7 +64,8 @@ def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
             "allowance unless forced.",
         ),
     ):
-        assert f'- `{name}`: {sentence} `{{"actor": "person:alice"' in page
+        right = f"Needs the right `{name.removesuffix('_now')}`."
+        assert f'- `{name}`: {sentence} {right} `{{"actor": "person:alice"' in page
 
 
 def test_lists_are_apart_from_what_surrounds_them() -> None:

@@ -44,6 +44,8 @@ def test_it_says_where_the_revision_is_and_what_it_shows_there() -> None:
         "By alice: INC-42",
         "**Waits**: somebody to promote it",
         "- east: canary\n- west: published",
+        "Needs the right `policy`.",
+        "`durable sign policy/5 rollback 'JSON'`",
         "7 % wait (2 % before), 1 of 9 reservations refused, 3 s to place",
     ):
         assert words in shown

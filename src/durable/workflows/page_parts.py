@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from durable.model.rights import Verb
 from durable.signals.registry import Sender, messages_to
 from durable.signals.status import MessageRecord
 
@@ -57,10 +59,15 @@ def examples(
     request_id: str,
     own: Mapping[str, Mapping[str, Any]],
     for_now: Sequence[str] = (),
+    *,
+    signed_to: str | None = None,
+    verbs: Mapping[str, Verb] = MappingProxyType({}),
 ) -> list[str]:
     """Every message with a payload that can be pasted; `own` has this workflow's fields.
 
-    Those that make sense now come first, if anybody knows which these are.
+    Those that make sense now come first, if anybody knows which these are. `signed_to` is the id of
+    a workflow whose messages a policy may want signed; `verbs` has the rights that depend on what
+    the workflow is about.
     """
     shown: list[str] = []
     order = {name: place for place, name in enumerate(for_now)}
@@ -71,12 +78,18 @@ def examples(
         payload = json.dumps(example)
         can_show = len(payload) <= EXAMPLE_CHARACTERS_SHOWN
         pasted = f" `{payload}`" if can_show else ""
-        shown.append(f"- `{message.name}`: {message.sentence}{pasted}")
-    head = "### Messages: send as update or signal, each under its own request_id"
+        right = verbs.get(message.name, message.verb)
+        shown.append(f"- `{message.name}`: {message.sentence} Needs the right `{right}`.{pasted}")
+    head = ["### Messages: send as update or signal, each under its own request_id"]
+    if signed_to is not None:
+        head.append(
+            "Where the policy demands a signature, paste what this prints instead: "
+            f"`durable sign {signed_to} {for_now[0] if for_now else 'MESSAGE'} 'JSON'`"
+        )
     if not for_now:
-        return [head, *shown]
+        return [*head, *shown]
     now, later = shown[: len(for_now)], shown[len(for_now) :]
-    return [head, *now, "### Other messages", *later]
+    return [*head, *now, "### Other messages", *later]
 
 
 def moment(at: object) -> str:

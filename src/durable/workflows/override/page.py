@@ -4,8 +4,9 @@ import json
 from datetime import datetime, timedelta
 
 from durable.model.override import Override
+from durable.model.rights import Verb
 from durable.model.states import OverrideState
-from durable.signals.names import OVERRIDE
+from durable.signals.names import OVERRIDE, override_id
 from durable.signals.overrides import OverrideStatus
 from durable.validation.quantities import show_roughly
 from durable.workflows.page_parts import examples, line, moment, paragraphs, rejected_lines
@@ -19,6 +20,7 @@ _FOR_NOW = {
 def override_page(status: OverrideStatus, now: datetime, request_id: str) -> str:
     """`request_id` is one that no message had yet, so that the examples work when pasted."""
     override = status.override
+    own_verbs: dict[str, Verb] = {}
     if override is None:
         lines = ["## Override", "Nobody has proposed anything yet: send `propose`."]
         for_now: tuple[str, ...] = ("propose",)
@@ -26,9 +28,11 @@ def override_page(status: OverrideStatus, now: datetime, request_id: str) -> str
         lines = [f"## {override.kind}: {line(str(override.scope))}", *_lines(override, now)]
         lines += _regions(status)
         for_now = _FOR_NOW.get(override.state, ())
+        own_verbs = dict.fromkeys(("propose", "revoke", "extend"), Verb(override.of_kind.verb))
     if status.unreachable:
         lines.append(f"**Waits**: {line(status.unreachable)}")
-    shown = examples(OVERRIDE, request_id, {}, for_now)
+    name = "override/NAME" if override is None else override_id(override.id)
+    shown = examples(OVERRIDE, request_id, {}, for_now, signed_to=name, verbs=own_verbs)
     return paragraphs([*lines, *rejected_lines(status), *shown])
 
 

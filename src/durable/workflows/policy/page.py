@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from durable.model.policy_rollout import PolicyProgress, PolicyStage, ShadowReport
-from durable.signals.names import POLICY
+from durable.signals.names import POLICY, policy_id
 from durable.signals.policies import PolicyStatus
 from durable.validation.text import counted
 from durable.workflows.page_parts import examples, line, moment, paragraphs, rejected_lines
@@ -43,9 +43,8 @@ def policy_page(status: PolicyStatus, request_id: str) -> str:
             "rollback": {**seen, "to": None},
         }
         for_now = _FOR_NOW[progress.rollout.stage]
-    return paragraphs(
-        [*lines, *rejected_lines(status), *examples(POLICY, request_id, own, for_now)]
-    )
+    shown = examples(POLICY, request_id, own, for_now, signed_to=policy_id(status.revision))
+    return paragraphs([*lines, *rejected_lines(status), *shown])
 
 
 def _progress(progress: PolicyProgress) -> list[str]:
