@@ -51,6 +51,23 @@ async def test_a_quota_that_was_raised_lets_in_at_once(world: World) -> None:
     assert (await admission.check(manifest(1000))).share_of(None) == {EAST: (0, 1)}
 
 
+async def test_the_order_of_a_rollout_names_regions_that_there_are(world: World) -> None:
+    await add_region(world.databases, WEST, TEST)  # it has no node to run on, and may be named
+    admission, asked = AdmissionCheck(world.databases), manifest(1000)
+
+    def in_turn(*regions: str) -> WorkloadManifest:
+        rollout = asked.spec.rollout.model_copy(update={"regions": regions})
+        spec = asked.spec.model_copy(update={"rollout": rollout})
+        return asked.model_copy(update={"spec": spec})
+
+    assert (await admission.check(in_turn("us-west", "us-east"))).share_of(None) == {EAST: (0, 1)}
+    with pytest.raises(
+        RefusedError, match="There is no region mars; the regions are us-east"
+    ) as no:
+        await admission.check(in_turn("us-west", "mars"))
+    assert no.value.refusal.code is RefusalCode.UNKNOWN_REGION
+
+
 async def test_a_tenant_that_was_just_added_is_let_in(world: World) -> None:
     admission, late = AdmissionCheck(world.databases), TenantId("late")
     with pytest.raises(RefusedError) as no:

@@ -28,7 +28,7 @@ from durable.scheduling.admission import why_never
 from durable.scheduling.rollout.observed import fenceposts
 from durable.scheduling.room import RegionOffer, RegionRoom, offers
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.split import CurrentShares, split
+from durable.scheduling.split import CurrentShares, refuse_unknown, split
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -103,6 +103,8 @@ class AdmissionCheck:
         named = split(
             manifest.spec, [RegionOffer(region, fits=manifest.spec.replicas) for region in rooms]
         )
+        # Of all regions: one that it cannot run in may have its place in the order.
+        refuse_unknown(manifest.spec.rollout.regions, self._rooms)
         _check_quota(manifest, quota)
         if not possible:
             share = [RegionId(region) for region, slots in named.items() if slots]

@@ -66,12 +66,7 @@ def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
             "There are no regions yet; load a fleet with `durable fleet load -f FILE`.",
         )
     named = spec.requirements.regions
-    unknown = sorted({*named, *spec.weights}.difference(regions))
-    if unknown:
-        raise RefusedError(
-            RefusalCode.UNKNOWN_REGION,
-            f"There is no region {_listed(unknown)}; the regions are {_listed(sorted(regions))}.",
-        )
+    refuse_unknown({*named, *spec.weights}, regions)
     allowed = [region for region in sorted(regions) if not named or region in named]
     by_region: Mapping[str, int] = {str(name): share for name, share in spec.weights.items()}
     weights = {region: by_region.get(region, 1) for region in allowed}
@@ -83,6 +78,16 @@ def _weights(spec: WorkloadSpec, regions: Sequence[str]) -> dict[str, int]:
             f"the regions {_listed(sorted(regions))}, give one a weight or allow another.",
         )
     return weights
+
+
+def refuse_unknown(named: Iterable[str], regions: Iterable[str]) -> None:
+    """Refuses names of regions that there are not."""
+    unknown = sorted(set(named).difference(regions))
+    if unknown:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_REGION,
+            f"There is no region {_listed(unknown)}; the regions are {_listed(sorted(regions))}.",
+        )
 
 
 def _without(weights: Mapping[str, int], lost: frozenset[str]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from durable.authority.workloads.rollouts import (
     undo_rollout,
 )
 from durable.authority.workloads.rows import read_workload
-from durable.model.ids import Generation, RegionId
+from durable.model.ids import RegionId
 from durable.model.refusal import RefusedError
 from durable.model.running import Run
 from tests.authority.workloads.test_workloads import apply, manifest
@@ -154,5 +154,5 @@ async def test_what_goes_back_already_does_not_go_back_further(ready_world: Worl
     asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "it is bad")
     with pytest.raises(RefusedError, match="goes back to generation 2 already"):
         await request_rollout(ready_world.databases, asked)
-    on = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "c", TEST, "further", to=Generation(1))
+    on = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "c", TEST, "further", to=1)
     assert "which is what 1 was" in await request_rollout(ready_world.databases, on)
