@@ -10,7 +10,13 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.recovery.fence import lease_fenced
 from durable.authority.recovery.fenced_claims import release_fenced
-from durable.authority.recovery.moves import end_incident, list_affected, move_back, move_out
+from durable.authority.recovery.moves import (
+    end_incident,
+    list_affected,
+    move_back,
+    move_out,
+    read_back_elsewhere,
+)
 from durable.authority.recovery.originals import read_kept, read_stand_ins
 from durable.authority.recovery.recoveries import (
     read_moves,
@@ -194,8 +200,10 @@ class RecoveryMoves:
             refuge = await read_refuge(self._databases, chosen, region=region, incident=None)
             names = [WorkloadMove.key_of(one) for one in chosen]
             refuge.kept = await read_kept(self._databases, region, names)
+            elsewhere = await read_back_elsewhere(self._databases, key)
             divisions = {
-                WorkloadMove.key_of(one): refuge.back_to(region, one.slots) for one in chosen
+                name: refuge.back_to(region, set(one.slots) - elsewhere.get(name, frozenset()))
+                for name, one in zip(names, chosen, strict=True)
             }
             await move_back(self._databases, key, chosen, divisions, to=recovery.key, actor=ACTOR)
             reach(Failpoint.AFTER_MOVE_BACK)

@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from durable.agent.process.launcher import environment_of
+from durable.agent.process.replica_directory import ReplicaDirectory
+from durable.authority.fleet.assignments import Assignment
+from durable.model.ids import NodeId
 from durable.model.intents import ReleaseCause
+from durable.model.stand_ins import stand_in_for
 from tests.agent.commands import FOREVER, directory_of, runs, shell
 from tests.agent.region import LiveRegion, workload
 from tests.agent.waiting import eventually
+from tests.authority.world import API, EAST, RISK, T0
 
 
 async def test_without_a_probe_it_serves_as_soon_as_it_runs(process_region: LiveRegion) -> None:
@@ -15,6 +21,20 @@ async def test_without_a_probe_it_serves_as_soon_as_it_runs(process_region: Live
     await process_region.until(token, "serving")
     await process_region.evict(token)
     assert "SIGTERM" in await process_region.until(token, "stopped")
+
+
+@pytest.mark.parametrize(("slot", "shown"), [(3, "3"), (stand_in_for(3), "3")])
+def test_a_stand_in_is_told_the_slot_that_it_serves_for(
+    tmp_path: Path, slot: int, shown: str
+) -> None:
+    spec = shell("true")
+    one = Assignment(
+        region=EAST, token=1, node=NodeId("n1"), tenant=RISK, workload=API, generation=1,
+        slot=slot, attempt=1, bound_at=T0, devices=(), spec=spec,
+    )  # fmt: skip
+    directory = ReplicaDirectory(tmp_path / "1")
+    assert directory.claim(one, None)
+    assert environment_of(one, spec.run, directory)["DURABLE_SLOT"] == shown
 
 
 async def test_its_environment_is_clean_and_identifies_the_replica(

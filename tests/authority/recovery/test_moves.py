@@ -6,7 +6,13 @@ import pytest
 
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.fence import fence, reopen
-from durable.authority.recovery.moves import Divide, list_affected, move_back, move_out
+from durable.authority.recovery.moves import (
+    Divide,
+    list_affected,
+    move_back,
+    move_out,
+    read_back_elsewhere,
+)
 from durable.authority.recovery.recoveries import read_moves, take_order
 from durable.authority.workloads.deletion import request_delete
 from durable.authority.workloads.rows import read_workload
@@ -98,3 +104,22 @@ async def test_a_recovery_whose_region_was_lost_again_moves_nothing_any_more(wor
     await move_back(databases, LOST, moves, share, to=later, actor=TEST)
     [returned] = await read_moves(databases, LOST)
     assert returned.returned_at is not None
+
+
+async def test_what_was_only_a_guest_and_has_gone_home_does_not_come_back(world: World) -> None:
+    """East's slots went to west, which was lost too; east has them back before west does."""
+    databases, second = world.databases, RecoveryKey(region=WEST, epoch=2)
+    guests = await move(world, {WEST: (0, 1)})
+    order = RecoveryOrder(
+        key=second, kind=RecoveryOrderKind.CONFIRM, request="too", actor=TEST, reason="a test"
+    )
+    await take_order(databases, order, asked=None)
+    await fence(databases, WEST, expected_epoch=1, actor=TEST, reason="a test")
+    await list_affected(databases, second)
+    moves = await read_moves(databases, second)
+    await move_out(databases, second, moves, {NAME: lambda _: {}}, actor=TEST)
+    assert await read_back_elsewhere(databases, second) == {}
+    home: dict[tuple[str, str], Divide] = {NAME: lambda _: {EAST: (0, 1)}}
+    await move_back(databases, LOST, [guests], home, to=LOST, actor=TEST)
+    assert await read_back_elsewhere(databases, second) == {NAME: frozenset({0, 1})}
+    assert await read_back_elsewhere(databases, LOST) == {}

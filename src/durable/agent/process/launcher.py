@@ -16,6 +16,7 @@ from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.failpoints import Failpoint, reach
 from durable.model.running import AUTO, Limits, OnDisconnect, Run
+from durable.model.stand_ins import served_slot
 
 PORT_ATTEMPTS = 100
 LOOPBACK = "127.0.0.1"
@@ -114,7 +115,7 @@ def environment_of(
         "DURABLE_TENANT": str(assignment.tenant),
         "DURABLE_WORKLOAD": str(assignment.workload),
         "DURABLE_GENERATION": str(assignment.generation),
-        "DURABLE_SLOT": str(assignment.slot),
+        "DURABLE_SLOT": str(served_slot(assignment.slot)),
         "DURABLE_TOKEN": str(assignment.token),
         "DURABLE_DEVICES": ",".join(assignment.devices),
         COOKIE: str(directory.path),

@@ -6,6 +6,7 @@ rest, within whatever their regions allow.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,15 @@ _MOVED = text(f"""
        AND m.tenant = row.tenant AND m.workload = row.workload
 """)
 
+# What was moved on from here, and has gone back to where it had come from before.
+_BACK_ELSEWHERE = text("""
+    SELECT m.tenant, m.workload, unnest(other.slots) AS slot
+      FROM global.recovery_moves AS m
+      JOIN global.recovery_moves AS other USING (tenant, workload)
+     WHERE m.region = :region AND m.epoch = :epoch AND other.region <> m.region
+       AND other.returned_at > m.moved_at
+""")
+
 _END_INCIDENT = text("""
     UPDATE global.workloads SET incident = NULL, revision = revision + 1
      WHERE incident = :incident AND deleted_at IS NULL
@@ -104,6 +114,17 @@ async def move_out(
     return await _move(
         connection, key, moves, divisions, actor=actor, incident=key.incident, is_return=False
     )
+
+
+@global_transaction("durable_reader", "read what of {key} has gone back to other regions")
+async def read_back_elsewhere(
+    connection: AsyncConnection, key: RecoveryKey
+) -> dict[RowKey, frozenset[int]]:
+    """By workload, the slots that were only guests of the region: others have them back."""
+    found: dict[RowKey, set[int]] = defaultdict(set)
+    for row in await connection.execute(_BACK_ELSEWHERE, of_key(key)):
+        found[row.tenant, row.workload].add(row.slot)
+    return {name: frozenset(slots) for name, slots in found.items()}
 
 
 @global_transaction(ROLE, "move workloads back to {key.region}")
