@@ -1,5 +1,6 @@
 """One division of a workload under way: what is wanted, what its regions know, what follows."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from durable.model.pending_reasons import PendingCode
 from durable.model.rollout import RolloutState
 from durable.model.share import DesiredShare, ShareReport
 from durable.model.stand_ins import served_slot
+from durable.model.states import BindingState
 from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
 from durable.scheduling.rollout.observed import (
     Goal,
@@ -153,11 +155,22 @@ class WorkloadDivision:
     def reports(self) -> list[ShareReport]:
         """How far each share has come; one that is over only where some of it is to be."""
         return [
-            report
+            self._without_kept(found, report)
             for region, found in self.regions.items()
             for report in found.reports
             if report.is_known or region in self.workload.share
         ]
+
+    def _without_kept(self, found: RegionReplicas, report: ShareReport) -> ShareReport:
+        """An original behind a fence serves nobody that is known of: its stand-in counts."""
+        if not found.is_fenced or not self.kept:
+            return report
+        kept = Counter(
+            BindingState(claim.state)
+            for claim in found.claims
+            if claim.slot in self.kept and claim.generation == report.generation and claim.state
+        )
+        return report.model_copy(update={"by_state": Counter(report.by_state) - kept})
 
     def has_owners(self, wanted: Mapping[int, str]) -> bool:
         """Whether every slot is owned as wanted, and every region knows what it owns."""
