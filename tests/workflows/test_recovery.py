@@ -228,6 +228,20 @@ async def test_without_enough_capacity_critical_work_goes_first_and_the_rest_say
         await plane.no_invariant_is_broken()
 
 
+async def test_a_loss_that_lasts_is_found_and_recovered_from_without_a_word(plane: Plane) -> None:
+    async with serving(plane, manifest(replicas=4, **CRITICAL)) as agents:
+        await recover_by(plane, grace_seconds=1, lone_host_grace_seconds=1)
+        await agents.aclose()
+        [move] = await whole(plane)
+        assert move.recovered_at is not None
+        found = await reached(plane, RecoveryStage.HOLDING)
+        assert str(found.actor) == "controller:recovery"
+        assert found.evidence["verdict"]["kind"] == "region lost"
+        assert found.lost_at < found.started_at
+        assert await share(plane) == {WEST: 4}
+        await plane.no_invariant_is_broken()
+
+
 async def test_two_declarations_of_one_loss_are_one_recovery(plane: Plane) -> None:
     async with serving(plane, manifest(replicas=2)) as agents:
         await agents.aclose()
