@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from durable.cli.commands import drill
+from durable.cli.drills import authority_outage
+from durable.cli.drills.drill import Expectation
 from durable.cli.drills.registry import DRILLS
 from durable.cli.main import execute
 from durable.stack.shutdown import stop_stack
@@ -25,26 +28,58 @@ def _drill(name: str, state: Path, capsys: pytest.CaptureFixture[str], *more: st
     return [one["what"] for one in seen]
 
 
+@pytest.fixture
+def short_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than leases and graces, and no longer."""
+    monkeypatch.setattr(authority_outage, "OUTAGE_SECONDS", 30.0)
+    monkeypatch.setattr(authority_outage, "ASKED_AFTER_SECONDS", 5.0)
+    monkeypatch.setattr(authority_outage, "WATCHED_SECONDS", 20.0)
+
+
+@pytest.mark.usefixtures("short_outage")
 def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = tmp_path / "state"
     try:
         # The first finds none: it starts one with the examples, and leaves it to the next.
-        avoided = _drill("override-expiry", state, capsys, "--keep")
-        assert is_running(state)
-        lost = _drill("regional-failover", state, capsys)
-        assert is_running(state)
+        seen = {"override-expiry": _drill("override-expiry", state, capsys, "--keep")}
+        for name in ("zone-loss", "partition", "authority-outage", "flapping"):
+            assert is_running(state)
+            seen[name] = _drill(name, state, capsys)
     finally:
         stop_stack(state)
-    assert len(avoided) == 6
-    assert avoided[-1] == lost[-1] == "the stack is as the drill found it"
-    assert any("lost replicas serving elsewhere" in one for one in lost)
+    assert {some[-1] for some in seen.values()} == {"the stack is as the drill found it"}
+    assert any("leave" in one and "serve elsewhere" in one for one in seen["zone-loss"])
+    assert any("lost replicas serving elsewhere" in one for one in seen["partition"])
+    assert "no slot had two owners at any moment" in seen["partition"]
+    assert any("nobody is taken for lost" in one for one in seen["authority-outage"])
+    assert "it is one recovery" in seen["flapping"]
+
+
+@pytest.mark.parametrize("seen", [[], [Expectation(what="all is well", met=False)]])
+def test_a_drill_that_fails_or_sees_nothing_ends_with_1(
+    seen: list[Expectation],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def runs(_: Path) -> bool:
+        return True
+
+    def rehearsed(*_: object, stays: bool) -> list[Expectation]:
+        return seen
+
+    monkeypatch.setattr(drill, "is_running", runs)
+    monkeypatch.setattr(drill, "_rehearse", rehearsed)
+    arguments = ["drill", "partition", "--json", *ARGUMENTS, "--state-dir", str(tmp_path)]
+    assert execute(arguments) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "failed"
 
 
 def test_every_drill_names_a_runbook_that_exists() -> None:
-    for drill in DRILLS.values():
-        assert (ROOT / drill.runbook).exists()
+    for one in DRILLS.values():
+        assert (ROOT / one.runbook).exists()
 
 
 def test_a_drill_that_does_not_exist_starts_nothing(tmp_path: Path) -> None:
