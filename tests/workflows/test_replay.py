@@ -5,6 +5,7 @@ no workflow was released in the form that the old ones were written by.
 """
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ async def test_a_saved_history_replays(path: Path) -> None:
 
 def test_there_is_a_history_of_each_workflow() -> None:
     names = {path.stem.split("--")[0] for path in FOLDER.glob("*.json")}
-    assert names == {"drain", "placement", "policy", "recovery", "workload"}
+    assert names == {"drain", "override", "placement", "policy", "recovery", "workload"}
 
 
 async def test_a_changed_workflow_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +112,22 @@ async def test_histories_of_drains_are_saved(plane: Plane) -> None:
     await until(is_blocked, "what is left finds no other place")
     await drains.cancel(zone, reason="not today", request_id="undo")
     await save(plane, drain_id(emptied), drain_id(zone))
+
+
+@pytest.mark.skipif(not SAVES, reason="saves histories only when asked")
+async def test_histories_of_overrides_are_saved(plane: Plane) -> None:
+    """Of one that is extended and revoked, and of one that ends by its time."""
+    await (await plane.load()).work()
+    overrides, scope = plane.durable.overrides, {"tenant": "risk", "workload": "api"}
+    await overrides.create("hold", scope, reason="INC-42", id="revoked")
+    await overrides.extend("revoked", by=timedelta(minutes=5), reason="not done yet")
+    handle: Any = plane.durable.client.get_workflow_handle("override/revoked")
+    await handle.signal("nonsense", {"a": 1})
+    await overrides.revoke("revoked", reason="done")
+    brief = timedelta(seconds=5)
+    await overrides.create("hold", scope, reason="INC-43", id="expired", ttl=brief)
+    await plane.durable.client.get_workflow_handle("override/expired").result()
+    await save(plane, "override/revoked", "override/expired")
 
 
 @pytest.mark.skipif(not SAVES, reason="saves histories only when asked")

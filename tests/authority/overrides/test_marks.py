@@ -43,7 +43,7 @@ async def by_request(world: World, token: int) -> None:
 
 async def by_reroll(world: World, token: int) -> None:
     back = await order(world, "rollback", reroll=True)
-    assert (await leave_region(world.databases, EAST, back)).report[0].replaced == 1
+    assert (await leave_region(world.databases, EAST, back)).report.shares[0].replaced == 1
 
 
 async def to_replace(world: World) -> int:

@@ -82,15 +82,18 @@ def test_a_bad_file_is_refused_with_file_line_and_reason(
     policies: Terminal, policy_file: Callable[..., str]
 ) -> None:
     before = policies.json("policy", "list")["total"]
-    for changes, line, words in (
-        ({"weights": {"spred": 1.0}}, 2, "unknown score spred"),
-        ({"weights": {"spread": "much"}}, 2, "weights.spread"),
-        ({"filters": ["none"]}, 33, "filters"),
-        ({"retry_first_seconds": 601.0}, 14, "retry_first_seconds"),
+    for changes, key, words in (
+        ({"weights": {"spred": 1.0}}, "spred", "unknown score spred"),
+        ({"weights": {"spread": "much"}}, "spread", "weights.spread"),
+        ({"filters": ["none"]}, "filters", "filters"),
+        ({"retry_first_seconds": 601.0}, "retry_first_seconds", "retry_first_seconds"),
     ):
-        message = policies.wrong("policy", "publish", policy_file(**changes))
+        file = policy_file(**changes)
+        written = [line.split(":")[0].strip() for line in Path(file).read_text().splitlines()]
+        line = 1 + written.index(key)
+        message = policies.wrong("policy", "publish", file)
         assert words in message, changes
-        assert "policy.yaml:" in message, (changes, line)
+        assert f"policy.yaml:{line}:" in message.replace("\n", ""), changes
     assert policies.json("policy", "list")["total"] == before
 
 
