@@ -66,6 +66,20 @@ def test_a_rollout_is_shown_promoted_and_followed_to_its_end(rolling: Rolling) -
     assert [one["outcome"] for one in history] == ["superseded", "complete"]
 
 
+def test_a_message_during_a_rollout_goes_where_each_slot_runs(rolling: Rolling) -> None:
+    terminal, name = rolling
+    of = ("--reason", "INC-5")
+
+    def generations(*message: str) -> set[str]:
+        answers = terminal.json("send", name, *message, *of)["answers"]
+        return {answer["placement"].split("/")[3] for answer in answers}
+
+    assert generations("retry-now") == {"g1", "g2"}
+    assert generations("evict", "--slot", "0") == {"g2"}
+    assert generations("evict", "--slot", "1") == {"g1"}
+    assert terminal.refusal("send", name, "evict", *of, "--slot", "9") == "unknown_slot"
+
+
 def test_a_rollout_is_paused_resumed_and_undone(rolling: Rolling) -> None:
     terminal, name = rolling
     before = state_of(terminal)

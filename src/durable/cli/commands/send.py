@@ -3,12 +3,15 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 from pydantic import ValidationError
 
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.regions import list_regions
+from durable.authority.reads.replicas import read_replicas
 from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.options import AsJson, StateDir, parse_workload
@@ -17,6 +20,7 @@ from durable.cli.render.tables import Row, print_table
 from durable.client import Durable
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.workload import AdmittedWorkload
 from durable.signals.names import PLACEMENT, placement_id
 from durable.signals.payloads import OperatorRequest
 from durable.signals.registry import Message, messages_to
@@ -162,28 +166,50 @@ async def _find_targets(durable: Durable, target: str, slots: list[int]) -> dict
         return {target: slots}
     tenant, workload = parse_workload(target)
     found = await read_workload(durable.databases, tenant, workload)
-    if found is None or found.deleted or not found.share:
+    placements = {} if found is None or found.deleted else await _placements(durable, found)
+    if not placements:
         raise RefusedError(
             RefusalCode.NO_PLACEMENTS,
             f"{tenant}/{workload} has no placements; see `durable get placements`.",
         )
-    _refuse_unknown_slots(tenant, workload, slots, found.share)
+    _refuse_unknown_slots(tenant, workload, slots, placements.values())
     return {
-        placement_id(tenant, workload, found.generation, RegionId(region)): [
-            slot for slot in slots if slot in share
-        ]
-        for region, share in sorted(found.share.items())
-        if not slots or set(slots) & set(share)
+        placement: [slot for slot in slots if slot in there]
+        for placement, there in placements.items()
+        if not slots or not there.isdisjoint(slots)
     }
 
 
+async def _placements(durable: Durable, workload: AdmittedWorkload) -> dict[str, set[int]]:
+    """Every placement that has slots, of whichever generation: a slot is where it runs.
+
+    Of a region whose database does not answer, the placement that is wanted there.
+    """
+    name = (workload.tenant, workload.workload)
+    answers = await ask_regions(
+        await list_regions(durable.databases),
+        lambda region: read_replicas(durable.databases, region, *name),
+    )
+    shares = {
+        (workload.generation, region): set(workload.share.get(region, ()))
+        for region in answers.missing
+    }
+    running: dict[int, tuple[int, RegionId]] = {}
+    for region, there in answers.by_region.items():
+        for generation, share in there.shares.items():
+            shares[generation, region] = set(share.slots)
+        running |= {claim.slot: (claim.generation, region) for claim in there.claims}
+    for slots in shares.values():
+        slots.difference_update(running)
+    for slot, share in running.items():
+        shares.setdefault(share, set()).add(slot)
+    return {placement_id(*name, *share): slots for share, slots in sorted(shares.items()) if slots}
+
+
 def _refuse_unknown_slots(
-    tenant: TenantId,
-    workload: WorkloadName,
-    slots: list[int],
-    shares: Mapping[RegionId, Sequence[int]],
+    tenant: TenantId, workload: WorkloadName, slots: list[int], placements: Iterable[set[int]]
 ) -> None:
-    known = sorted(slot for share in shares.values() for slot in share)
+    known = sorted(slot for there in placements for slot in there)
     unknown = sorted(set(slots) - set(known))
     if unknown:
         raise RefusedError(
