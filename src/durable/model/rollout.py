@@ -192,6 +192,8 @@ class RolloutProgress(Value):
     # Scaffolding: how many surge slots there are, and how many of them are available.
     surge: Annotated[int, Field(ge=0)] = 0
     surge_available: Annotated[int, Field(ge=0)] = 0
+    # Surge slots that have no node, because there is no room or grant for them now.
+    surge_starved: Annotated[int, Field(ge=0)] = 0
     # How many replicas are available of both, and how many have to be.
     available: Annotated[int, Field(ge=0)] = 0
     must_be_available: Annotated[int, Field(ge=0)] = 0
@@ -208,6 +210,17 @@ class RolloutProgress(Value):
                 return f"At a pause point: {done}; promote it to go on."
             case RolloutStep.BAKING:
                 return f"Baking{where}: {done}; the next region follows when this one has served."
+            case RolloutStep.SURGING if self.surge_starved:
+                goes_on = self.must_be_available < self.wanted
+                return (
+                    f"Surging{where}: {done}; surge replicas that find no room or quota now: "
+                    f"{self.surge_starved}; "
+                    + (
+                        "it goes on within max_unavailable."
+                        if goes_on
+                        else "it waits for room, because no replica may be unavailable."
+                    )
+                )
             case RolloutStep.SURGING:
                 return (
                     f"Surging{where}: {done}; surge replicas that have to serve before the next "

@@ -263,6 +263,27 @@ def test_scaffolding_makes_way_for_a_base_slot_that_finds_no_room() -> None:
     assert plan_shares(wanted, starved).shares[new] == (0, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("unavailable", "sentence"),
+    [(1, "it goes on within max_unavailable."), (0, "because no replica may be unavailable.")],
+)
+def test_a_surge_that_finds_no_room_is_said(unavailable: int, sentence: str) -> None:
+    slots = homes(us_east=3)
+    new = ShareName(NEW, EAST)
+    world = World.settled(OLD, slots)
+    world.shares[new] = frozenset({3})
+    # Where one may be missing, one is missing already.
+    world.replicas[0] = serving(OLD, EAST, is_available=unavailable == 0)
+    wanted = goal(slots, unavailable=unavailable, allowance=unavailable)
+    waiting = plan_shares(wanted, world.observed()).progress
+    assert "surge replicas that have to serve" in waiting.sentence
+    starved = replace(world.observed(), starved=frozenset({new}))
+    progress = plan_shares(wanted, starved).progress
+    assert (progress.step, progress.surge_starved) == (RolloutStep.SURGING, 1)
+    assert "surge replicas that find no room or quota now: 1" in progress.sentence
+    assert progress.sentence.endswith(sentence)
+
+
 def test_a_gang_is_stopped_and_started_anew_as_a_whole() -> None:
     slots = homes(us_east=3)
     world = World.settled(OLD, slots)

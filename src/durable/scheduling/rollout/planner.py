@@ -400,6 +400,10 @@ class _Planner:
             awaited=len(self._awaited),
             surge=len(surge),
             surge_available=sum(map(self._is_available, surge)),
+            surge_starved=sum(
+                slots.get(slot) in self._observed.starved and slot not in self._replicas
+                for slot in surge
+            ),
             available=self._available.total(),
             must_be_available=self._must_be_available,
         )
