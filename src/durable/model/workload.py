@@ -176,8 +176,9 @@ _SCALE = frozenset(
         "max_attempts", "rollout", "disruption",
     }
 )  # fmt: skip
-# A job is one piece of work: another number of replicas is other work.
-_SCALE_OF_JOB = frozenset({"deadlines", "priority", "rollout", "disruption"})
+# A job is one piece of work: another number of replicas is other work, and what is done in a region
+# stays there.
+_SCALE_OF_JOB = _SCALE - {"replicas", "weights", "minimum"}
 
 
 def template_of(spec: WorkloadSpec) -> dict[str, Any]:

@@ -155,6 +155,26 @@ async def test_a_scale_keeps_the_generation(ready_world: World, scaled: dict[str
     assert await read_workload(ready_world.databases, RISK, API) == admitted
 
 
+@pytest.mark.parametrize(
+    ("changed", "generation"),
+    [
+        ({"spread": {"max_per_node": 1}}, 1),
+        ({"prefers": {"disk": "ssd"}}, 1),
+        ({"max_attempts": 9}, 1),
+        ({"priority": 200}, 1),
+        ({"weights": {EAST: 2}}, 2),
+        ({"replicas": 4}, 2),
+    ],
+)
+async def test_how_a_job_is_placed_and_retried_does_not_run_it_again(
+    ready_world: World, changed: dict[str, Any], generation: int
+) -> None:
+    await apply(ready_world, "r1", manifest(kind="job"))
+    admitted = await apply(ready_world, "r2", manifest(kind="job", **changed))
+    assert admitted.generation == generation
+    assert admitted.spec == manifest(kind="job", **changed).spec
+
+
 async def test_what_a_replica_runs_makes_a_generation(ready_world: World) -> None:
     await apply(ready_world, "r1")
     changes: list[dict[str, Any]] = [
