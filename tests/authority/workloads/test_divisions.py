@@ -2,6 +2,7 @@
 
 import pytest
 
+from durable.authority.workloads.generations import GENERATIONS_KEPT, list_generations
 from durable.authority.workloads.ledger import RequestKind
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
 from durable.authority.workloads.rollouts import (
@@ -156,3 +157,18 @@ async def test_what_goes_back_already_does_not_go_back_further(ready_world: Worl
         await request_rollout(ready_world.databases, asked)
     on = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "c", TEST, "further", to=1)
     assert "which is what 1 was" in await request_rollout(ready_world.databases, on)
+
+
+async def test_the_last_generations_are_kept_and_the_good_one_beyond_them(
+    ready_world: World,
+) -> None:
+    await rolling(ready_world)
+    last = GENERATIONS_KEPT + 3
+    for number in range(3, last + 1):
+        await apply(ready_world, f"v{number}", manifest(run=Run(image=f"v{number}")))
+    records = await list_generations(ready_world.databases, RISK, API)
+    kept = range(last - GENERATIONS_KEPT + 1, last + 1)
+    assert [record.generation for record in records] == [1, *kept]
+    asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "all are bad")
+    answer = await request_rollout(ready_world.databases, asked)
+    assert answer.startswith("Going back to generation 1")
