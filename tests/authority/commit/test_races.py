@@ -8,13 +8,17 @@ import psycopg
 import pytest
 
 from durable.authority.db.connection import Databases
+from durable.authority.fleet.observations import Observation, observe
 from durable.authority.reads.invariants import violations
 from durable.authority.recovery.fence import fence
+from durable.authority.slots.shares import Publication, publish
+from durable.model.ids import NodeId
 from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
+from durable.model.states import ObservedState
 from tests.authority.waiting import until_waiting
-from tests.authority.world import BILLING, EAST, TEST, World, node, seconds
+from tests.authority.world import API, BILLING, EAST, RISK, TEST, World, node, seconds
 
 
 @pytest.fixture
@@ -110,6 +114,39 @@ async def test_start_against_evict_never_loses_the_stop(world: World, other: Wor
     granted, refused = await raced((world, world.start(token)), (other, other.evict(token)))
     assert {no.refusal.code for no in refused} <= {RefusalCode.STOP_REQUESTED}
     assert len(granted) + len(refused) == 2
+
+
+async def two_serve_and_one_has_to(world: World) -> list[int]:
+    """The tokens of slots 0 and 1; one of them may be stopped by choice."""
+    await publish(world.databases, EAST, [Publication(RISK, API, 2, must_serve=1)])
+    tokens = [await world.running(slot) for slot in (0, 1)]
+    reports = [
+        Observation(
+            token=token, node=NodeId("n1"), session=1, sequence=1, state=ObservedState.SERVING,
+            evidence="ready",
+        )
+        for token in tokens
+    ]  # fmt: skip
+    answers = await observe(world.databases, EAST, reports, observer=TEST, now=world.now)
+    assert answers == [None, None]
+    return tokens
+
+
+async def test_two_evictions_in_one_batch_stay_within_the_allowance(world: World) -> None:
+    first, second = await two_serve_and_one_has_to(world)
+    outcomes = await world.send(world.evict(first, 0), world.evict(second, 1))
+    assert isinstance(outcomes[0], Granted)
+    assert isinstance(outcomes[1], Refused)
+    assert outcomes[1].refusal.code is RefusalCode.DISRUPTION_ALLOWANCE
+    forced = world.evict(second, 1, ordinal=2, is_forced=True)
+    assert isinstance((await world.send(forced))[0], Granted), "whoever forces it is not refused"
+
+
+async def test_two_writers_evict_within_the_allowance(world: World, other: World) -> None:
+    first, second = await two_serve_and_one_has_to(world)
+    granted, refused = await raced((world, world.evict(first, 0)), (other, other.evict(second, 1)))
+    assert len(granted) == 1
+    assert [no.refusal.code for no in refused] == [RefusalCode.DISRUPTION_ALLOWANCE]
 
 
 async def test_a_fence_that_wins_the_lock_stops_the_writer_behind_it(world: World) -> None:
