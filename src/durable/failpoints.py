@@ -18,6 +18,7 @@ class Failpoint(StrEnum):
     BEFORE_ADMIT_WORKLOAD = "before_admit_workload"
     AFTER_ADMIT_WORKLOAD = "after_admit_workload"
     AFTER_ASSIGN_SLOTS = "after_assign_slots"
+    AFTER_PUBLISH_SHARES = "after_publish_shares"
     AFTER_OPEN_PLACEMENTS = "after_open_placements"
     AFTER_UNDO_ROLLOUT = "after_undo_rollout"
     # one placement's path

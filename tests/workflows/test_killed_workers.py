@@ -26,6 +26,7 @@ ADMISSION = (
     Failpoint.BEFORE_ADMIT_WORKLOAD,
     Failpoint.AFTER_ADMIT_WORKLOAD,
     Failpoint.AFTER_ASSIGN_SLOTS,
+    Failpoint.AFTER_PUBLISH_SHARES,
     Failpoint.AFTER_OPEN_PLACEMENTS,
     Failpoint.AFTER_EVICT,
 )
@@ -117,6 +118,7 @@ async def test_an_answer_that_is_lost_after_each_commit_changes_nothing(
 
 ROLLING = (
     Failpoint.AFTER_ASSIGN_SLOTS,
+    Failpoint.AFTER_PUBLISH_SHARES,
     Failpoint.AFTER_OPEN_PLACEMENTS,
     Failpoint.AFTER_EVICT,
     Failpoint.AFTER_RELEASE,

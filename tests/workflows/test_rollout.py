@@ -1,6 +1,7 @@
 """Another generation takes the place of the one before it, slot by slot, within the floor."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from durable.authority.audit.events import read_events
 from durable.authority.reads.claims import read_reservations
 from durable.authority.workloads.generations import list_generations
 from durable.client import Durable
+from durable.failpoints import VARIABLE, Failpoint
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusedError
 from durable.model.rollout import GenerationRecord, RolloutStep
@@ -99,6 +101,18 @@ async def test_a_new_generation_replaces_the_old_one_and_never_takes_down_too_ma
     assert log.fewest(4) >= 3
     assert await outcomes(plane) == ["superseded", "complete"]
     await plane.no_invariant_is_broken()
+
+
+async def test_a_placement_hears_of_a_share_whose_division_ended_before_it_could_say_so(
+    plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serving(plane, replicas=2)
+    lost = tmp_path / "lost"
+    monkeypatch.setenv(VARIABLE, f"{Failpoint.AFTER_PUBLISH_SHARES}=lose:{lost}")
+    await plane.durable.scale("risk", "api", 3, request_id="more")
+    status = await plane.durable.wait("risk", "api", within_seconds=60)
+    assert lost.exists()
+    assert status.serving == 3
 
 
 async def test_nothing_is_missing_where_nothing_may_be(plane: Plane) -> None:

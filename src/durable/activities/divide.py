@@ -5,6 +5,7 @@ more; one that finds everything as it is to be takes none. It is made from what 
 whoever runs it again goes on where the last one stopped.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,7 +30,7 @@ from durable.authority.workloads.rollouts import (
     undo_rollout,
 )
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import RegionId
+from durable.model.ids import Generation, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.rollout import RolloutState, RolloutStep
 from durable.model.workload import AdmittedWorkload, WorkloadKind
@@ -114,6 +115,7 @@ class Divider:
             is_settled=read.is_settled,
             kept=read.kept,
             moved=read.moved,
+            opened=dict(step.opened),
         )
         is_rolling = workload.rollout is not None and workload.rollout.undoing is None
         is_ending = workload.deleted or step.ending is not None
@@ -140,6 +142,7 @@ class Divider:
         for region, replicas in answers.by_region.items():
             if replicas.must_serve is not None:
                 division.floors[str(region)] = replicas.must_serve
+        await self._open_unheard(division)
         return division
 
     async def _number(self, division: WorkloadDivision, rollout: RolloutState | None) -> None:
@@ -282,25 +285,38 @@ class Divider:
             activity.logger.warning("%s could not be given its share: %s", region, why)
             division.missing[region] = why
             division.unopened.append(region)
-        for region, is_written in answers.by_region.items():
-            division.is_overtaken |= not is_written
-            for share in shares.get(region, ()) if is_written else ():
-                await self._open(division, region, share)
+        division.is_overtaken |= not all(answers.by_region.values())
+        reach(Failpoint.AFTER_PUBLISH_SHARES)
+        written = [region for region, is_written in answers.by_region.items() if is_written]
+        await asyncio.gather(
+            *(
+                self._open(division, region, share.generation)
+                for region in written
+                for share in shares.get(region, ())
+            )
+        )
+        division.opened |= dict.fromkeys(written, division.workload.revision)
+
+    async def _open_unheard(self, division: WorkloadDivision) -> None:
+        """Tells placements of shares whose division ended before it could do that."""
+        for region, found in division.regions.items():
+            told = division.opened.get(region, 0)
+            unheard = {g: s.revision for g, s in found.shares.items() if s.revision > told}
+            await asyncio.gather(*(self._open(division, region, one) for one in unheard))
+            division.opened[region] = max([told, *unheard.values()])
 
     async def _open(
-        self, division: WorkloadDivision, region: RegionId, share: PublishedShare
+        self, division: WorkloadDivision, region: RegionId, generation: Generation
     ) -> None:
-        found = division.regions.get(region)
-        is_first = found is None or share.generation not in found.shares
+        found, workload = division.regions.get(region), division.workload
+        is_first = found is None or generation not in found.shares
         key = PlacementKey(
             region=region,
-            tenant=share.tenant,
-            workload=share.workload,
-            generation=share.generation,
+            tenant=workload.tenant,
+            workload=workload.workload,
+            generation=generation,
         )
-        await self._placements.open(
-            key, is_first=is_first, priority=division.workload.spec.priority
-        )
+        await self._placements.open(key, is_first=is_first, priority=workload.spec.priority)
 
     # ── the end of a workload ───────────────────────────────────────────────────────────────────
 
@@ -364,6 +380,7 @@ class Divider:
             unopened=tuple(division.unopened),
             is_overtaken=division.is_overtaken,
             open=tuple(_still_open(division, plan)),
+            opened=division.opened,
             claims=sum(len(found.claims) for found in division.regions.values()),
             reports=tuple(division.reports),
             rollout=rollout,

@@ -57,6 +57,8 @@ class WorkloadDivision:
     missing: dict[RegionId, str] = field(default_factory=dict[RegionId, str])
     floors: dict[str, int] = field(default_factory=dict[str, int])
     is_first: bool = False
+    # Up to which number the placements of each region were told of their shares.
+    opened: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
     # Of a job: how many slots each region may run at once; None leaves that as it is.
     parts: Mapping[RegionId, int] | None = None
     waits: list[str] = field(default_factory=list[str])

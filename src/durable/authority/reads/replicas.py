@@ -41,7 +41,7 @@ _SHARES = text("""
            AND claimed_slot IS NOT NULL
          UNION
         SELECT unnest(CAST(:also AS bigint[])))
-    SELECT known.generation, s.slots AS share, s.spec, s.release_reason,
+    SELECT known.generation, s.slots AS share, s.revision, s.spec, s.release_reason,
            s.at_once AS share_at_once, s.due_at, s.incident, s.moved, s.closed_at, r.state,
            r.pending_code, r.pending_parameters, r.waiting, r.completed, r.given_up, r.held_back,
            r.failures, greatest(r.at_once, s.at_once) AS at_once, cardinality(r.slots) AS slots
@@ -95,6 +95,8 @@ class OpenShare:
     slots: frozenset[int]
     spec: Mapping[str, Any]
     release_reason: str | None
+    # The number of the division that published it.
+    revision: int
     at_once: int | None = None
     due_at: datetime | None = None
     incident: str | None = None
@@ -190,6 +192,7 @@ def _open_share(row: Any) -> OpenShare:
         frozenset(row["share"]),
         row["spec"],
         row["release_reason"],
+        row["revision"],
         row["share_at_once"],
         row["due_at"],
         row["incident"],

@@ -50,6 +50,8 @@ class WorkloadState:
     # The shares that placements look after, and how many claims there were.
     open: list[OpenedShare] = field(default_factory=list[OpenedShare])
     claims: int = 0
+    # Up to which number the placements of each region were told of their shares.
+    opened: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
     # How far the shares have come, as the authority last said.
     reports: list[ShareReport] = field(default_factory=list[ShareReport])
     rollout: RolloutState | None = None

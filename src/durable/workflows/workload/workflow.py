@@ -247,6 +247,7 @@ class Workload(WorkloadAdmission):
             revision=(state.first_revision or 0) if is_first else 0,
             ending=self._why_it_ends(),
             generation=state.generation,
+            opened=state.opened,
             parts=state.parts if state.knows_regions else None,
         )
         state.must_divide, state.look_at = False, None
@@ -269,6 +270,7 @@ class Workload(WorkloadAdmission):
         state.first_revision, state.divided_generation = None, current.generation
         state.stable, state.recoverable = divided.stable, divided.recoverable
         state.open, state.claims = list(divided.open), divided.claims
+        state.opened = dict(divided.opened)
         state.rollout, state.progress = divided.rollout, divided.progress
         state.unreachable = list(divided.silent)
         # How far a job came is still to be said when its shares are closed.
