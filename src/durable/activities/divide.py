@@ -115,6 +115,7 @@ class Divider:
             is_settled=read.is_settled,
             kept=read.kept,
             moved=read.moved,
+            recoverable=read.recoverable,
             opened=dict(step.opened),
         )
         is_rolling = workload.rollout is not None and workload.rollout.undoing is None
@@ -175,7 +176,7 @@ class Divider:
                     return plan, rollout, verdict.undo
                 rollout = verdict.state
             if lowers(plan.floors, division.floors) and not is_confirmed:
-                await self._number(division, division.workload.rollout)
+                await self._number(division, rollout)
                 await self._confirm_floors(division, plan)
                 is_confirmed = True
             again = plan_shares(division.goal(rollout), division.observed())
@@ -388,6 +389,7 @@ class Divider:
             look_again_seconds=(
                 None if look_at is None else max(0.0, (look_at - division.now).total_seconds())
             ),
+            recoverable=division.recoverable,
         )
 
 

@@ -11,6 +11,7 @@ from durable.authority.slots.assignment import SlotOwner, SlotOwners
 from durable.authority.slots.shares import Publication, PublishedShare
 from durable.model.ids import RegionId
 from durable.model.pending_reasons import PendingCode
+from durable.model.readiness import Recoverable
 from durable.model.rollout import RolloutState
 from durable.model.share import DesiredShare, ShareReport
 from durable.model.stand_ins import served_slot
@@ -50,6 +51,8 @@ class WorkloadDivision:
     kept: frozenset[int] = frozenset()
     # Slots that the recovery moved whose incident the workload has.
     moved: frozenset[int] = frozenset()
+    # Of critical work: whether it would come back if a region were lost.
+    recoverable: Recoverable | None = None
     # Whether no slot is on its way from one owner to another, as far as the workload's side knows.
     is_settled: bool = False
     # Whether it has a number of its own, under which it may write.

@@ -227,9 +227,7 @@ class WorkloadActivities:
     @activity.defn
     async def divide(self, step: DivideStep) -> Divided:
         """Gives each region its slots, and its placements their shares, one step at a time."""
-        divided = await self._divider.run(step)
-        found = await read_recoverable(self._databases, step.tenant, step.workload)
-        return divided.model_copy(update={"recoverable": found})
+        return await self._divider.run(step)
 
     @activity.defn
     async def change_rollout(self, step: RolloutRequestStep) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from durable.authority.recovery.readiness import keep_readiness
 from durable.authority.workloads.generations import GENERATIONS_KEPT, list_generations
 from durable.authority.workloads.ledger import RequestKind
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
@@ -13,6 +14,7 @@ from durable.authority.workloads.rollouts import (
 )
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import RegionId
+from durable.model.readiness import Recoverable
 from durable.model.refusal import RefusedError
 from durable.model.running import Run
 from tests.authority.workloads.test_workloads import apply, manifest
@@ -172,3 +174,11 @@ async def test_the_last_generations_are_kept_and_the_good_one_beyond_them(
     asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "all are bad")
     answer = await request_rollout(ready_world.databases, asked)
     assert answer.startswith("Going back to generation 1")
+
+
+async def test_a_division_reads_whether_the_workload_would_come_back(ready_world: World) -> None:
+    await apply(ready_world, "one")
+    assert (await read_to_divide(ready_world.databases, RISK, API)).recoverable is None
+    found = Recoverable(is_met=False, sentence="No region has room for it.")
+    await keep_readiness(ready_world.databases, {(RISK, API): found})
+    assert (await read_to_divide(ready_world.databases, RISK, API)).recoverable == found

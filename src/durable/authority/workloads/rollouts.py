@@ -20,13 +20,16 @@ from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.generations import find_stable, settle_generation, stable_spec
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted, workload_of
 from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
+from durable.model.readiness import Recoverable
 from durable.model.rollout import GenerationOutcome, GenerationRecord, RolloutState
 from durable.model.running import OnReconnect
 from durable.model.workload import AdmittedWorkload, WorkloadSpec, with_template
 
 _READ = text("""
-    SELECT *, clock_timestamp() AS now FROM global.workloads
-     WHERE tenant = :tenant AND workload = :workload
+    SELECT w.*, clock_timestamp() AS now, r.is_met, r.sentence
+      FROM global.workloads AS w
+      LEFT JOIN global.readiness AS r USING (tenant, workload)
+     WHERE w.tenant = :tenant AND w.workload = :workload
 """)
 
 _OWNERS = text("""
@@ -82,6 +85,8 @@ class WorkloadToDivide:
     kept: frozenset[int] = frozenset()
     # Slots that a recovery moved: they draw on its budgets.
     moved: frozenset[int] = frozenset()
+    # Of critical work: whether it would come back if a region were lost.
+    recoverable: Recoverable | None = None
 
 
 @global_transaction(ROLE, "read {tenant}/{workload} to divide it")
@@ -104,6 +109,9 @@ async def read_to_divide(
         now=row["now"],
         kept=await _kept(connection, found),
         moved=await _moved(connection, found),
+        recoverable=None
+        if row["is_met"] is None
+        else Recoverable(is_met=row["is_met"], sentence=row["sentence"]),
     )
 
 
