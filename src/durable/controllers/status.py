@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from operator import itemgetter, ne
+from operator import ne
 from typing import Any, NamedTuple
 
 from temporalio.client import Client
@@ -23,7 +23,7 @@ from durable.model.claims import ObservedSlot
 from durable.model.refusal import RefusedError
 from durable.model.states import COMING_UP, TROUBLED, BindingState
 from durable.signals.names import placement_id, workload_id
-from durable.signals.payloads import Look
+from durable.signals.payloads import Look, Payload
 
 log = logging.getLogger(__name__)
 
@@ -47,56 +47,43 @@ RESYNC_PER_SECOND = 4.0
 # A placement has made these states itself, and of what has ended it frees the claim itself.
 _OWN_STATES = frozenset({BindingState.BOUND, BindingState.STARTING})
 _ENDED_STATES = frozenset({BindingState.FAILED, BindingState.STOPPED})
-# A workload's tenant and name.
-_NAME = itemgetter(slice(2))
 
 
-class _Report(NamedTuple):
-    """A share that is due to be reported; `content` is what makes that worth a signal."""
+class _Signal(NamedTuple):
+    """A signal to send; `content` is what makes it worth sending."""
 
     share: ShareStatus
+    workflow_id: str
+    payload: Payload
     content: object
 
 
-class _Due(NamedTuple):
-    """Since when a group of shares is due, and the shares as they were last read."""
-
-    since: float
-    shares: dict[ShareKey, ShareStatus]
-
-
 class _Outbox:
-    """One kind of signal: the shares that are due to be reported, and what was reported last.
-
-    Shares of one group are reported together: whoever hears of one of them reads all.
-    """
+    """One kind of signal: the shares that are due to be reported, and what was reported last."""
 
     def __init__(
         self,
         sender: SignalSender,
-        id_of: Callable[[ShareStatus], str],
-        content_of: Callable[[ShareStatus], object],
+        make: Callable[[ShareStatus], _Signal],
         *,
         is_news: Callable[[Any, Any], bool],
         is_moving: Callable[[ShareStatus], bool],
-        group_of: Callable[[ShareKey], tuple[Any, ...]] = lambda key: key,
     ) -> None:
-        self._sender, self._id_of, self._content_of = sender, id_of, content_of
-        self._is_news, self._is_moving, self._group_of = is_news, is_moving, group_of
-        self._due: dict[tuple[Any, ...], _Due] = {}
+        self._sender, self._make = sender, make
+        self._is_news, self._is_moving = is_news, is_moving
+        self._due: dict[ShareKey, tuple[float, ShareStatus]] = {}
         self._reported: dict[ShareKey, object] = {}
 
     def put(self, share: ShareStatus, since: float) -> None:
         """Has a share reported that is due since then, which may lie ahead."""
-        group = self._group_of(share.key)
-        due = self._due.get(group, _Due(since, {}))
-        self._due[group] = _Due(min(since, due.since), {**due.shares, share.key: share})
+        since = min(since, self._due.get(share.key, (since, share))[0])
+        self._due[share.key] = (since, share)
 
     def mark_reported(self, key: ShareKey, content: object) -> None:
         self._reported[key] = content
 
     def knows(self, key: ShareKey) -> bool:
-        return key in self._reported or self._group_of(key) in self._due
+        return key in self._reported or key in self._due
 
     def __len__(self) -> int:
         return len(self._due)
@@ -106,47 +93,41 @@ class _Outbox:
 
         What could not be sent stays due. True when there was anything to send.
         """
-        ripe = self._ripe(now, most)
-        news = {group: found for group, reports in ripe.items() if (found := self._news(reports))}
+        ripe, news = self._ripe(now, most)
         sent = await self._sender.send_all(
-            (self._id_of(reports[0].share), "look", _hint([one.share for one in reports]))
-            for reports in news.values()
+            (signal.workflow_id, "look", signal.payload) for signal in news
         )
-        failed = {group for group, done in zip(news, sent, strict=True) if not done}
-        for group, reports in ripe.items():
-            due = self._due.pop(group)
-            if group in failed:  # to the end: one that cannot be sent keeps no other waiting
-                self._due[group] = due
-            else:
-                self._settle(reports)
+        failed = {signal.share.key for signal, done in zip(news, sent, strict=True) if not done}
+        for signal in ripe:
+            key = signal.share.key
+            if key not in failed:
+                self._settle(signal)
+            else:  # to the end: one that cannot be sent keeps no other waiting
+                self._due[key] = self._due.pop(key)
         return bool(news)
 
-    def _ripe(self, now: float, most: int) -> dict[tuple[Any, ...], list[_Report]]:
-        ripe: dict[tuple[Any, ...], list[_Report]] = {}
-        news = 0
-        for group, (since, shares) in self._due.items():
-            is_moving = any(map(self._is_moving, shares.values()))
-            if now - since < (GATHER_MOVING_SECONDS if is_moving else GATHER_SECONDS):
+    def _ripe(self, now: float, most: int) -> tuple[list[_Signal], list[_Signal]]:
+        ripe: list[_Signal] = []
+        news: list[_Signal] = []
+        for since, share in self._due.values():
+            if now - since < (GATHER_MOVING_SECONDS if self._is_moving(share) else GATHER_SECONDS):
                 continue
-            ripe[group] = [_Report(one, self._content_of(one)) for one in shares.values()]
-            news += bool(self._news(ripe[group]))
-            if news == most:
+            signal = self._make(share)
+            ripe.append(signal)
+            reported = self._reported.get(share.key)
+            if reported is None or self._is_news(reported, signal.content):
+                news.append(signal)
+            if len(news) == most:
                 break
-        return ripe
+        return ripe, news
 
-    def _news(self, reports: Sequence[_Report]) -> list[_Report]:
-        return [one for one in reports if self._is_worth_a_signal(one)]
-
-    def _is_worth_a_signal(self, report: _Report) -> bool:
-        reported = self._reported.get(report.share.key)
-        return reported is None or self._is_news(reported, report.content)
-
-    def _settle(self, reports: Sequence[_Report]) -> None:
-        for share, content in reports:
-            if share.is_over:
-                self._reported.pop(share.key, None)
-            else:
-                self._reported[share.key] = content
+    def _settle(self, signal: _Signal) -> None:
+        share = signal.share
+        self._due.pop(share.key, None)
+        if share.is_over:
+            self._reported.pop(share.key, None)
+        else:
+            self._reported[share.key] = signal.content
 
 
 class StatusController:
@@ -157,17 +138,10 @@ class StatusController:
         self._watch = regional.watch
         self._region = regional.region
         sender = SignalSender(client)
-        self._placements = _Outbox(
-            sender, _placement_of, _slots_in, is_news=has_news, is_moving=_is_coming_up
-        )
-        self._workloads = _Outbox(
-            sender, _workload_of, _report_of, is_news=ne, is_moving=_is_moving
-        )
-        # Those that change go on by what is reported, so nothing else goes before that. What leaves
-        # one generation and comes up in another is one message: each has all of it divided again.
-        self._changing = _Outbox(
-            sender, _workload_of, _report_of, is_news=ne, is_moving=self._moves, group_of=_NAME
-        )
+        self._placements = _Outbox(sender, _to_placement, is_news=has_news, is_moving=_is_coming_up)
+        self._workloads = _Outbox(sender, _to_workload, is_news=ne, is_moving=_is_moving)
+        # Those that change go on by what is reported, so nothing else goes before that.
+        self._changing = _Outbox(sender, _to_workload, is_news=ne, is_moving=_is_moving)
         self._swept_at = float("-inf")
 
     async def run(self) -> None:
@@ -211,10 +185,6 @@ class StatusController:
                 self._placements.mark_reported(key, share.observed().slots)
         return bool(keys)
 
-    def _moves(self, share: ShareStatus) -> bool:
-        """Whether more will be observed soon of any of its workload's shares."""
-        return any(map(_is_moving, self._feed.siblings(share)))
-
     def _is_news_to_its_placement(self, share: ShareStatus) -> bool:
         """Whether its placement does not know all of it by itself."""
         others = any(slot.state not in _OWN_STATES for slot in share.slots)
@@ -240,30 +210,22 @@ def _says_the_same(before: ObservedSlot | None, now: ObservedSlot) -> bool:
     return before is not None and before.model_copy(update=asked) == now
 
 
-def _placement_of(share: ShareStatus) -> str:
-    return placement_id(share.tenant, share.workload, share.generation, share.region)
+def _to_placement(share: ShareStatus) -> _Signal:
+    workflow_id = placement_id(share.tenant, share.workload, share.generation, share.region)
+    return _Signal(share, workflow_id, _hint(share), share.observed().slots)
 
 
-def _slots_in(share: ShareStatus) -> object:
-    return share.observed().slots
+def _to_workload(share: ShareStatus) -> _Signal:
+    content = share.report().model_dump(exclude={"version", "at"})
+    return _Signal(share, workload_id(share.tenant, share.workload), _hint(share), content)
 
 
-def _workload_of(share: ShareStatus) -> str:
-    return workload_id(share.tenant, share.workload)
-
-
-def _report_of(share: ShareStatus) -> object:
-    return share.report().model_dump(exclude={"version", "at"})
-
-
-def _hint(shares: Sequence[ShareStatus]) -> Look:
-    first, *others = shares
+def _hint(share: ShareStatus) -> Look:
     return Look(
-        why=f"observed at version {first.as_of}",
-        region=first.region,
-        generation=first.generation,
-        also=tuple(share.generation for share in others),
-        seen_until=max(share.read_until for share in shares),
+        why=f"observed at version {share.as_of}",
+        region=share.region,
+        generation=share.generation,
+        seen_until=share.read_until,
     )
 
 

@@ -107,8 +107,6 @@ class Look(Payload):
     # What changed, if it is known: of a workload, this region's share of this generation.
     region: RegionId | None = None
     generation: Generation | None = None
-    # Of the same region: further generations of which a share changed.
-    also: tuple[Generation, ...] = ()
     # By the region's clock: whoever has read the share since then knows what is hinted at.
     seen_until: AwareDatetime | None = None
 

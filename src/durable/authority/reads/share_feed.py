@@ -21,7 +21,7 @@ from durable.model.ids import RegionId
 from durable.model.states import BindingState
 
 # A waiter occupies one of the worker's slots for workflow tasks, which others may need.
-MAX_WAITERS = 8
+MAX_WAITERS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,6 @@ class ShareFeed:
     def is_changing(self, share: ShareStatus) -> bool:
         """Whether the region has shares of more than one generation of its workload."""
         return len(self._generations.get(share.key[:2], ())) > 1
-
-    def siblings(self, share: ShareStatus) -> list[ShareStatus]:
-        """The shares of its workload in the region, as they were last read."""
-        tenant, workload, _ = share.key
-        generations = self._generations.get((tenant, workload), ())
-        return [self._shares[tenant, workload, generation] for generation in generations]
 
     async def changed(self, *, now: datetime | None = None) -> list[ShareStatus]:
         """Each share that differs from the last look, as a whole; at first, all of them.

@@ -296,12 +296,12 @@ class WorkloadAdmission:
         if look.generation is None or look.region is None:
             self._must_recall = True
             return "Looking."
-        shares = [(generation, look.region) for generation in (look.generation, *look.also)]
-        unseen = [one for one in shares if not self._state.has_seen(one, look.seen_until)]
-        for share in unseen:
-            if len(self._state.unread) < UNREAD_KEPT:
-                self._state.must_read(share)
-        return "Looking." if unseen else "That is known."
+        share = (look.generation, look.region)
+        if self._state.has_seen(share, look.seen_until):
+            return "That is known."
+        if len(self._state.unread) < UNREAD_KEPT:
+            self._state.must_read(share)
+        return "Looking."
 
     async def _answered(
         self, activity: Callable[[Any, Any], Awaitable[T]], argument: object, summary: str
