@@ -118,7 +118,7 @@ async def test_histories_of_drains_are_saved(plane: Plane) -> None:
 async def test_histories_of_overrides_are_saved(plane: Plane) -> None:
     """Of one that is extended and revoked, and of one that ends by its time."""
     await (await plane.load()).work()
-    overrides, scope = plane.durable.overrides, {"tenant": "risk", "workload": "api"}
+    overrides, scope = plane.durable.overrides, {"tenant": "risk"}
     await overrides.create("hold", scope, reason="INC-42", id="revoked")
     await overrides.extend("revoked", by=timedelta(minutes=5), reason="not done yet")
     handle: Any = plane.durable.client.get_workflow_handle("override/revoked")
