@@ -117,8 +117,9 @@ async def test_histories_of_drains_are_saved(plane: Plane) -> None:
 @pytest.mark.skipif(not SAVES, reason="saves histories only when asked")
 async def test_histories_of_overrides_are_saved(plane: Plane) -> None:
     """Of one that is extended and revoked, and of one that ends by its time."""
-    await (await plane.load()).work()
-    overrides, scope = plane.durable.overrides, {"tenant": "risk"}
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(), request_id="apply")
+    overrides, scope = plane.durable.overrides, {"tenant": "risk", "workload": "api"}
     await overrides.create("hold", scope, reason="INC-42", id="revoked")
     await overrides.extend("revoked", by=timedelta(minutes=5), reason="not done yet")
     handle: Any = plane.durable.client.get_workflow_handle("override/revoked")
