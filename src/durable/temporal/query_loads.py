@@ -12,6 +12,7 @@ answered, if a task is pending: that begins anew. What a step did in vain is ide
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # The id of a query that came by itself; any other came with a workflow task.
 BY_ITSELF = "legacy_query"
+# How long to ask the server; a run is forgotten if it does not answer.
+ASKED_FOR = timedelta(seconds=5)
 
 
 def forget_query_loads(worker: Worker, client: Client) -> Worker:
@@ -32,8 +35,9 @@ def forget_query_loads(worker: Worker, client: Client) -> Worker:
     loads = QueryLoads(client)
 
     async def handle_activation(activation: WorkflowActivation) -> None:
-        if loads.is_doubtful(activation):
-            workflow_id = tasks._running_workflows[activation.run_id].workflow_id
+        running = tasks._running_workflows.get(activation.run_id)
+        if loads.is_doubtful(activation) and running is not None:
+            workflow_id = running.workflow_id
             if await loads.has_pending_task(workflow_id, activation.run_id):
                 log.info("%s was loaded by a query and is loaded again", workflow_id)
                 tasks._bridge_worker().request_workflow_eviction(activation.run_id)
@@ -75,7 +79,7 @@ class QueryLoads:
         """
         handle = self._client.get_workflow_handle(workflow_id, run_id=run)
         try:
-            description = await handle.describe()
+            description = await handle.describe(rpc_timeout=ASKED_FOR)
         except RPCError:
             return True
         if description.raw_description.HasField("pending_workflow_task"):
