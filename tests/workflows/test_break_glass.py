@@ -61,7 +61,7 @@ async def test_break_glass_takes_two_people_and_both_sign(plane: Plane, tmp_path
     why = ("--reason", "INC-42", "--json")
     code, output = await ada.run(plane, "override", "approve", "glass", *why)
     assert code == 0, output
-    assert json.loads(output)["answer"].startswith("Approved: break-glass of")
+    assert json.loads(output)["answer"].startswith("Approved: break-glass on")
     assert (await plane.durable.wait("risk", "api")).serving == 1
 
     # It is not extended by whoever proposed it, and ended by either.

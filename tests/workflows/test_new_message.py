@@ -144,4 +144,5 @@ async def test_a_new_message_is_described_and_shown_on_the_page(
     monkeypatch.setattr(registry, "REGISTRY", (*registry.REGISTRY, PRAISE))
     example = {**PRAISE.example, "request_id": "ui-1-praise"}
     page = placement_page(placement(), "ui-1")
-    assert f"- `praise`: {PRAISE.sentence} `{json.dumps(example)}`" in page
+    right = f"Needs the right `{PRAISE.verb}`."
+    assert f"- `praise`: {PRAISE.sentence} {right} `{json.dumps(example)}`" in page

@@ -39,9 +39,9 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.slots": {"INSERT": {"*"}, "UPDATE": {"region", "number"}},
         "regional.shares": {
             "INSERT": {"region", "tenant", "workload", "generation", "revision", "slots", "spec",
-                       "release_reason", "at_once", "admitted_at", "due_at", "incident"},
+                       "release_reason", "at_once", "admitted_at", "due_at", "incident", "moved"},
             "UPDATE": {"revision", "slots", "spec", "release_reason", "at_once", "admitted_at",
-                       "due_at", "incident"},
+                       "due_at", "incident", "moved"},
         },
         "regional.disruption_floors": {"INSERT": {"*"}, "UPDATE": {"revision", "must_serve"}},
         "regional.replacements": {"INSERT": {"*"}, "UPDATE": {"begun_at"}},
