@@ -39,8 +39,9 @@ LEASE_SECONDS = 5
 SECONDS_BAR, LATENCY_BAR, GROWTH_BAR = 60.0, 2.0, 1.0
 # How many commits of the authority a moved workload may cost, everything that goes on included.
 COMMITS_PER_MOVE_BAR = 300.0
-# What Temporal and PostgreSQL may be asked for in any second: moves are limited in number and rate.
-REQUESTS_BAR, COMMITS_BAR = 2_000.0, 2_000.0
+# What Temporal and PostgreSQL may be asked for in any second: no more than sixteen workloads are
+# moved in one, each at the price above.
+REQUESTS_BAR, COMMITS_BAR = 2_000.0, 16 * COMMITS_PER_MOVE_BAR
 
 
 def fleet(workloads: int) -> Fleet:
