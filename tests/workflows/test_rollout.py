@@ -1,6 +1,8 @@
 """Another generation takes the place of the one before it, slot by slot, within the floor."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +269,34 @@ async def test_regions_take_turns_and_a_bad_build_never_meets_all_of_them(plane:
     await rolled_out(plane, 3)
     assert set((await running(plane, EAST, WEST)).values()) == {3}
     assert log.fewest(4) >= 3
+
+
+async def test_a_region_bakes_before_the_next_one_begins(plane: Plane) -> None:
+    """By the times that the authority wrote down: a busy machine only makes them longer."""
+    min_ready, bake = timedelta(seconds=2), timedelta(seconds=3)
+    spec: dict[str, Any] = {
+        "replicas": 4,
+        "rollout": {
+            "regions": ["west"], "max_surge": 1, "max_unavailable": 0,
+            "min_ready": "2s", "bake": "3s",
+        },
+    }  # fmt: skip
+    await serving(plane, EAST, WEST, **spec)
+    await plane.durable.apply(version(2, **spec))
+    await rolled_out(plane, 2)
+
+    async def times(region: RegionId) -> tuple[list[datetime], list[datetime]]:
+        """When each of its new replicas was reserved, and since when those that stay serve."""
+        claims = await read_reservations(plane.databases, region, live=False)
+        reserved = sorted(one.reserved_at for one in claims if one.generation == 2)
+        return reserved, sorted(one.since for one in (await plane.bindings(region)).values())
+
+    reserved, served = await times(WEST)
+    # The one that is added, and one after the other in its place; each is ready before the next.
+    assert len(reserved) == 3
+    assert all(later - earlier >= min_ready for earlier, later in pairwise(reserved))
+    begun, _ = await times(EAST)
+    assert begun[0] - served[-1] >= min_ready + bake
 
 
 async def test_a_change_that_needs_no_restart_restarts_nothing(plane: Plane) -> None:
