@@ -19,6 +19,16 @@ def frozen(server: EmbeddedPostgres) -> Generator[None]:
         _send(signal.SIGCONT, server)
 
 
+def freeze_for_good(server: EmbeddedPostgres) -> None:
+    """As `frozen`, for whoever kills it afterwards."""
+    _send(signal.SIGSTOP, server)
+
+
+def kill(server: EmbeddedPostgres) -> None:
+    """Every process of it at once; nothing is flushed or said."""
+    _send(signal.SIGKILL, server)
+
+
 def _send(number: signal.Signals, server: EmbeddedPostgres) -> None:
     # The postmaster first: what it forks no more cannot be missed.
     for pid in (server.pid, *_children(server.pid)):

@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,7 +18,8 @@ from durable.temporal.connection import connect
 from durable.temporal.signing import Signer
 from durable.temporal.worker import global_worker, regional_worker
 from tests.agent.cut_proxy import CutProxy
-from tests.conftest import Copies
+from tests.conftest import Copies, running_server
+from tests.frozen import freeze_for_good, kill
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet, until
 from tests.workflows.test_recovery import (
@@ -34,6 +36,54 @@ from tests.workflows.test_recovery import (
 )
 
 LEASE_SECONDS = 12
+
+
+async def test_a_regional_database_that_hangs_and_is_killed_comes_back_with_its_old_rows(
+    make_plane: MakePlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fenced by the lapse of its lease, emptied, and reconciled with what it still believes."""
+    with running_server() as server:
+        east_url = server.ensure_database("east")
+        await asyncio.to_thread(upgrade, east_url, serves_global=False)
+        plane = await make_plane(regional_database_urls=json.dumps({EAST: east_url}))
+        await plane.load(small_fleet("east", "west", nodes=2, cpu=8))
+        await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
+        plane.durable.signer = Signer(KEY)
+        client = await connect(plane.settings, plane.settings.require_temporal_address())
+        async with (
+            global_worker(client, plane.databases),
+            regional_worker(client, plane.databases, WEST),
+            regional_worker(client, plane.databases, EAST, lease_seconds=LEASE_SECONDS),
+        ):
+            await plane.host(EAST, WEST)
+            await plane.until_live()
+            await plane.durable.apply(manifest(replicas=4, **CRITICAL))
+            await plane.durable.wait("risk", "api")
+            before = await tokens(plane, EAST)
+            assert len(before) == 2
+
+            monkeypatch.setattr(breaker, "PATIENCE_SECONDS", 0.5)
+            monkeypatch.setattr(breaker, "PROBE_SECONDS", 2)
+            freeze_for_good(server)
+            await declare(plane)
+            await whole(plane)
+            assert await share(plane) == {WEST: 4}
+            kill(server)
+            await asyncio.to_thread(server.start, urlsplit(east_url).port)
+
+            async def has_let_go() -> bool:
+                return not plane.databases.is_away(EAST) and not await tokens(plane, EAST)
+
+            await until(has_let_go, "its old claims are released", seconds=SECONDS)
+            await reached(plane, RecoveryStage.HOLDING)
+            assert len(await tokens(plane, WEST)) == 4
+            await plane.no_invariant_is_broken()
+            await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
+            await reached(plane, RecoveryStage.FAILED_BACK)
+            assert await share(plane) == {EAST: 2, WEST: 2}
+            await only_shares_run(plane)
+            assert set((await tokens(plane, EAST)).values()).isdisjoint(before.values())
+            await plane.no_invariant_is_broken()
 
 
 @pytest.mark.parametrize("stays", ["original", "replacement"])
