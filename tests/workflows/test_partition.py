@@ -69,7 +69,7 @@ async def test_a_regional_database_that_hangs_and_is_killed_comes_back_with_its_
             await whole(plane)
             assert await share(plane) == {WEST: 4}
             kill(server)
-            await asyncio.to_thread(server.start, urlsplit(east_url).port)
+            await asyncio.to_thread(server.start, urlsplit(east_url).port or 0)
 
             async def has_let_go() -> bool:
                 return not plane.databases.is_away(EAST) and not await tokens(plane, EAST)
