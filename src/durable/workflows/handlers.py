@@ -9,6 +9,7 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
+    from durable.workflows.inbox import Inbox
 
 C = TypeVar("C", bound=type)
 
@@ -18,10 +19,27 @@ SIGNALS = "All messages can be sent as signals: choose Custom and type the name.
 _NO_INPUT = cast(RawValue, None)
 
 
+class Receives:
+    """Whatever is sent to a workflow goes to its inbox, and is answered by its loop."""
+
+    _inbox: Inbox
+
+    @workflow.signal(dynamic=True, description=SIGNALS)
+    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        self._inbox.receive_signal(name, args)
+
+    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
+    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
+        raise self._inbox.refuse_unknown(name, args)
+
+    async def receive(self, message: Message, raw: RawValue) -> Any:
+        return await self._inbox.receive_update(message, raw)
+
+
 def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
     """A class decorator, below `workflow.defn`: one update for each message that people send.
 
-    The workflow has `receive(message, raw)` for updates, and `on_<name>` for every message.
+    The workflow is one that `Receives`, and has `on_<name>` for every message.
     """
 
     def decorate(cls: C) -> C:

@@ -6,7 +6,6 @@ cancels it, or at its deadline. All that it knows is in its region's row, so tha
 terminated goes on where it was.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -24,13 +23,13 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals import drains, payloads, search_attributes
     from durable.signals.drains import DrainStatus
     from durable.signals.names import DRAIN
-    from durable.signals.registry import Message, messages_to
+    from durable.signals.registry import messages_to
     from durable.validation.text import counted
     from durable.workflows import timeouts
     from durable.workflows.authorization import refuse_unauthorized
     from durable.workflows.drain.state import NO_TARGET, DrainMemory, DrainStart, Ending, start_of
     from durable.workflows.failures import refusal
-    from durable.workflows.handlers import SIGNALS, accepts
+    from durable.workflows.handlers import Receives, accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import drain_page
     from durable.workflows.starts import NO_INPUT, start_or_refusal
@@ -50,7 +49,7 @@ BLOCKED_SHOWN = 3
 
 @workflow.defn(name=DRAIN)
 @accepts(MESSAGES)
-class Drain:
+class Drain(Receives):
     @workflow.init
     def __init__(self, raw: RawValue = NO_INPUT) -> None:
         start, self._wrong_start = start_or_refusal(lambda: start_of(raw), DrainStart(NO_TARGET))
@@ -136,17 +135,6 @@ class Drain:
     @workflow.query(name="status", description="What is left to move, and what keeps it.")
     def status(self) -> DrainStatus:
         return self._memory.status(self._target)
-
-    @workflow.signal(dynamic=True, description=SIGNALS)
-    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.receive_signal(name, args)
-
-    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
-    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
-        raise self._inbox.refuse_unknown(name, args)
-
-    async def receive(self, message: Message, raw: RawValue) -> str:
-        return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
         while (envelope := self._inbox.next()) is not None:

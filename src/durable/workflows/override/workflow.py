@@ -5,7 +5,6 @@ obey, and shows what is so. All that it knows is in the authority's row, so that
 terminated goes on where it was. Started with a proposal as its input, it is proposed by that.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -22,10 +21,10 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals import overrides, payloads, search_attributes
     from durable.signals.names import OVERRIDE
     from durable.signals.overrides import OverrideStatus
-    from durable.signals.registry import Message, messages_to
+    from durable.signals.registry import messages_to
     from durable.workflows import timeouts
     from durable.workflows.failures import refusal
-    from durable.workflows.handlers import SIGNALS, accepts
+    from durable.workflows.handlers import Receives, accepts
     from durable.workflows.inbox import Envelope, Inbox
     from durable.workflows.override.answers import answer_of
     from durable.workflows.override.page import override_page
@@ -53,7 +52,7 @@ _NO_INPUT = cast(RawValue, None)
 
 @workflow.defn(name=OVERRIDE)
 @accepts(MESSAGES)
-class Override:
+class Override(Receives):
     @workflow.init
     def __init__(self, raw: RawValue = _NO_INPUT) -> None:
         start = start_of(raw)
@@ -183,17 +182,6 @@ class Override:
     @workflow.query(name="status", description="What it does, until when, and where.")
     def status(self) -> OverrideStatus:
         return self._memory.status()
-
-    @workflow.signal(dynamic=True, description=SIGNALS)
-    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.receive_signal(name, args)
-
-    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
-    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
-        raise self._inbox.refuse_unknown(name, args)
-
-    async def receive(self, message: Message, raw: RawValue) -> str:
-        return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
         while (envelope := self._inbox.next()) is not None:

@@ -1,10 +1,9 @@
 """What a placement does with each message; they are read one by one, between two steps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -12,18 +11,17 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
     from durable.model.rights import Scope
     from durable.signals import payloads
-    from durable.signals.registry import Message
     from durable.signals.status import PlacementStatus
     from durable.workflows.authorization import refuse_unauthorized
     from durable.workflows.failures import refusal
-    from durable.workflows.handlers import SIGNALS
+    from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Inbox
     from durable.workflows.placement.at_once import why_held_back
     from durable.workflows.placement.slots import Leave, SlotState
     from durable.workflows.placement.state import PlacementState
 
 
-class PlacementMessages:
+class PlacementMessages(Receives):
     """One method for each message in the registry; it changes the state and answers."""
 
     _inbox: Inbox
@@ -32,17 +30,6 @@ class PlacementMessages:
     @workflow.query(name="status", description="Where every slot is, why, and who acts next.")
     def status(self) -> PlacementStatus:
         return self._state.status()
-
-    @workflow.signal(dynamic=True, description=SIGNALS)
-    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.receive_signal(name, args)
-
-    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
-    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
-        raise self._inbox.refuse_unknown(name, args)
-
-    async def receive(self, message: Message, raw: RawValue) -> str:
-        return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
         scope = Scope(tenant=self._state.key.tenant, region=self._state.key.region)

@@ -5,7 +5,6 @@ a region was watched are rows of the authority, so that one that was terminated 
 was. Every step is decided anew from those rows.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,10 +27,10 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals import payloads, policies, search_attributes
     from durable.signals.names import POLICY
     from durable.signals.policies import PolicyStatus
-    from durable.signals.registry import Message, messages_to
+    from durable.signals.registry import messages_to
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, cause_of, sentence_of
-    from durable.workflows.handlers import SIGNALS, accepts
+    from durable.workflows.handlers import Receives, accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.policy.page import policy_page
     from durable.workflows.policy.rest import rest_of
@@ -46,7 +45,7 @@ NO_REVISION = 1
 
 @workflow.defn(name=POLICY)
 @accepts(MESSAGES)
-class Policy:
+class Policy(Receives):
     @workflow.init
     def __init__(self, raw: RawValue = NO_INPUT) -> None:
         nothing = PolicyStart(NO_REVISION, PolicyMemory())
@@ -80,17 +79,6 @@ class Policy:
     @workflow.query(name="status", description="Where the revision is, and what it waits for.")
     def status(self) -> PolicyStatus:
         return self._memory.status(self._revision)
-
-    @workflow.signal(dynamic=True, description=SIGNALS)
-    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.receive_signal(name, args)
-
-    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
-    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
-        raise self._inbox.refuse_unknown(name, args)
-
-    async def receive(self, message: Message, raw: RawValue) -> str:
-        return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
         while (envelope := self._inbox.next()) is not None:

@@ -5,7 +5,6 @@ measured are rows of the authority, so that one that was terminated goes on wher
 the global queue: the lost region's own may have nobody left who asks for work.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -32,10 +31,10 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals import payloads, recoveries, search_attributes
     from durable.signals.names import RECOVERY
     from durable.signals.recoveries import RecoveryStatus
-    from durable.signals.registry import Message, messages_to
+    from durable.signals.registry import messages_to
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, refusal_in, sentence_of
-    from durable.workflows.handlers import SIGNALS, accepts
+    from durable.workflows.handlers import Receives, accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.recovery.page import recovery_page
     from durable.workflows.recovery.state import RecoveryMemory, start_of
@@ -49,7 +48,7 @@ NO_LOSS = RecoveryKey(region=RegionId("none"), epoch=2)
 
 @workflow.defn(name=RECOVERY)
 @accepts(MESSAGES)
-class Recovery:
+class Recovery(Receives):
     @workflow.init
     def __init__(self, raw: RawValue = NO_INPUT) -> None:
         nothing = (NO_LOSS, RecoveryMemory())
@@ -82,17 +81,6 @@ class Recovery:
     @workflow.query(name="status", description="What was moved, what waits, and the objective.")
     def status(self) -> RecoveryStatus:
         return self._memory.status(self._key.region, self._key.epoch)
-
-    @workflow.signal(dynamic=True, description=SIGNALS)
-    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.receive_signal(name, args)
-
-    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
-    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
-        raise self._inbox.refuse_unknown(name, args)
-
-    async def receive(self, message: Message, raw: RawValue) -> str:
-        return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
         while (envelope := self._inbox.next()) is not None:

@@ -4,11 +4,10 @@ They are read one by one, between two steps, and a person is answered with what 
 recorded.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -38,10 +37,9 @@ with workflow.unsafe.imports_passed_through():
         RollBack,
         ScaleWorkload,
     )
-    from durable.signals.registry import Message
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
-    from durable.workflows.handlers import SIGNALS
+    from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Inbox
     from durable.workflows.steps import run_step
     from durable.workflows.workload.state import WorkloadState
@@ -55,7 +53,7 @@ MAX_PLACEMENTS = 300
 UNREAD_KEPT = 100
 
 
-class WorkloadAdmission:
+class WorkloadAdmission(Receives):
     """One method for each message in the registry."""
 
     _tenant: TenantId
@@ -70,18 +68,6 @@ class WorkloadAdmission:
     _has_nothing_to_do: bool
     # What it remembers may not be what the authority knows.
     _must_recall: bool
-
-    @workflow.signal(dynamic=True, description=SIGNALS)
-    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
-        self._inbox.receive_signal(name, args)
-
-    @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
-    async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
-        raise self._inbox.refuse_unknown(name, args)
-
-    async def receive(self, message: Message, raw: RawValue) -> Any:
-        """A request id is counted by the authority, which remembers what it answered."""
-        return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
         while (envelope := self._inbox.next()) is not None:
