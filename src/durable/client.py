@@ -46,7 +46,7 @@ from durable.temporal.overrides import Overrides
 from durable.temporal.policies import Policies
 from durable.temporal.recoveries import Recoveries
 from durable.temporal.rollout_updates import REASON, RolloutUpdates, names_of, request_id_of
-from durable.temporal.signing import Signer, read_key
+from durable.temporal.signing import Signer, read_key, signer_of
 from durable.temporal.updates import (
     PATIENT,
     NotYetError,
@@ -146,7 +146,11 @@ class Durable(RolloutUpdates):
         client = await connect(known, known.require_temporal_address())
         databases = Databases(known.require_database_url(), known.known_regional_urls())
         acting = ActorId(actor or known.acting_as)
-        signer = Signer(read_key(known.own_keys, acting))
+        try:
+            signer = await signer_of(databases, read_key(known.own_keys, acting))
+        except BaseException:
+            await databases.close()
+            raise
         return cls(client, databases, acting, Patience.within(within_seconds), signer)
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from durable.authority.recovery.recoveries import read_recovery
 from durable.failpoints import Failpoint
 from durable.model.recoveries import RecoveryStage
 from durable.model.signature import public_key_of
-from durable.temporal.signing import Signer
+from durable.temporal.signing import signer_of
 from tests.chaos.conftest import World
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet, until
 from tests.workflows.processes import WORKER, Process, process
@@ -42,7 +42,7 @@ async def killed_at(worker: Process, fired: Path) -> None:
 async def test_temporal_and_postgres_killed_while_work_moves(world: World, tmp_path: Path) -> None:
     plane = world.plane
     await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-    plane.durable.signer = Signer(KEY)
+    plane.durable.signer = await signer_of(plane.databases, KEY)
     await plane.host(WEST)
     async with plane.short_lived(EAST):
         with process(plane.settings, WORKER):

@@ -41,6 +41,7 @@ def test_a_right_covers_what_its_scope_contains(right: Scope, asked: Scope, allo
 
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+HERE = "here"
 
 
 def signed(**other: Any) -> Asked:
@@ -49,13 +50,13 @@ def signed(**other: Any) -> Asked:
     return Asked(
         workflow_id=whole.workflow_id,
         message=whole.message,
-        payload={**whole.payload, "signature": sign(KEY, whole)},
+        payload={**whole.payload, "signature": sign(KEY, whole, HERE)},
     )
 
 
 def test_a_signature_counts_for_the_message_whose_it_is_and_no_other() -> None:
     asked, public = signed(), public_key_of(KEY)
-    assert is_signed_by(public, asked)
+    assert is_signed_by(public, asked, HERE)
     others = [
         asked.model_copy(update={"workflow_id": "placement/b"}),
         asked.model_copy(update={"message": "retry_now"}),
@@ -63,19 +64,22 @@ def test_a_signature_counts_for_the_message_whose_it_is_and_no_other() -> None:
         asked.model_copy(update={"payload": {**asked.payload, "actor": "bob"}}),
         asked.model_copy(update={"payload": {**asked.payload, "force": True}}),
     ]
-    assert not any(is_signed_by(public, other) for other in others)
-    assert not is_signed_by(public_key_of(Ed25519PrivateKey.generate()), asked)
+    assert not any(is_signed_by(public, other, HERE) for other in others)
+    assert not is_signed_by(public_key_of(Ed25519PrivateKey.generate()), asked, HERE)
+    assert not is_signed_by(public, asked, "another deployment")
 
 
 @pytest.mark.parametrize("signature", [None, "", "x", "====", "A" * 88, 5, []])
 def test_what_is_no_signature_is_refused_and_not_an_error(signature: Any) -> None:
     asked = signed()
     forged = asked.model_copy(update={"payload": {**asked.payload, "signature": signature}})
-    assert not is_signed_by(public_key_of(KEY), forged)
+    assert not is_signed_by(public_key_of(KEY), forged, HERE)
 
 
 def test_order_spacing_and_the_spelling_of_whole_numbers_are_free() -> None:
     one = Asked(workflow_id="w", message="m", payload={"a": 1.0, "b": [{"c": 2}]})
     other = Asked(workflow_id="w", message="m", payload={"b": [{"c": 2.0}], "a": 1})
-    assert canonical(one) == canonical(other)
-    assert canonical(one) == b'{"message":"m","payload":{"a":1,"b":[{"c":2}]},"workflow_id":"w"}'
+    assert canonical(one, HERE) == canonical(other, HERE)
+    assert canonical(one, HERE) == (
+        b'{"deployment":"here","message":"m","payload":{"a":1,"b":[{"c":2}]},"workflow_id":"w"}'
+    )

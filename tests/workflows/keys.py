@@ -13,7 +13,7 @@ from durable.authority.operators.changes import set_key
 from durable.client import Durable
 from durable.model.ids import ActorId
 from durable.model.signature import public_key_of
-from durable.temporal.signing import Signer, create_key
+from durable.temporal.signing import Signer, create_key, signer_of
 from tests.workflows.plane import Plane
 
 
@@ -31,7 +31,7 @@ class Person:
         key = create_key(keys, actor)
         known = public_key_of(key)
         await set_key(plane.databases, actor, known, actor=ActorId("test"), reason="they told me")
-        return cls(actor, keys, Signer(key))
+        return cls(actor, keys, await signer_of(plane.databases, key))
 
     def unsigned(self, request: str, **fields: Any) -> dict[str, Any]:
         """A payload as this person would write it."""

@@ -10,7 +10,7 @@ from durable.authority.recovery.recoveries import read_moves
 from durable.failpoints import Failpoint
 from durable.model.recoveries import RecoveryStage
 from durable.model.signature import public_key_of
-from durable.temporal.signing import Signer
+from durable.temporal.signing import signer_of
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet
 from tests.workflows.processes import WORKER, process
@@ -47,7 +47,7 @@ async def test_a_recovery_ends_whatever_dies_meanwhile(
     plane = await make_plane()
     await plane.load(small_fleet("east", "west", nodes=2, cpu=8))
     await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-    plane.durable.signer = Signer(KEY)
+    plane.durable.signer = await signer_of(plane.databases, KEY)
     armed = ",".join(f"{point}={action}:{tmp_path / point}" for point in (*OUT, *BACK))
     await plane.host(WEST)
     await keep_headroom(plane)
@@ -85,7 +85,7 @@ async def test_originals_survive_whatever_dies_meanwhile(
     plane = await make_plane()
     await plane.load(small_fleet("east", "west", nodes=2, cpu=8))
     await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-    plane.durable.signer = Signer(KEY)
+    plane.durable.signer = await signer_of(plane.databases, KEY)
     points = (
         Failpoint.AFTER_FENCE,
         Failpoint.AFTER_MOVE_OUT,

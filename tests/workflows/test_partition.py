@@ -15,7 +15,7 @@ from durable.authority.operators.changes import set_key
 from durable.model.recoveries import RecoveryStage
 from durable.model.signature import public_key_of
 from durable.temporal.connection import connect
-from durable.temporal.signing import Signer
+from durable.temporal.signing import signer_of
 from durable.temporal.worker import global_worker, regional_worker
 from tests.agent.cut_proxy import CutProxy
 from tests.conftest import Copies, running_server
@@ -48,7 +48,7 @@ async def test_a_regional_database_that_hangs_and_is_killed_comes_back_with_its_
         plane = await make_plane(regional_database_urls=json.dumps({EAST: east_url}))
         await plane.load(small_fleet("east", "west", nodes=2, cpu=8))
         await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-        plane.durable.signer = Signer(KEY)
+        plane.durable.signer = await signer_of(plane.databases, KEY)
         client = await connect(plane.settings, plane.settings.require_temporal_address())
         async with (
             global_worker(client, plane.databases),
@@ -99,7 +99,7 @@ async def test_what_runs_on_in_a_region_that_nobody_reaches_is_kept_if_the_spec_
         plane = await make_plane(regional_database_urls=urls)
         await plane.load(small_fleet("east", "west", nodes=2, cpu=8))
         await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-        plane.durable.signer = Signer(KEY)
+        plane.durable.signer = await signer_of(plane.databases, KEY)
         client = await connect(plane.settings, plane.settings.require_temporal_address())
         async with (
             CutProxy(plane.settings.require_database_url()) as to_global,

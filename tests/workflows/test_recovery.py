@@ -34,7 +34,7 @@ from durable.model.states import RegionState
 from durable.scheduling.policies import first_policy
 from durable.signals.names import RECOVERY
 from durable.signals.starting import recovery_options
-from durable.temporal.signing import Signer
+from durable.temporal.signing import Signer, signer_of
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
 from tests.workflows.serving_log import ServingLog
 
@@ -51,7 +51,7 @@ async def serving(plane: Plane, *manifests: dict[str, Any], **fleet: Any) -> Asy
     """Two regions with their workers; the agent of east ends when the caller says so."""
     await plane.load(small_fleet("east", "west", **{"nodes": 3, "cpu": 8, **fleet}))
     await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-    plane.durable.signer = Signer(KEY)
+    plane.durable.signer = await signer_of(plane.databases, KEY)
     await plane.host(WEST)
     async with plane.short_lived(EAST) as agents:
         await plane.work(EAST, WEST)
@@ -305,7 +305,7 @@ async def test_a_second_region_that_is_lost_meanwhile_takes_no_work_and_has_its_
     south = RegionId("south")
     await plane.load(small_fleet("east", "south", "west", nodes=2, cpu=8))
     await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-    plane.durable.signer = Signer(KEY)
+    plane.durable.signer = await signer_of(plane.databases, KEY)
     await plane.host(WEST)
     async with plane.short_lived(EAST, south):
         await plane.work(EAST, south, WEST)

@@ -24,6 +24,7 @@ from durable.model.signature import public_key_of, sign
 from durable.scheduling.policies import first_policy
 from durable.signals.registry import REGISTRY, Sender
 from durable.temporal.signing import create_key
+from tests.conftest import DEPLOYMENT
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 from tests.workflows.temporal_command import BOTH, send
 
@@ -140,7 +141,7 @@ def signed(
 ) -> dict[str, Any]:
     payload = {"actor": str(ANN), "reason": "r", "signed_at": at.isoformat(), **other}
     asked = Asked(workflow_id=workflow, message=name, payload=payload)
-    return {**payload, "signature": sign(key, asked)}
+    return {**payload, "signature": sign(key, asked, DEPLOYMENT)}
 
 
 async def test_what_must_be_signed_counts_only_when_signed_by_its_actor_just_now(

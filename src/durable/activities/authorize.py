@@ -19,6 +19,8 @@ class AuthorizeStep(Value):
     asked: Asked
     verb: Verb
     scope: Scope
+    # The life of the workflow that counts the request itself; None where the authority does.
+    life: str | None = None
 
 
 class AuthorizationActivities:
@@ -31,7 +33,7 @@ class AuthorizationActivities:
     async def authorize(self, step: AuthorizeStep) -> None:
         """Refuses what the actor may not do, or has not signed."""
         try:
-            await check_message(self._databases, step.asked, step.verb, step.scope)
+            await check_message(self._databases, step.asked, step.verb, step.scope, step.life)
         except RefusedError as error:
             raise refusal_failure(error) from error
 

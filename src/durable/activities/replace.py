@@ -23,11 +23,10 @@ async def replace_slots(databases: Databases, step: ReplaceStep) -> str:
         RequestKind.REPLACE,
         {"slots": sorted(step.slots)},
         step.actor,
+        step.signed,
     )
     answer = await _claims(databases, step, wanted)
-    recorded = await request_replacement(
-        databases, identity, answer, reason=step.reason, signed=step.signed
-    )
+    recorded = await request_replacement(databases, identity, answer, reason=step.reason)
     for region, tokens in recorded["tokens"].items():
         await mark_replaced(
             databases,

@@ -304,11 +304,10 @@ class WorkloadActivities:
 
 def _identity(step: AdmitStep) -> RequestIdentity:
     if step.manifest is not None:
-        return RequestIdentity.of_apply(step.manifest, step.request, step.actor)
+        return RequestIdentity.of_apply(step.manifest, step.request, step.actor, step.signed)
     assert step.replicas is not None
-    return RequestIdentity.of_scale(
-        step.tenant, step.workload, step.replicas, step.request, step.actor
-    )
+    of = (step.tenant, step.workload, step.replicas, step.request)
+    return RequestIdentity.of_scale(*of, step.actor, step.signed)
 
 
 def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: bool) -> Admission:

@@ -126,3 +126,12 @@ class Asked(Value):
     @property
     def actor(self) -> ActorId:
         return ActorId(str(self.payload["actor"]))
+
+    @property
+    def request_id(self) -> str:
+        return str(self.payload["request_id"])
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it carries a signature, right or wrong."""
+        return self.payload.get("signature") is not None

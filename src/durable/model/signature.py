@@ -12,24 +12,25 @@ from durable.model.rights import Asked
 _PREFIX = "ed25519:"
 
 
-def canonical(asked: Asked) -> bytes:
+def canonical(asked: Asked, deployment: str) -> bytes:
     """The bytes that are signed: the message without its signature, to one workflow."""
     payload = {key: value for key, value in asked.payload.items() if key != "signature"}
-    whole = {"workflow_id": asked.workflow_id, "message": asked.message, "payload": payload}
+    to = {"deployment": deployment, "workflow_id": asked.workflow_id}
+    whole = {**to, "message": asked.message, "payload": payload}
     return json.dumps(_normal(whole), sort_keys=True, separators=(",", ":")).encode()
 
 
-def sign(key: Ed25519PrivateKey, asked: Asked) -> str:
+def sign(key: Ed25519PrivateKey, asked: Asked, deployment: str) -> str:
     """The signature as text."""
-    return base64.b64encode(key.sign(canonical(asked))).decode()
+    return base64.b64encode(key.sign(canonical(asked, deployment))).decode()
 
 
-def is_signed_by(public_key: str, asked: Asked) -> bool:
+def is_signed_by(public_key: str, asked: Asked, deployment: str) -> bool:
     """Whether this key made the signature that the message carries."""
     try:
         signature = base64.b64decode(str(asked.payload.get("signature")), validate=True)
         raw = base64.b64decode(public_key.removeprefix(_PREFIX), validate=True)
-        Ed25519PublicKey.from_public_bytes(raw).verify(signature, canonical(asked))
+        Ed25519PublicKey.from_public_bytes(raw).verify(signature, canonical(asked, deployment))
     except (InvalidSignature, ValueError):
         return False
     return True

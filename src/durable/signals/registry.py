@@ -45,7 +45,7 @@ class Message:
     @property
     def has_ledger(self) -> bool:
         """Whether the authority counts its request ids, and remembers what it answered."""
-        return self.to in (WORKLOAD, OVERRIDE)
+        return self.to in (WORKLOAD, OVERRIDE) or (self.to, self.name) == (DRAIN, "drain")
 
     @property
     def description(self) -> str:

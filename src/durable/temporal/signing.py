@@ -15,6 +15,8 @@ from urllib.parse import quote
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from durable.authority.db.connection import Databases
+from durable.authority.operators.authorization import read_deployment
 from durable.model.ids import ActorId
 from durable.model.rights import Asked
 from durable.model.signature import sign
@@ -71,10 +73,14 @@ def create_key(keys: Path, actor: ActorId) -> Ed25519PrivateKey:
 
 
 class Signer:
-    """Signs what its actor sends, if it has a key; without one everything is sent as it is."""
+    """Signs what its actor sends, if it has a key; without one everything is sent as it is.
 
-    def __init__(self, key: Ed25519PrivateKey | None = None) -> None:
-        self._key = key
+    What it signs is for one deployment, by its id: the same names elsewhere mean something else.
+    """
+
+    def __init__(self, key: Ed25519PrivateKey | None = None, deployment: str = "") -> None:
+        assert key is None or deployment, "a signature is for one deployment"
+        self._key, self._deployment = key, deployment
 
     @property
     def has_key(self) -> bool:
@@ -86,7 +92,7 @@ class Signer:
             return payload
         at = payload.model_copy(update={"signed_at": datetime.now(UTC), "signature": None})
         content = at.model_dump(mode="json")
-        signature = sign(self._key, _asked(workflow_id, message, content))
+        signature = sign(self._key, _asked(workflow_id, message, content), self._deployment)
         return at.model_copy(update={"signature": signature})
 
     def sign_content(
@@ -95,7 +101,13 @@ class Signer:
         """The same for what a person wrote, which is left as it was written."""
         assert self._key is not None, "the caller has a key"
         whole = {**content, "signed_at": datetime.now(UTC).isoformat(timespec="seconds")}
-        return {**whole, "signature": sign(self._key, _asked(workflow_id, message, whole))}
+        asked = _asked(workflow_id, message, whole)
+        return {**whole, "signature": sign(self._key, asked, self._deployment)}
+
+
+async def signer_of(databases: Databases, key: Ed25519PrivateKey | None) -> Signer:
+    """One for the deployment of these databases."""
+    return Signer() if key is None else Signer(key, await read_deployment(databases))
 
 
 def _asked(workflow_id: str, message: str, content: Mapping[str, Any]) -> Asked:

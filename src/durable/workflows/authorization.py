@@ -17,7 +17,9 @@ async def refuse_unauthorized(envelope: Envelope, scope: Scope) -> None:
     asked, verb = envelope.asked, envelope.message.verb
     if asked is None or verb is None:
         return
-    step = AuthorizeStep(asked=asked, verb=verb, scope=scope)
+    # The first run stays the same through continue-as-new, and differs in another life of this id.
+    life = None if envelope.request is None else workflow.info().first_execution_run_id
+    step = AuthorizeStep(asked=asked, verb=verb, scope=scope, life=life)
     try:
         await run_step(
             AuthorizationActivities.authorize,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -10,13 +10,12 @@ from temporalio.common import RawValue
 with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
     from durable.workflows.inbox import Inbox
+    from durable.workflows.starts import NO_INPUT, of_one_input
 
 C = TypeVar("C", bound=type)
 
 # What the Temporal UI's dialog shows of the one handler for all signals.
 SIGNALS = "All messages can be sent as signals: choose Custom and type the name. None is dropped."
-
-_NO_INPUT = cast(RawValue, None)
 
 
 class Receives:
@@ -30,7 +29,9 @@ class Receives:
 
     @workflow.update(dynamic=True, description="Any other name is refused, and recorded.")
     async def on_unknown_update(self, name: str, args: Sequence[RawValue]) -> None:
-        raise self._inbox.refuse_unknown(name, args)
+        refused = self._inbox.refuse_unknown(name, args)
+        await self._inbox.until_audited()
+        raise refused
 
     async def receive(self, message: Message, raw: RawValue) -> Any:
         return await self._inbox.receive_update(message, raw)
@@ -43,6 +44,8 @@ def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
     """
 
     def decorate(cls: C) -> C:
+        for name in ("__init__", "run"):
+            setattr(cls, name, of_one_input(getattr(cls, name)))
         missing = [m.name for m in messages if not hasattr(cls, f"on_{m.name}")]
         assert not missing, f"{cls.__name__} has no handler on_{missing[0]}"
         for message in messages:
@@ -56,11 +59,13 @@ def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
 def _update(message: Message) -> Any:
     # Raw and optional: what a dialog sends empty or wrong must reach our own checks. Decoding it
     # for a typed parameter, or missing the argument, would fail the workflow task in a loop.
-    async def one_argument(self: Any, raw: RawValue = _NO_INPUT) -> Any: ...
+    async def one_argument(self: Any, raw: RawValue = NO_INPUT) -> Any: ...
 
-    async def handler(self: Any, raw: RawValue = _NO_INPUT, *more: Any) -> Any:
+    async def handler(self: Any, raw: RawValue = NO_INPUT, *more: Any) -> Any:
         if more:
-            raise self._inbox.refuse_several(message.name, (raw, *more))
+            refused = self._inbox.refuse_several(message.name, (raw, *more))
+            await self._inbox.until_audited()
+            raise refused
         return await self.receive(message, raw)
 
     handler.__name__ = handler.__qualname__ = message.name

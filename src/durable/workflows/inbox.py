@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.validation.problems import in_one_line, problems_in
     from durable.validation.text import quote
     from durable.workflows.failures import refusal
-    from durable.workflows.timeouts import EVENTS_PER_RUN
+    from durable.workflows.timeouts import AUDIT_PATIENCE, EVENTS_PER_RUN
 
 REJECTED_KEPT = 20
 # A request id that is older than so many others counts again.
@@ -155,13 +155,32 @@ class Inbox:
         return _invalid(self._unknown(name))
 
     async def receive_update(self, message: Message, raw: RawValue | None) -> Any:
-        """Queues an update and waits until the loop has answered it."""
-        envelope = self.open(message, raw)
-        self._envelopes.append(envelope)
-        await workflow.wait_condition(lambda: envelope.is_answered)
-        if envelope.refused is not None:
-            raise envelope.refused
-        return envelope.answer
+        """Queues an update and waits until the loop has answered it, and the audit knows."""
+        try:
+            envelope = self.open(message, raw)
+            self._envelopes.append(envelope)
+            await workflow.wait_condition(lambda: envelope.is_answered)
+            if envelope.refused is not None:
+                raise envelope.refused
+            return envelope.answer
+        finally:
+            await self.until_audited()
+
+    async def until_audited(self) -> None:
+        """Until what is recorded now is in the audit; not for long while that cannot be written.
+
+        Whoever was answered finds the message there, even if the workflow is terminated next.
+        """
+        log = self.log
+        due = log.audited_count + len(log.unaudited)
+        if log.audited_count == due:
+            return
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: log.audited_count >= due or log.audit_at is not None,
+                timeout=AUDIT_PATIENCE,
+                timeout_summary="waits: the audit, before it answers",
+            )
 
     def open(self, message: Message, raw: RawValue | None) -> Envelope:
         """The message as it can be read; otherwise it is recorded as rejected, and refused."""

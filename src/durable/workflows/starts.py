@@ -5,10 +5,12 @@ task instead, the task is tried again and again, and the id stays taken.
 """
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
@@ -24,6 +26,8 @@ V = TypeVar("V", bound=Value)
 
 # The input of a workflow that is started without any; the SDK leaves `RawValue | None` unread.
 NO_INPUT = cast(RawValue, None)
+# And of one that is started with several, which is none that could be read.
+SEVERAL_INPUTS = RawValue(Payload(metadata={"encoding": b"several arguments"}))
 MAX_PROBLEMS_SHOWN = 250
 
 
@@ -48,6 +52,19 @@ def read_start(raw: RawValue | None, model: type[V], id_of: Callable[[V], str], 
         )
         raise refusal(RefusalCode.INVALID, sentence)
     return start
+
+
+def of_one_input(method: Callable[..., T]) -> Callable[..., T]:
+    """`__init__` or `run` of a workflow, which must not fail over several arguments.
+
+    The SDK calls it with as many as somebody sent, and its failure would fail the workflow task.
+    """
+
+    @wraps(method)
+    def call(self: Any, raw: RawValue = NO_INPUT, *more: object) -> T:
+        return method(self, SEVERAL_INPUTS if more else raw)
+
+    return call
 
 
 def start_or_refusal(read: Callable[[], T], otherwise: T) -> tuple[T, ApplicationError | None]:

@@ -50,6 +50,9 @@ STOP_TIMEOUT = timedelta(minutes=1)
 # How long to wait before a message is written into the audit again.
 AUDIT_RETRY = timedelta(seconds=30)
 
+# How long an answer waits for its message to be in the audit.
+AUDIT_PATIENCE = timedelta(seconds=5)
+
 # A replica that failed is started again after 1, 2, 4 ... seconds, up to this.
 CRASH_FIRST = timedelta(seconds=1)
 CRASH_LONGEST = timedelta(minutes=5)

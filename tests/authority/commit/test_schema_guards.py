@@ -230,6 +230,9 @@ ATTACKS = {
     """,
     "record: answer a request otherwise": "UPDATE global.workload_requests SET answer = '{}'",
     "record: forget a request": "DELETE FROM global.workload_requests",
+    "record: forget that a request was taken": "DELETE FROM global.taken_requests",
+    "record: let a request count again": "UPDATE global.taken_requests SET life = 'another'",
+    "record: have signatures for another deployment count": "UPDATE global.deployment SET id = 'x'",
     "record: run something else": "UPDATE regional.requests SET spec = '{}'",
     "record: ask again for what was withdrawn": "UPDATE regional.requests SET state = 'placed'",
     "record: rewrite a decision": "UPDATE regional.decisions SET evidence = '{}'",
@@ -243,7 +246,8 @@ DELETED_WORKLOAD = """
     INSERT INTO global.workloads (tenant, workload, generation, generations, spec, deleted_at)
     VALUES ('risk', 'gone', 2, 2, '{}', now());
     INSERT INTO global.workload_requests
-    VALUES ('risk', 'gone', 'r1', 'apply', '', '{"a": 1}', 'x', now());
+    VALUES ('risk', 'gone', 'r1', 'apply', '', '{"a": 1}', 'x', false, now());
+    INSERT INTO global.taken_requests VALUES ('drain/east/n1', 'r1', 'run', 'cancel', 'x', now());
     INSERT INTO regional.requests
            (region, tenant, workload, generation, slots, priority, state, enqueued_at, deadline,
             spec)

@@ -218,6 +218,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.operators": {"INSERT": {"*"}, "UPDATE": {"kind", "public_key", "removed_at"}},
         "global.operator_rights": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
+    "durable_messages": {"global.taken_requests": {"INSERT": {"*"}, "DELETE": {"*"}}},
     "durable_reader": {},
 }  # fmt: skip
 
@@ -259,7 +260,13 @@ def asked(connection: psycopg.Connection, kind: str, *arguments: str) -> bool:
     return bool(answer[0])
 
 
-AUDITS_NOTHING = {"durable_commit", "durable_scheduler", "durable_reader", "durable_region"}
+AUDITS_NOTHING = {
+    "durable_messages",
+    "durable_commit",
+    "durable_scheduler",
+    "durable_reader",
+    "durable_region",
+}
 READERS_CALL = {"regional.binding_status", "regional.may_run"}
 
 

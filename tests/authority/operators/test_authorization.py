@@ -17,6 +17,7 @@ from durable.model.signature import public_key_of, sign
 from durable.scheduling.policies import first_policy
 from tests.authority.policies.world import everywhere, order
 from tests.authority.world import TEST, World
+from tests.conftest import DEPLOYMENT
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 KEY, OTHER_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
@@ -47,6 +48,7 @@ AUTHORIZER = Authorizer(
     frozenset({Verb.FENCE}),
     ("person:root",),
     NOW,
+    DEPLOYMENT,
 )
 
 
@@ -57,7 +59,7 @@ def asked(actor: str = "ann", **payload: Any) -> Asked:
 
 def signed(key: Ed25519PrivateKey = KEY, at: datetime = NOW, **other: Any) -> Asked:
     message = asked(signed_at=at.isoformat(), **other)
-    signature = sign(key, message)
+    signature = sign(key, message, DEPLOYMENT)
     return message.model_copy(update={"payload": {**message.payload, "signature": signature}})
 
 

@@ -18,6 +18,7 @@ from durable.model.overrides.registry import KINDS
 from durable.model.rights import Asked
 from durable.model.signature import public_key_of, sign
 from durable.signals.names import override_id
+from tests.conftest import DEPLOYMENT
 
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("ann", "bob")}
 
@@ -51,7 +52,9 @@ def asked(name: str, message: str, who: str, request: str, **fields: Any) -> Ask
     key = KEYS.get(who)
     if key is None:
         return made
-    return made.model_copy(update={"payload": {**payload, "signature": sign(key, made)}})
+    return made.model_copy(
+        update={"payload": {**payload, "signature": sign(key, made, DEPLOYMENT)}}
+    )
 
 
 def request(name: str, message: str, who: str, request: str, **fields: Any) -> OverrideRequest:

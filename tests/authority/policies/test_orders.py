@@ -28,6 +28,7 @@ from tests.authority.policies.world import (
     published,
 )
 from tests.authority.world import World
+from tests.conftest import DEPLOYMENT
 
 
 async def test_of_two_operators_at_once_one_wins_and_the_other_is_told_who(
@@ -147,7 +148,7 @@ async def test_a_policy_is_published_with_a_signature_where_the_one_in_force_dem
         owner.execute("UPDATE global.operators SET public_key = %s WHERE operator = 'alice'",
                       [public_key_of(key)])  # fmt: skip
     plain = publication(first_policy().model_dump(mode="json"))
-    signed = Signer(key).sign(NEXT_POLICY, "publish", plain)
+    signed = Signer(key, DEPLOYMENT).sign(NEXT_POLICY, "publish", plain)
     changed = signed.model_copy(update={"spec": {**signed.spec, "crash_pair_seconds": 7}})
     for wrong, code in (
         (plain, RefusalCode.SIGNATURE_MISSING),

@@ -20,6 +20,7 @@ from durable.scheduling.policies import first_policy
 from durable.signals.names import policy_id
 from durable.signals.policies import PublishPolicy
 from tests.authority.world import EAST, TEST, World
+from tests.conftest import DEPLOYMENT
 
 ALICE, BOB = ActorId("alice"), ActorId("bob")
 # Bob has the one that others give him, or none.
@@ -71,7 +72,7 @@ async def order(
     payload = {"actor": str(actor), "signed_at": datetime.now(UTC).isoformat()}
     asked = Asked(workflow_id=policy_id(revision), message=wanted, payload={**payload})
     if signed:
-        payload["signature"] = sign(KEYS[actor], asked)
+        payload["signature"] = sign(KEYS[actor], asked, DEPLOYMENT)
         asked = asked.model_copy(update={"payload": payload})
     return await take_order(
         world.databases,

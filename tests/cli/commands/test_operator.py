@@ -10,6 +10,7 @@ import pytest
 from durable.model.rights import Asked
 from durable.model.signature import is_signed_by
 from durable.settings import Settings
+from tests.conftest import DEPLOYMENT
 
 from ..builders import SMALL_FLEET
 from ..conftest import Write
@@ -121,7 +122,8 @@ def test_a_key_is_made_registered_and_signs(terminal: Terminal, keys: Path) -> N
     payload: dict[str, Any] = json.loads(terminal.stdout)
     assert (payload["actor"], payload["replicas"]) == (me, 3)
     asked = Asked(workflow_id="workload/risk/api", message="scale", payload=payload)
-    assert is_signed_by(made["public_key"], asked)
+    assert is_signed_by(made["public_key"], asked, DEPLOYMENT)
+    assert not is_signed_by(made["public_key"], asked, "another")
 
     forgotten = terminal.json("operator", "key", me, "--forget")
     assert forgotten["public_key"] is None

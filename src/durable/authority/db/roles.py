@@ -348,6 +348,10 @@ ROLES: tuple[Role, ...] = (
             ),
         },
     ),
+    Role(
+        "durable_messages",
+        {"global.taken_requests": {"INSERT": ALL, "DELETE": ALL}},
+    ),
     Role("durable_reader"),
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.repetitions import SignedRequest, take_request
 from durable.authority.operators.rows import find_operators
 from durable.model.ids import ActorId
 from durable.model.policy import Policy
@@ -31,6 +32,7 @@ DEMANDING = """
 
 _CLOCK_AND_POLICY = text(f"""
     SELECT clock_timestamp() AS now,
+           (SELECT id FROM global.deployment) AS deployment,
            (SELECT spec -> 'signed_verbs' {DEMANDING}) AS signed_verbs,
            (SELECT array_agg(operator ORDER BY operator)
               FROM (SELECT DISTINCT operator
@@ -39,6 +41,7 @@ _CLOCK_AND_POLICY = text(f"""
                        AND removed_at IS NULL
                      ORDER BY operator LIMIT 3) AS granter) AS granters
 """)
+_DEPLOYMENT = text("SELECT id FROM global.deployment")
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(AwareDatetime)
 _DEFAULT: tuple[Verb, ...] = Policy.model_fields["signed_verbs"].default
 RIGHTS_SHOWN = 5
@@ -72,12 +75,23 @@ async def check_right(
     await require_right(connection, actor, verb, scope)
 
 
-@global_transaction("durable_reader", "read the rights of {asked.actor}")
+@global_transaction("durable_messages", "read the rights of {asked.actor}")
 async def check_message(
-    connection: AsyncConnection, asked: Asked, verb: Verb, scope: Scope
+    connection: AsyncConnection, asked: Asked, verb: Verb, scope: Scope, life: str | None = None
 ) -> None:
-    """`authorize`, for a message whose own transaction is in a region."""
+    """`authorize`, for a message whose own transaction is in a region.
+
+    Where its workflow counts the request itself: once, in one life of it.
+    """
     await authorize(connection, asked, verb, scope)
+    if life is not None:
+        await take_request(connection, asked, life)
+
+
+@global_transaction("durable_reader", "read which deployment this is")
+async def read_deployment(connection: AsyncConnection) -> str:
+    """What a signature names beside the workflow, so that it counts nowhere else."""
+    return str((await connection.execute(_DEPLOYMENT)).scalar_one())
 
 
 class NotAllowedError(RefusedError):
@@ -99,6 +113,7 @@ class Authorizer:
     # Some who can grant rights, so that a refusal says whom to ask.
     granters: tuple[str, ...]
     now: datetime
+    deployment: str
 
     @classmethod
     async def read(cls, connection: AsyncConnection, actors: Iterable[ActorId]) -> Self:
@@ -106,7 +121,7 @@ class Authorizer:
         listed = row.signed_verbs
         signed = _DEFAULT if listed is None else [verb for verb in Verb if verb.value in listed]
         operators = await find_operators(connection, actors)
-        return cls(operators, frozenset(signed), tuple(row.granters or ()), row.now)
+        return cls(operators, frozenset(signed), tuple(row.granters or ()), row.now, row.deployment)
 
     def check(
         self, asked: Asked, verb: Verb, scope: Scope, *, needs_approval: bool = False
@@ -130,8 +145,8 @@ class Authorizer:
         person proposes in another's name and approves in their own.
         """
         try:
-            if asked.payload.get("signature") is not None:
-                _check_signature(operator, asked, self.now)
+            if asked.is_signed:
+                _check_signature(operator, asked, self.deployment, self.now)
             elif verb in self.signed_verbs:
                 raise signature_missing(
                     operator, asked, f"The policy demands a signature for {verb}"
@@ -144,6 +159,13 @@ class Authorizer:
             raise NotAllowedError(
                 operator.id, verb, scope, refusal.code, refusal.sentence
             ) from None
+
+    def check_repetition(self, asked: Asked, *, was_signed: bool) -> None:
+        """A request that was signed is answered again only to who signs it."""
+        if was_signed:
+            operator = self.operators.get(str(asked.actor))
+            key = None if operator is None else operator.public_key
+            SignedRequest(key, self.deployment).check_repetition(asked.request_id, asked)
 
     def check_right(self, actor: ActorId, verb: Verb, scope: Scope) -> Operator:
         operator = self.operators.get(str(actor))
@@ -200,18 +222,19 @@ def signature_missing(operator: Operator, asked: Asked, why: str) -> RefusedErro
     )
 
 
-def _check_signature(operator: Operator, asked: Asked, now: datetime) -> None:
+def _check_signature(operator: Operator, asked: Asked, deployment: str, now: datetime) -> None:
     if operator.public_key is None:
         raise RefusedError(
             RefusalCode.SIGNATURE_WRONG,
             f"The message is signed, but {operator.id} has no key here; register it with "
             f"`durable operator key {operator.id}`, then sign again.",
         )
-    if not is_signed_by(operator.public_key, asked):
+    if not is_signed_by(operator.public_key, asked, deployment):
         raise RefusedError(
             RefusalCode.SIGNATURE_WRONG,
             f"The signature is not one by the key of {operator.id} over this {asked.message} to "
-            f"{asked.workflow_id}; sign exactly what is sent, with `durable sign`.",
+            f"{asked.workflow_id} here; sign exactly what is sent, with `durable sign` against "
+            "this deployment.",
         )
     signed_at = _signed_at(asked)
     if signed_at is None or not -SIGNER_AHEAD <= now - signed_at <= SIGNATURE_LASTS:

@@ -87,11 +87,11 @@ async def change_override(
     if row is None:
         raise unknown_override(change.id)
     override = override_of(row)
-    known = request.recall(row["requests"])
-    if known is not None:
-        return Answered(override, known)
     asked, verb = request.asked, verb_of(change, override)
     authorizer = await Authorizer.read(connection, [asked.actor])
+    known = request.recall(row["requests"], authorizer)
+    if known is not None:
+        return Answered(override, known)
     scope = rights_scope(override.scope)
     operator = authorizer.check_right(asked.actor, verb, scope)
     if change.kind is ChangeKind.EXTEND:

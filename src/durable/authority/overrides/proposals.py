@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
-from durable.authority.operators.authorization import authorize
+from durable.authority.operators.authorization import Authorizer
 from durable.authority.overrides.requests import OverrideRequest
 from durable.authority.overrides.rows import ROLE, lock_override, override_of, read_clock
 from durable.model.ids import OverrideId
@@ -70,16 +70,12 @@ async def propose_override(
 ) -> Answered:
     """Records it, once per id; the same request again is answered as it was."""
     known = await lock_override(connection, proposal.id)
-    if known is not None:
-        return _recall(known, request)
     asked, kind = request.asked, proposal.kind
-    await authorize(
-        connection,
-        asked,
-        Verb(kind.verb),
-        rights_scope(proposal.scope),
-        needs_approval=kind.needs_approval,
-    )
+    authorizer = await Authorizer.read(connection, [asked.actor])
+    if known is not None:
+        return _recall(known, request, authorizer)
+    verb, scope = Verb(kind.verb), rights_scope(proposal.scope)
+    authorizer.check(asked, verb, scope, needs_approval=kind.needs_approval)
     await _refuse_unknown(connection, proposal.scope)
     now = await read_clock(connection)
     answer = _answer(proposal, now)
@@ -87,7 +83,7 @@ async def propose_override(
     if not (await connection.execute(_INSERT, row)).rowcount:
         known = await lock_override(connection, proposal.id)
         assert known is not None, "an override is never deleted"
-        return _recall(known, request)
+        return _recall(known, request, authorizer)
     written = await lock_override(connection, proposal.id)
     assert written is not None, "it was just written"
     override = override_of(written)
@@ -143,9 +139,9 @@ def _answer(proposal: Proposal, now: datetime) -> str:
     return f"In force: {kind.name} on {proposal.scope} until {until:%Y-%m-%d %H:%M:%S}Z."
 
 
-def _recall(known: Any, request: OverrideRequest) -> Answered:
+def _recall(known: Any, request: OverrideRequest, authorizer: Authorizer) -> Answered:
     override = override_of(known)
-    answer = request.recall(known["requests"])
+    answer = request.recall(known["requests"], authorizer)
     if answer is None:
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,

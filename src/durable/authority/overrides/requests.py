@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from durable.authority.operators.authorization import Authorizer
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.rights import Asked
 
@@ -33,14 +34,17 @@ class OverrideRequest:
 
     @property
     def id(self) -> str:
-        return str(self.asked.payload["request_id"])
+        return self.asked.request_id
 
     @property
     def reason(self) -> str:
         return str(self.asked.payload["reason"])
 
-    def recall(self, requests: Mapping[str, Any]) -> str | None:
-        """What it was answered before; refused if its id was used for something else."""
+    def recall(self, requests: Mapping[str, Any], authorizer: Authorizer) -> str | None:
+        """What it was answered before; refused if its id was used for something else.
+
+        Before rights and the age of a signature are asked: what was done stays answered.
+        """
         known = requests.get(self.id)
         if known is None:
             return None
@@ -56,12 +60,13 @@ class OverrideRequest:
                 f"Request id {self.id} was used for the {known['message']} at {known['at'][:19]}Z, "
                 "which is not this request; send another request id.",
             )
+        authorizer.check_repetition(self.asked, was_signed=known["is_signed"])
         return str(known["answer"])
 
     def record(self, requests: Mapping[str, Any], answer: str, at: str) -> dict[str, Any]:
         """The requests with this one and its answer."""
         entry = {
             "message": self.asked.message, "digest": self.digest, "at": at, "answer": answer,
-            "actor": str(self.asked.actor),
+            "actor": str(self.asked.actor), "is_signed": self.asked.is_signed,
         }  # fmt: skip
         return {**requests, self.id: entry}

@@ -37,7 +37,7 @@ async def refuse_unsigned_loosening(
     A signature that there is was found right before.
     """
     revision = _comes_into_force(kind, after)
-    if revision is None or asked.payload.get("signature") is not None:
+    if revision is None or asked.is_signed:
         return
     current: Mapping[str, Any] = (await connection.execute(_DEMANDING)).scalar_one_or_none() or {}
     coming: Mapping[str, Any] = (

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
-from durable.authority.operators.authorization import authorize
+from durable.authority.operators.authorization import Authorizer, authorize
 from durable.authority.overrides.freeze import refuse_while_frozen
 from durable.authority.policies.loosening import refuse_unsigned_loosening
 from durable.authority.policies.rows import (
@@ -66,9 +66,9 @@ _REDIRECT = text("""
 
 _TAKE = text("""
     INSERT INTO global.policy_orders
-           (number, revision, kind, payload, actor, reason, request, at)
+           (number, revision, kind, payload, actor, reason, request, is_signed, at)
     VALUES (:number, :revision, :kind, CAST(:payload AS jsonb), :actor, :reason, :request,
-            clock_timestamp())
+            :is_signed, clock_timestamp())
 """)
 
 _WRITE = text("""
@@ -103,6 +103,9 @@ async def take_order(
     known = (await connection.execute(_KNOWN, {"request": order.request})).mappings().one_or_none()
     if known is not None:
         _refuse_another(known, order)
+        if asked is not None:
+            authorizer = await Authorizer.read(connection, [asked.actor])
+            authorizer.check_repetition(asked, was_signed=known["is_signed"])
         return await find_rollout(connection, order.revision)
     operator = None
     if asked is not None:
@@ -129,6 +132,7 @@ async def take_order(
             "actor": order.actor,
             "reason": order.reason,
             "request": order.request,
+            "is_signed": asked is not None and asked.is_signed,
         },
     )
     named = {"number": number, "actor": order.actor, "reason": order.reason}

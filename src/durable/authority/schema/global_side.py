@@ -175,6 +175,8 @@ workload_requests = Table(
     Column("payload_sha256", LargeBinary, nullable=False),
     json_column("answer"),
     text_column("actor"),
+    # Whether its sender proved to be the actor: a repetition then has to, as well.
+    Column("is_signed", Boolean, nullable=False),
     time_column("at"),
     ForeignKeyConstraint(
         ["tenant", "workload"], ["global.workloads.tenant", "global.workloads.workload"]
@@ -302,6 +304,7 @@ policy_orders = Table(
     text_column("actor"),
     text_column("reason"),
     text_column("request"),
+    Column("is_signed", Boolean, nullable=False),
     time_column("at"),
     one_of("kind", "promote", "pause", "rollback"),
     CheckConstraint("number >= 1", name="number_positive"),
@@ -419,5 +422,32 @@ operator_rights = Table(
     text_column("granted_by"),
     time_column("granted_at"),
     PrimaryKeyConstraint("operator", "verb", "tenant", "region"),
+    schema="global",
+)
+
+# Which installation this is: what is signed for one counts in no other.
+deployment = Table(
+    "deployment",
+    metadata,
+    Column("singleton", Boolean, primary_key=True, server_default=text("true")),
+    Column("id", Text, nullable=False, server_default=text("gen_random_uuid()::text")),
+    CheckConstraint("singleton", name="one_row"),
+    schema="global",
+)
+
+# Requests that a workflow counts itself, and in which of its lives: terminated and started again,
+# it remembers none of them.
+taken_requests = Table(
+    "taken_requests",
+    metadata,
+    text_column("workflow_id"),
+    text_column("request"),
+    # The first run of the workflow, which stays the same as long as it continues.
+    text_column("life"),
+    text_column("message"),
+    text_column("actor"),
+    time_column("at"),
+    PrimaryKeyConstraint("workflow_id", "request"),
+    Index("taken_requests_age", "at"),
     schema="global",
 )

@@ -52,7 +52,6 @@ async def request_replacement(
     answer: Answer,
     *,
     reason: str,
-    signed: Asked | None = None,
 ) -> Answer:
     """Records which claims are to be replaced, once per request id, before any is marked."""
     before = await lock_workload(connection, identity.tenant, identity.workload)
@@ -62,7 +61,7 @@ async def request_replacement(
     recorded = ledger.recall(identity)
     if recorded is not None:
         return recorded
-    asked = signed or Asked.unsigned(
+    asked = identity.signed or Asked.unsigned(
         workload_id(identity.tenant, identity.workload),
         identity.kind,
         actor=identity.actor,

@@ -76,10 +76,9 @@ class AdmissionRequest:
     def identity(self) -> RequestIdentity:
         manifest = self.manifest
         if self.scales is None:
-            return RequestIdentity.of_apply(manifest, self.request, self.actor)
-        return RequestIdentity.of_scale(
-            manifest.tenant, manifest.name, self.replicas, self.request, self.actor
-        )
+            return RequestIdentity.of_apply(manifest, self.request, self.actor, self.signed)
+        of = (manifest.tenant, manifest.name, self.replicas, self.request)
+        return RequestIdentity.of_scale(*of, self.actor, self.signed)
 
     @property
     def can_create(self) -> bool:

@@ -74,7 +74,7 @@ async def request_delete(
     signed: Asked | None = None,
 ) -> DeletionResult:
     """Requests the end of a workload, once per request id, in whichever life of it that was."""
-    identity = RequestIdentity.of_delete(tenant, workload, request, actor)
+    identity = RequestIdentity.of_delete(tenant, workload, request, actor, signed)
     before = await _lock(connection, tenant, workload)
     ledger = await RequestLedger.read(connection, [identity])
     recorded = ledger.recall(identity)

@@ -17,25 +17,30 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.repetitions import SignedRequest
 from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import Asked
 from durable.model.workload import WorkloadManifest
 
 _READ = text(f"""
-    SELECT tenant, workload, request, kind, payload_sha256, answer, actor, at
-      FROM global.workload_requests
+    SELECT tenant, workload, request, r.kind, payload_sha256, answer, actor, is_signed, at,
+           public_key, deployment.id AS deployment
+      FROM global.workload_requests AS r
       JOIN {sent_rows("keys", "key", "tenant text, workload text, request text")}
      USING (tenant, workload, request)
+      CROSS JOIN global.deployment
+      LEFT JOIN global.operators ON operator = actor
 """)
 
 _RECORD = text("""
     INSERT INTO global.workload_requests
-           (tenant, workload, request, kind, payload_sha256, answer, actor, at)
-    SELECT tenant, workload, request, kind, decode(payload_sha256, 'hex'), answer, actor,
+           (tenant, workload, request, kind, payload_sha256, answer, actor, is_signed, at)
+    SELECT tenant, workload, request, kind, decode(payload_sha256, 'hex'), answer, actor, is_signed,
            clock_timestamp()
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, request text, kind text, payload_sha256 text, answer jsonb,
-           actor text)
+           actor text, is_signed boolean)
 """)
 
 # The schema refuses to forget a younger one.
@@ -74,17 +79,27 @@ class RequestIdentity:
         kind: RequestKind,
         payload: Mapping[str, Any],
         actor: ActorId,
+        signed: Asked | None = None,
     ) -> None:
         canonical = json.dumps(payload, sort_keys=True).encode()
         self.tenant, self.workload, self.request = tenant, workload, request
         self.kind = kind
         self.digest = hashlib.sha256(canonical).hexdigest()
         self.actor = actor
+        # The message as it came, if it was signed.
+        self.signed = signed
 
     @classmethod
-    def of_apply(cls, manifest: WorkloadManifest, request: str, actor: ActorId) -> Self:
+    def of_apply(
+        cls,
+        manifest: WorkloadManifest,
+        request: str,
+        actor: ActorId,
+        signed: Asked | None = None,
+    ) -> Self:
         payload = manifest.model_dump(mode="json", exclude_defaults=True)
-        return cls(manifest.tenant, manifest.name, request, RequestKind.APPLY, payload, actor)
+        of = (manifest.tenant, manifest.name, request)
+        return cls(*of, RequestKind.APPLY, payload, actor, signed)
 
     @classmethod
     def of_scale(
@@ -94,14 +109,21 @@ class RequestIdentity:
         replicas: int,
         request: str,
         actor: ActorId,
+        signed: Asked | None = None,
     ) -> Self:
-        return cls(tenant, workload, request, RequestKind.SCALE, {"replicas": replicas}, actor)
+        payload = {"replicas": replicas}
+        return cls(tenant, workload, request, RequestKind.SCALE, payload, actor, signed)
 
     @classmethod
     def of_delete(
-        cls, tenant: TenantId, workload: WorkloadName, request: str, actor: ActorId
+        cls,
+        tenant: TenantId,
+        workload: WorkloadName,
+        request: str,
+        actor: ActorId,
+        signed: Asked | None = None,
     ) -> Self:
-        return cls(tenant, workload, request, RequestKind.DELETE, {}, actor)
+        return cls(tenant, workload, request, RequestKind.DELETE, {}, actor, signed)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.tenant}/{self.workload} ({self.request})"
@@ -120,6 +142,8 @@ class _Entry:
     digest: str
     answer: Answer
     actor: str
+    # None where nobody proved to be the actor.
+    proof: SignedRequest | None = None
     # None while it is on its way into the ledger.
     at: datetime | None = None
 
@@ -145,15 +169,24 @@ class RequestLedger:
                 bytes(row.payload_sha256).hex(),
                 row.answer,
                 row.actor,
+                SignedRequest(row.public_key, row.deployment) if row.is_signed else None,
                 row.at,
             )
         return ledger
 
     def recall(self, request: RequestIdentity) -> Answer | None:
-        """What the request was answered before; refuses an id that was used for something else.
+        """What the request was answered before, for whoever proves to have sent it.
 
-        It is asked before rights and signature are: only who sent it before learns the answer.
+        It is asked before rights and the age of a signature are: what was done stays answered.
         """
+        answer = self.find(request)
+        entry = self._entries.get(request.key)
+        if entry is not None and entry.proof is not None:
+            entry.proof.check_repetition(request.request, request.signed)
+        return answer
+
+    def find(self, request: RequestIdentity) -> Answer | None:
+        """What the request was answered before; refuses an id that was used for something else."""
         entry = self._entries.get(request.key)
         if entry is None:
             return None
@@ -192,6 +225,7 @@ class RequestLedger:
             "payload_sha256": entry.digest,
             "answer": entry.answer,
             "actor": str(request.actor),
+            "is_signed": request.signed is not None,
         }
 
 

@@ -77,9 +77,8 @@ class RolloutRequest:
     @property
     def identity(self) -> RequestIdentity:
         payload = {} if self.to is None else {"to": self.to}
-        return RequestIdentity(
-            self.tenant, self.workload, self.request, self.kind, payload, self.actor
-        )
+        of = (self.tenant, self.workload, self.request, self.kind)
+        return RequestIdentity(*of, payload, self.actor, self.signed)
 
     @property
     def name(self) -> str:

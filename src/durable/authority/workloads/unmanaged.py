@@ -16,7 +16,7 @@ async def recall_unmanaged(connection: AsyncConnection, request: RequestIdentity
     found = await find_workload(connection, request.tenant, request.workload)
     if found is None:
         raise never_admitted(request.tenant, request.workload)
-    answer = (await RequestLedger.read(connection, [request])).recall(request)
+    answer = (await RequestLedger.read(connection, [request])).find(request)
     if answer is None and found.deleted:
         raise has_ended(found)
     return answer

@@ -7,13 +7,13 @@ from typing import Annotated, Any, cast
 import typer
 from pydantic import ValidationError
 
-from durable.cli.connections import current_user
+from durable.cli.connections import current_user, with_authority
 from durable.cli.input.options import StateDir, load_settings
 from durable.model.ids import ActorId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import kind_of
 from durable.signals.registry import Message, Sender, messages_to
-from durable.temporal.signing import Signer, key_path, read_key
+from durable.temporal.signing import key_path, read_key, signer_of
 from durable.validation.problems import problems_in, sentences
 
 
@@ -48,7 +48,8 @@ def sign(
             f"There is no key at {key_path(keys, actor)}; make one with `durable operator key`, or "
             "name its directory in DURABLE_KEYS_DIR.",
         )
-    typer.echo(json.dumps(Signer(key).sign_content(workflow_id, message, payload)))
+    signer = with_authority(state_dir, lambda databases: signer_of(databases, key))
+    typer.echo(json.dumps(signer.sign_content(workflow_id, message, payload)))
 
 
 def _find(workflow_id: str, name: str) -> Message:

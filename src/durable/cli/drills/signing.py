@@ -9,7 +9,7 @@ from durable.authority.operators.changes import read_operator, set_key
 from durable.client import Durable
 from durable.model.signature import public_key_of
 from durable.state_dir.record import StackError
-from durable.temporal.signing import Signer
+from durable.temporal.signing import signer_of
 
 
 @asynccontextmanager
@@ -26,7 +26,7 @@ async def signed(durable: Durable) -> AsyncGenerator[None]:
         return
     own, key = durable.signer, Ed25519PrivateKey.generate()
     await _set(durable, public_key_of(key), "a drill gives orders about a region")
-    durable.signer = Signer(key)
+    durable.signer = await signer_of(durable.databases, key)
     try:
         yield
     finally:

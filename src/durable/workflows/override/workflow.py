@@ -6,7 +6,7 @@ terminated goes on where it was. Started with a proposal as its input, it is pro
 """
 
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeUpdate
@@ -35,6 +35,7 @@ with workflow.unsafe.imports_passed_through():
         proposal_of,
         start_of,
     )
+    from durable.workflows.starts import NO_INPUT
     from durable.workflows.steps import (
         UNREACHABLE,
         Activity,
@@ -47,14 +48,13 @@ T = TypeVar("T")
 
 MESSAGES = messages_to(OVERRIDE)
 PROPOSE = next(message for message in MESSAGES if message.name == "propose")
-_NO_INPUT = cast(RawValue, None)
 
 
 @workflow.defn(name=OVERRIDE)
 @accepts(MESSAGES)
 class Override(Receives):
     @workflow.init
-    def __init__(self, raw: RawValue = _NO_INPUT) -> None:
+    def __init__(self, raw: RawValue = NO_INPUT) -> None:
         start = start_of(raw)
         self._memory = OverrideMemory() if start is None else start.memory
         self._inbox = Inbox(MESSAGES, self._memory.messages)
@@ -63,7 +63,7 @@ class Override(Receives):
         self._shown = ""
 
     @workflow.run
-    async def run(self, raw: RawValue = _NO_INPUT) -> OverrideStatus:
+    async def run(self, raw: RawValue = NO_INPUT) -> OverrideStatus:
         self._open_input()
         await self._recall()
         await self._take_input()

@@ -140,6 +140,7 @@ CREATE TABLE global.workload_requests (
     payload_sha256 BYTEA NOT NULL,
     answer JSONB NOT NULL,
     actor TEXT NOT NULL,
+    is_signed BOOLEAN NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT workload_requests_key PRIMARY KEY (tenant, workload, request),
     CONSTRAINT workload_requests_kind_known
@@ -237,6 +238,7 @@ CREATE TABLE global.policy_orders (
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     request TEXT NOT NULL,
+    is_signed BOOLEAN NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT policy_orders_key PRIMARY KEY (number),
     CONSTRAINT policy_orders_kind_known CHECK (kind IN ('promote', 'pause', 'rollback')),
@@ -336,3 +338,22 @@ CREATE TABLE global.operator_rights (
     CONSTRAINT operator_rights_operator_reference
         FOREIGN KEY (operator) REFERENCES global.operators (operator)
 );
+
+CREATE TABLE global.deployment (
+    singleton BOOLEAN DEFAULT true NOT NULL,
+    id TEXT DEFAULT gen_random_uuid()::text NOT NULL,
+    CONSTRAINT deployment_key PRIMARY KEY (singleton),
+    CONSTRAINT deployment_one_row CHECK (singleton)
+);
+INSERT INTO global.deployment DEFAULT VALUES;
+
+CREATE TABLE global.taken_requests (
+    workflow_id TEXT NOT NULL,
+    request TEXT NOT NULL,
+    life TEXT NOT NULL,
+    message TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT taken_requests_key PRIMARY KEY (workflow_id, request)
+);
+CREATE INDEX taken_requests_age ON global.taken_requests (at);

@@ -114,6 +114,17 @@ CREATE TRIGGER kept_for_a_month BEFORE DELETE ON global.workload_requests
 FOR EACH ROW WHEN (OLD.at > clock_timestamp() - interval '30 days')
 EXECUTE FUNCTION regional.refuse('a request is kept for a month');
 
+CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON global.taken_requests
+FOR EACH STATEMENT EXECUTE FUNCTION regional.refuse('global.taken_requests is append-only');
+
+CREATE TRIGGER kept_for_a_month BEFORE DELETE ON global.taken_requests
+FOR EACH ROW WHEN (OLD.at > clock_timestamp() - interval '30 days')
+EXECUTE FUNCTION regional.refuse('a request is kept for a month');
+
+-- Another id would make every signature that is under way worthless.
+CREATE TRIGGER never_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON global.deployment
+FOR EACH STATEMENT EXECUTE FUNCTION regional.refuse('a deployment keeps its id');
+
 -- ── the audit's chain ────────────────────────────────────────────────────────────────────────────
 
 -- Each event's hash covers the one before it, so a changed, removed or inserted row breaks the

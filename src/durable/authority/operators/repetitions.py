@@ -1,0 +1,74 @@
+"""A request that is sent again: what its sender has to prove, and whether it may count again."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.rights import Asked
+from durable.model.signature import is_signed_by
+
+_TAKE = text("""
+    INSERT INTO global.taken_requests (workflow_id, request, life, message, actor, at)
+    VALUES (:workflow_id, :request, :life, :message, :actor, clock_timestamp())
+        ON CONFLICT DO NOTHING
+""")
+_TAKEN = text("""
+    SELECT life, message, actor, at FROM global.taken_requests
+     WHERE workflow_id = :workflow_id AND request = :request
+""")
+# A few at a time, whosever they are: many workflows never take another request.
+_FORGET = text("""
+    DELETE FROM global.taken_requests
+     WHERE (workflow_id, request) IN (
+           SELECT workflow_id, request FROM global.taken_requests
+            WHERE at < clock_timestamp() - interval '31 days' ORDER BY at LIMIT 10)
+""")
+
+
+@dataclass(frozen=True)
+class SignedRequest:
+    """A request that was signed when it was first sent, and by whose key another proves it."""
+
+    public_key: str | None
+    deployment: str
+
+    def check_repetition(self, request: str, asked: Asked | None) -> None:
+        """Refuses whoever only claims to have sent it.
+
+        However old its signature: it changes nothing any more, and what was done stays answered.
+        """
+        is_proven = (
+            asked is not None
+            and self.public_key is not None
+            and is_signed_by(self.public_key, asked, self.deployment)
+        )
+        if not is_proven:
+            raise RefusedError(
+                RefusalCode.SIGNATURE_MISSING,
+                f"Request id {request} was signed when it was first sent, so it is answered again "
+                "only to whoever signs it with the same operator's key; sign it, or send another "
+                "request id.",
+            )
+
+
+async def take_request(connection: AsyncConnection, asked: Asked, life: str) -> None:
+    """Notes in which life of its workflow a request came; in a later one it counts no more.
+
+    Within a life the workflow itself knows what it has accepted. One that was terminated and
+    started again does not: somebody could send it what the one before it has done already.
+    """
+    of = {"workflow_id": asked.workflow_id, "request": asked.request_id}
+    written = {**of, "life": life, "message": asked.message, "actor": str(asked.actor)}
+    if (await connection.execute(_TAKE, written)).rowcount:
+        await connection.execute(_FORGET)
+        return
+    taken = (await connection.execute(_TAKEN, of)).one()
+    if taken.life != life:
+        raise RefusedError(
+            RefusalCode.KEY_CONFLICT,
+            f"Request id {asked.request_id} was used for the {taken.message} of {taken.actor} at "
+            f"{taken.at:%Y-%m-%d %H:%M:%S}Z, before this workflow was started again; if it still "
+            "has to be done, send it under another request id.",
+        )
