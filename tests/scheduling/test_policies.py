@@ -27,14 +27,32 @@ def test_the_first_policy_weighs_every_score() -> None:
         ({"candidates_kep": 5}, "did you mean candidates_kept?"),
         ({"retry_first_seconds": 601.0}, "field retry_first_seconds: got 601.0"),
         ({"signed_verbs": ["approve", "cordon"]}, "field signed_verbs: cordon: only commands do"),
+        # Classes that collide.
+        ({"sampling": {"below_priority": 901, "candidates": 9}},
+         "field sampling.below_priority: got 901; allowed: up to recovery.critical_priority, 900"),
+        ({"urgency": {"ceiling": 900}},
+         "field urgency.ceiling: got 900; allowed: below recovery.critical_priority, 900"),
+        ({"recovery": {"critical_priority": 99}}, "field urgency.ceiling: got 800"),
     ],
-)
+)  # fmt: skip
 def test_a_policy_that_cannot_be_used_is_refused_with_its_field(
     change: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(PolicyError) as refused:
         read_policy(data(**change))
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sampling": {"below_priority": 900, "candidates": 9}},
+        {"urgency": {"ceiling": 899}},
+        {"urgency": {"ceiling": 1_000, "most": 0}},
+    ],
+)
+def test_classes_that_only_touch_do_not_collide(change: dict[str, Any]) -> None:
+    read_policy(data(**change))
 
 
 def test_a_policy_made_by_hand_is_checked_too() -> None:

@@ -2,16 +2,25 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
+from durable.authority.audit.events import read_events
+from durable.authority.drains.rows import read_drains
 from durable.authority.workloads.rows import read_workload
-from durable.model.ids import ActorId, TenantId, WorkloadName
+from durable.controllers import reconciler
+from durable.model.drain import NodesTarget
+from durable.model.ids import ActorId, NodeId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.names import placement_id
 from durable.signals.payloads import DeleteWorkload, ScaleWorkload
-from tests.workflows.plane import Plane, manifest, until
+from tests.workflows.keys import Person
+from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
+from tests.workflows.test_self_healing import runs_again
 
 WORKLOAD = "workload/risk/api"
 
@@ -160,3 +169,104 @@ async def test_a_request_whose_workflow_is_terminated_meanwhile_is_answered(plan
         admitted = await plane.durable.scale("risk", "api", 1 + number % 3)
         assert admitted.spec.replicas == 1 + number % 3
     assert (await plane.durable.wait("risk", "api")).wanted == 1 + number % 3
+
+
+PLACEMENT = placement_id(TenantId("risk"), WorkloadName("api"), 1, EAST)
+
+
+@pytest.fixture
+def reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reconciler's own pace is for production."""
+    monkeypatch.setattr(reconciler, "POLL_SECONDS", 0.2)
+
+
+async def terminated(plane: Plane) -> Any:
+    """The placement, begun anew after somebody terminated it."""
+    handle = plane.handle()
+    run = (await handle.describe()).run_id
+    await handle.terminate("to hide something")
+    await runs_again(handle, run)
+    return handle
+
+
+async def refused_code(handle: Any, message: str, payload: dict[str, Any]) -> str:
+    with pytest.raises(WorkflowUpdateFailedError) as no:
+        await handle.execute_update(message, payload)
+    cause: Any = no.value.cause
+    return str(cause.details[0])
+
+
+@pytest.mark.usefixtures("reconciled")
+async def test_a_placement_that_was_terminated_does_not_evict_twice(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """Whoever saw a signed message may send it again while its signature is young."""
+    await (await (await plane.load()).host()).work()
+    await serving(plane)
+    ann = await Person.make(plane, tmp_path, "person:ann")
+    evict = ann.signed(PLACEMENT, "evict", "INC-42", slots=[0], force=True)
+    before = (await plane.bindings())["api", 0].token
+    handle: Any = plane.handle()
+    assert (await handle.execute_update("evict", evict)).startswith("Stopping slot 0")
+
+    async def is_placed_again() -> bool:
+        found = (await plane.bindings()).get(("api", 0))
+        return found is not None and found.token != before and found.state == "serving"
+
+    await until(is_placed_again, "slot 0 serves again")
+    handle = await terminated(plane)
+    after = {slot: one.token for slot, one in (await plane.bindings()).items()}
+    assert await refused_code(handle, "evict", evict) == RefusalCode.KEY_CONFLICT
+    await handle.signal("evict", evict)
+    await until(lambda: rejections(plane, "evict", 2), "the signal was refused as well")
+    assert {slot: one.token for slot, one in (await plane.bindings()).items()} == after
+    again = ann.signed(PLACEMENT, "evict", "INC-42-again", slots=[0], force=True)
+    assert (await handle.execute_update("evict", again)).startswith("Stopping slot 0")
+
+
+async def test_a_later_drain_is_not_cancelled_by_an_old_message(
+    plane: Plane, tmp_path: Path
+) -> None:
+    # With one node, what runs there has nowhere to go.
+    await (await (await plane.load(small_fleet(nodes=1))).host()).work()
+    await serving(plane)
+    ann = await Person.make(plane, tmp_path, "person:ann")
+    node = "drain/east/east-general-0000"
+    async with ann.connected(plane) as hers:
+        target = NodesTarget.of_node(EAST, NodeId("east-general-0000"))
+        begun = await hers.drains.start(target, reason="INC-42", request_id="d-1")
+        cancel = ann.signed(node, "cancel", "c-1")
+        client: Any = plane.durable.client
+        handle = client.get_workflow_handle(node)
+        assert "Cancelled" in await handle.execute_update("cancel", cancel)
+        # Sent again, the first drain is answered as it ended, and not begun anew.
+        assert (await hers.drains.start(target, reason="INC-42", request_id="d-1")).ended_at
+        await hers.drains.start(target, reason="INC-43", request_id="d-2")
+    assert await refused_code(handle, "cancel", cancel) == RefusalCode.KEY_CONFLICT
+    (now,) = [one for one in await read_drains(plane.databases, EAST) if one.ended_at is None]
+    assert now.request != begun.request
+
+
+@pytest.mark.usefixtures("reconciled")
+async def test_whoever_was_refused_is_in_the_audit_whatever_becomes_of_the_workflow(
+    plane: Plane,
+) -> None:
+    await (await (await plane.load()).host()).work()
+    await serving(plane)
+    wrong: list[tuple[str, Any]] = [
+        ("evict", {"actor": "person:mallory", "reason": "mine", "request_id": "x"}),
+        ("evict", {"slots": "all"}),
+        ("evikt", {"actor": "person:mallory"}),
+    ]
+    for count, (name, payload) in enumerate(wrong, 1):
+        handle = plane.handle()
+        with pytest.raises(WorkflowUpdateFailedError):
+            await handle.execute_update(name, payload)
+        await terminated(plane)
+        events, _ = await read_events(plane.databases, last=500)
+        assert len([one for one in events if one.action.startswith("reject message")]) == count
+
+
+async def rejections(plane: Plane, message: str, count: int) -> bool:
+    events, _ = await read_events(plane.databases, last=500)
+    return len([one for one in events if one.action == f"reject message {message}"]) >= count

@@ -27,6 +27,8 @@ WRONG: list[tuple[list[Any], str]] = [
     ([7], "Invalid input"),
     ([None], "Its payload is binary/null"),
     ([{}], "is missing; it must be given"),
+    ([{}, {}], "Its payload is several arguments"),
+    ([None, 1, "x"], "Its payload is several arguments"),
 ]
 # Type, id and task queue, an input that belongs under another id, and that id.
 STARTS: list[tuple[str, str, str, dict[str, Any], str]] = [

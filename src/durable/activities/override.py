@@ -22,7 +22,7 @@ from durable.authority.overrides.changes import (
     change_override,
     expire_override,
 )
-from durable.authority.overrides.checks import check_gates, check_places
+from durable.authority.overrides.checks import check_gates, check_incident, check_places
 from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
 from durable.authority.overrides.requests import OverrideRequest
@@ -61,6 +61,7 @@ class OverrideActivities:
         try:
             if await read_override(self._databases, step.id) is None:
                 await check_places(self._databases, proposed.scope)
+                await check_incident(self._databases, proposed.scope, effects.budget)
                 regions = await self._regions(proposed.scope)
                 unasked = await check_gates(self._databases, regions, effects)
             answered = await propose_override(

@@ -17,7 +17,7 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.policies import read_everywhere, read_revision
 from durable.authority.fleet.regions import list_regions
-from durable.authority.overrides.freeze import check_not_frozen
+from durable.authority.overrides.freeze import check_not_frozen, read_frozen
 from durable.authority.policies.health import read_health, read_pending_percent
 from durable.authority.policies.orders import take_order
 from durable.authority.policies.region_reads import read_in_force, read_region_policy, read_report
@@ -117,7 +117,8 @@ class PolicyActivities:
             if watched in (PolicyState.CANARY, PolicyState.ACTIVE):
                 health = await read_health(self._databases, bake.region, revision, bake.since)
         now = await read_database_time(self._databases)
-        return ObservedPolicy(rollout, regions.by_region, now, regions.missing, health)
+        frozen = await read_frozen(self._databases, regions.by_region)
+        return ObservedPolicy(rollout, regions.by_region, now, regions.missing, health, frozen)
 
     async def _take(self, rollout: PolicyRollout, step: PolicyStep) -> Rest | None:
         """One step, or the wait for the end of a freeze.

@@ -1,6 +1,7 @@
 """How a policy revision comes into force, region by region, and how it is taken back."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -13,6 +14,8 @@ from durable.validation.text import PlainText
 from durable.validation.value import Value
 
 MAX_WORKLOADS_REPORTED = 500
+
+RegionalName = tuple[RegionId, TenantId, WorkloadName]
 
 
 class PolicyStage(StrEnum):
@@ -179,6 +182,24 @@ class RolledBack(Value):
     @property
     def more(self) -> int:
         return self.count - len(self.shares)
+
+    @classmethod
+    def again(cls, before: "RolledBack", now: Sequence[RolledBackShare]) -> "RolledBack":
+        """What became of it when it was rolled back once more, to replace what goes on.
+
+        What was decided again then has a new decision, so nothing shows it any more.
+        """
+        gone = Counter[RegionalName]()
+        for one in before.shares:
+            gone[one.region, one.tenant, one.workload] += one.decided_again
+        for one in now:
+            gone[one.region, one.tenant, one.workload] -= one.decided_again
+        kept = [
+            RolledBackShare(region=region, tenant=tenant, workload=workload, decided_again=count)
+            for (region, tenant, workload), count in sorted(gone.items())
+            if count > 0
+        ]
+        return cls(shares=(*kept, *now), count=len(kept) + len(now))
 
     @classmethod
     def of_all(cls, reports: Iterable["RolledBack"]) -> "RolledBack":

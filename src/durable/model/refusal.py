@@ -28,6 +28,7 @@ class RefusalCode(StrEnum):
     UNKNOWN_DRAIN = "unknown_drain"
     UNKNOWN_VERSION = "unknown_version"
     UNKNOWN_OVERRIDE = "unknown_override"
+    UNKNOWN_INCIDENT = "unknown_incident"
     UNKNOWN_OPERATOR = "unknown_operator"
     NOT_ALLOWED = "not_allowed"
     SIGNATURE_MISSING = "signature_missing"

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.recoveries import RecoveryKey
 from durable.model.recovery import Seen
 from durable.model.states import RegionState
 from durable.validation.value import Value
@@ -41,6 +42,12 @@ class RegionFact(Value):
     @property
     def is_fenced(self) -> bool:
         return self.state is RegionState.FENCED
+
+    @property
+    def loss(self) -> RecoveryKey:
+        """Which loss of it is under way, or would be the next one."""
+        epoch = self.epoch if self.is_fenced else self.epoch + 1
+        return RecoveryKey(region=self.region, epoch=epoch)
 
     @property
     def movable_at(self) -> datetime | None:

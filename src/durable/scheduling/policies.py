@@ -56,6 +56,7 @@ def policy_problems(policy: Policy) -> list[tuple[Location, str]]:
                 f"allowed: up to retry_longest_seconds, {policy.retry_longest_seconds}",
             )
         )
+    problems += _colliding_classes(policy)
     unsigned = sorted(NEVER_SIGNED.intersection(policy.signed_verbs))
     if unsigned:
         allowed = ", ".join(verb for verb in Verb if verb not in NEVER_SIGNED)
@@ -64,6 +65,32 @@ def policy_problems(policy: Policy) -> list[tuple[Location, str]]:
                 ("signed_verbs",),
                 f"{', '.join(unsigned)}: only commands do that, which carry no signature, so it "
                 f"cannot be demanded; allowed: {allowed}",
+            )
+        )
+    return problems
+
+
+def _colliding_classes(policy: Policy) -> list[tuple[Location, str]]:
+    """Priorities make three classes: best effort below one bound, critical from another one on.
+
+    What is in both, or is raised from one into the other, has no class that anybody could rely on.
+    """
+    critical = policy.recovery.critical_priority
+    problems: list[tuple[Location, str]] = []
+    if policy.sampling.below_priority > critical:
+        problems.append(
+            (
+                ("sampling", "below_priority"),
+                f"got {policy.sampling.below_priority}; allowed: up to recovery.critical_priority, "
+                f"{critical}, or critical work would be best effort as well",
+            )
+        )
+    if policy.urgency.most and policy.urgency.ceiling >= critical:
+        problems.append(
+            (
+                ("urgency", "ceiling"),
+                f"got {policy.urgency.ceiling}; allowed: below recovery.critical_priority, "
+                f"{critical}, or a deadline would make any job critical",
             )
         )
     return problems

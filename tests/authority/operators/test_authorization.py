@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -137,3 +138,47 @@ async def test_a_policy_demands_signatures_until_it_is_rolled_back(ready_world: 
         await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
     await reach_stage(ready_world.databases, back, PolicyStage.ROLLED_BACK, [1])
     await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
+
+
+async def test_a_request_counts_in_one_life_of_its_workflow_alone(world: World) -> None:
+    """A workflow that was terminated and started again does not know what it has done before."""
+
+    async def check(life: str | None, actor: str = "test", request_id: str = "1") -> None:
+        message = asked(actor, request_id=request_id)
+        await check_message(world.databases, message, Verb.SCALE, RISK, life)
+
+    await check("first")
+    await check("first")  # its step is taken again after a crash
+    with pytest.raises(RefusedError, match=r"used for the scale of test .* under another request"):
+        await check("second")
+    with pytest.raises(RefusedError) as refused:
+        await check("second", actor="another")
+    assert refused.value.refusal.code is RefusalCode.KEY_CONFLICT
+    await check("second", request_id="2")
+    await check(None)  # where the authority counts the request itself
+
+
+async def test_requests_that_were_taken_are_forgotten_after_a_month(world: World) -> None:
+    for request in ("old", "new"):
+        message = asked("test", request_id=request)
+        await check_message(world.databases, message, Verb.SCALE, RISK, "life")
+    with psycopg.connect(world.databases.urls[0], autocommit=True) as owner:
+        owner.execute("ALTER TABLE global.taken_requests DISABLE TRIGGER append_only")
+        owner.execute(
+            "UPDATE global.taken_requests SET at = at - interval '32 days' WHERE request = 'old'"
+        )
+        message = asked("test", request_id="next")
+        await check_message(world.databases, message, Verb.SCALE, RISK, "life")
+        kept = owner.execute("SELECT request FROM global.taken_requests ORDER BY at").fetchall()
+    assert kept == [("new",), ("next",)]
+
+
+def test_a_signed_request_is_answered_again_only_to_who_signs_it() -> None:
+    old = signed(at=NOW - timedelta(hours=1))
+    AUTHORIZER.check_repetition(old, was_signed=True)  # what was done stays answered
+    AUTHORIZER.check_repetition(asked(), was_signed=False)
+    forged = asked(signature=old.payload["signature"])
+    for other in (asked(), forged, signed(Ed25519PrivateKey.generate()), asked("keyless")):
+        with pytest.raises(RefusedError, match="was signed when it was first sent") as refused:
+            AUTHORIZER.check_repetition(other, was_signed=True)
+        assert refused.value.refusal.code is RefusalCode.SIGNATURE_MISSING

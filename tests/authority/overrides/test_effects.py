@@ -13,7 +13,9 @@ from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.drains.marks import mark_claims as mark_drained
 from durable.authority.drains.orders import begin_drain, end_drain
 from durable.authority.fleet.cordons import write_cordons
+from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.fleet.regions import lock_region
+from durable.authority.overrides.checks import check_incident
 from durable.authority.overrides.copies import copy_override
 from durable.authority.overrides.reads import drawn_on, obeyed_overrides, read_effects
 from durable.authority.overrides.rows import read_overrides
@@ -23,18 +25,20 @@ from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.reads.replicas import read_replicas
 from durable.authority.reads.shares import read_shares
 from durable.model.drain import DrainOrder, DrainState, NodesTarget
-from durable.model.ids import BudgetId, NodeId, WorkloadName
+from durable.model.fleet import Fleet
+from durable.model.ids import BudgetId, IncidentId, NodeId, OverrideId, RegionId, WorkloadName
 from durable.model.intents import AnyIntent, Granted, Refused
+from durable.model.overrides.effects import KeptBudget, OverrideScope
 from durable.model.overrides.in_force import raised
 from durable.model.pending import Pending
 from durable.model.pending_reasons import PendingCode
-from durable.model.refusal import RefusalCode
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.request import SchedulingRequest
 from durable.model.resources import Resources
 from durable.model.states import OverrideState, RequestState
 from durable.model.workload import WorkloadSpec
 from tests.authority.overrides.asking import change, ended, give_keys, in_force, propose
-from tests.authority.world import EAST, RISK, T0, TEST, World, node
+from tests.authority.world import EAST, RISK, T0, TEST, WEST, World, node
 
 ZONE = {"region": "us-east", "zone": "a"}
 ONE = Resources.of(1000, 1024)
@@ -452,3 +456,46 @@ def waits(name: str) -> SchedulingRequest:
         spec=WorkloadSpec(replicas=1, resources=ONE),
         waiting=1,
     )
+
+
+async def test_a_region_that_is_loaded_later_obeys_what_is_in_force(world: World) -> None:
+    """Before it has nodes, so nothing can be placed there meanwhile."""
+    await admit(world)
+    everywhere = {"tenant": "risk", "workload": "api"}
+    await in_force(world.databases, EAST, "hold", everywhere, name="held")
+    await in_force(world.databases, EAST, "avoid-zone", {"region": "us-east", "zone": "a"})
+    await propose(world.databases, "break-glass", everywhere, name="only-proposed",
+                  effect={"gates": ["cordon"]})  # fmt: skip
+    fleet = Fleet.model_validate({"regions": [{"id": "eu", "zones": ["eu-a"]}]})
+    await apply_fleet(world.databases, fleet, actor=TEST, request="later", report=lambda _: None)
+    assert await obeyed_overrides(world.databases, RegionId("eu")) == ["held"]
+
+
+@pytest.mark.parametrize(
+    ("incident", "allowed"),
+    [
+        ("us-west-2", True),  # the next loss of a region that is well
+        ("us-west-3", False),
+        ("us-east-2", False),  # a lost region has nothing for its own recovery
+        ("inc-42", False),
+    ],
+)
+async def test_a_budget_is_kept_only_for_a_recovery_that_may_draw_on_it(
+    world: World, incident: str, allowed: bool
+) -> None:
+    await world.with_region(WEST)
+    scope = OverrideScope(region=EAST)
+    budget = KeptBudget(amount=ONE, incident=IncidentId(incident))
+    if allowed:
+        await check_incident(world.databases, scope, budget)
+        return
+    with pytest.raises(RefusedError, match="as `durable recovery show` says: us-west-2") as no:
+        await check_incident(world.databases, scope, budget)
+    assert no.value.refusal.code is RefusalCode.UNKNOWN_INCIDENT
+
+
+async def test_what_is_kept_and_held_back_is_shown(world: World) -> None:
+    effect = {"amount": {"cpu": 1, "memory": "1Gi"}, "incident": "us-west-2"}
+    await in_force(world.databases, EAST, "recovery-budget", {"region": "us-east"}, effect=effect)
+    shown = (await read_effects(world.databases, EAST))[OverrideId("o-1")]
+    assert (shown.draw, shown.used) == ((1000, 1024, 0), (0, 0, 0))

@@ -6,6 +6,7 @@ from temporalio.client import Client
 
 from durable.activities.policy import PolicyActivities
 from durable.activities.policy_steps import PolicyKey
+from durable.authority.policies.region_reads import read_in_force
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.stages import reach_stage, watch_region
 from durable.model.ids import RegionId
@@ -87,3 +88,16 @@ async def test_a_freeze_whose_time_is_over_lets_a_region_be_entered(ready_world:
                       " expires_at = now() - interval '1 second'")  # fmt: skip
     await enter_region(world.databases, EAST, promoted, PolicyState.CANARY)
     assert await state(world, 2) is PolicyState.CANARY
+
+
+async def test_a_freeze_of_one_region_does_not_keep_the_others_waiting(ready_world: World) -> None:
+    """The first by name is frozen: the revision comes into force everywhere else."""
+    first, last = RegionId("a-first"), RegionId("z-last")
+    world = await (await ready_world.with_region(first)).with_region(last)
+    await published(world, guardrails=AT_ONCE)
+    await freeze(world, first)
+    await order(world, "promote", canary=EAST)
+    assert "ann froze the policy of region a-first" in await advance(world)
+    active, databases = {2: PolicyState.ACTIVE}, world.databases
+    assert await read_in_force(databases, first) == {1: PolicyState.ACTIVE}
+    assert [await read_in_force(databases, region) for region in (EAST, last)] == [active, active]

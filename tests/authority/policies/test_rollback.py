@@ -105,6 +105,24 @@ async def test_reroll_marks_what_runs_and_may_be_asked_for_later(ready_world: Wo
         assert (await connection.execute(query)).all() == [(token, "policy/2", "alice")]
 
 
+async def test_a_later_reroll_keeps_what_was_decided_again_in_the_report(
+    ready_world: World,
+) -> None:
+    world = await published(ready_world)
+    await in_force(world)
+    held = (await world.granted(world.reserve(0, policy_revision=2))).token
+    await world.running(1, policy_revision=2)
+    await leave_region(world.databases, EAST, await order(world, "rollback"))
+    assert await world.refused(world.bind(held, 0)) is RefusalCode.POLICY_WITHDRAWN
+    await world.granted(world.release(held, 0))
+    left = await leave_region(world.databases, EAST, await order(world, "rollback", reroll=True))
+    assert [str(share) for share in left.report.shares] == [
+        "risk/api in us-east: 1 decided again",
+        "risk/api in us-east: 1 replaced",
+    ]
+    assert await read_report(world.databases, EAST, 2) == left.report
+
+
 # ── races, each as one order of events that is the same every time ──────────────────────────────
 
 

@@ -87,6 +87,7 @@ def test_a_bad_file_is_refused_with_file_line_and_reason(
         ({"weights": {"spread": "much"}}, "spread", "weights.spread"),
         ({"filters": ["none"]}, "filters", "filters"),
         ({"retry_first_seconds": 601.0}, "retry_first_seconds", "retry_first_seconds"),
+        ({"urgency": {"ceiling": 950}}, "ceiling", "would make any job critical"),
     ):
         file = policy_file(**changes)
         written = [line.split(":")[0].strip() for line in Path(file).read_text().splitlines()]

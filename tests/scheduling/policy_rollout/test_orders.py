@@ -47,7 +47,7 @@ EVERYWHERE, BACK = PolicyStage.EVERYWHERE, PolicyStage.ROLLED_BACK
         (rollout(SHADOW, canary=None), "promote", {"canary": WEST},
          {"stage": CANARY, "canary": WEST}),
         (rollout(CANARY, is_paused=True), "promote", {}, {"is_paused": False}),
-        (rollout(CANARY, bake=bake()), "promote", {}, {"bake": bake(is_cut_short=True)}),
+        (rollout(CANARY, bake=bake()), "promote", {"after": 7}, {"bake": bake(is_cut_short=True)}),
         (rollout(CANARY), "pause", {}, {"is_paused": True}),
         (rollout(WIDENING), "pause", {}, {"is_paused": True}),
         *(
@@ -81,6 +81,12 @@ def test_what_an_order_does(
     ("of", "kind", "fields", "words"),
     [
         (rollout(EVERYWHERE), "promote", {}, "is in force everywhere already"),
+        # Of two who promote it, the second one did not mean to end the watch.
+        *(
+            (rollout(stage, bake=bake()), "promote", {},
+             'on its way: alice paused revision 5 .* send `"after": 7`')
+            for stage in (CANARY, WIDENING)
+        ),
         (rollout(BACK), "promote", {}, "publish its content as the next revision"),
         (rollout(SHADOW), "pause", {}, "only one that is on its way"),
         (rollout(CANARY, is_paused=True), "pause", {}, "paused already: alice paused revision 5"),

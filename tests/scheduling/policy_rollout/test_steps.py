@@ -41,11 +41,14 @@ WIDENING, ROLLING_BACK = PolicyStage.WIDENING, PolicyStage.ROLLING_BACK
 SICK = PolicyHealth(pending_percent=30)
 
 
-def step(of: PolicyRollout, now: float = 0, missing: str = "", **fields: Any) -> PolicyStep:
+def step(
+    of: PolicyRollout, now: float = 0, missing: str = "", frozen: str = "", **fields: Any
+) -> PolicyStep:
     away = {RegionId(missing): "no route"} if missing else {}
+    froze = {RegionId(name): f"ann froze {name}" for name in frozen.split()}
     states = {name: value for name, value in fields.items() if isinstance(value, PolicyState)}
     health = fields.get("health")
-    observed = ObservedPolicy(of, regions(**states), after(now), away, health)
+    observed = ObservedPolicy(of, regions(**states), after(now), away, health, froze)
     return next_step(observed, GUARDRAILS)
 
 
@@ -78,6 +81,11 @@ def test_a_published_revision_waits_for_a_person() -> None:
          Reach(PolicyStage.EVERYWHERE)),
         (rollout(WIDENING, bake=bake(WEST)),
          {"east": ACTIVE, "north": NEW, "missing": "west", "now": 60}, Watch(NORTH)),
+        # A freeze of one region keeps no other waiting, also one that came after its watch began.
+        (rollout(WIDENING, bake=bake()),
+         {"east": ACTIVE, "north": NEW, "west": NEW, "frozen": "north"}, Watch(WEST)),
+        (rollout(WIDENING, bake=bake(NORTH)),
+         {"east": ACTIVE, "north": NEW, "west": NEW, "frozen": "north"}, Watch(WEST)),
         # Back: every region, and those that follow an older order again.
         (rollout(ROLLING_BACK, bake=bake()), {"east": CANARY, "west": NEW}, Leave(EAST)),
         (rollout(ROLLING_BACK), {"east": BACK, "west": OLD}, Leave(WEST)),
@@ -104,6 +112,12 @@ def test_the_next_step(of: PolicyRollout, fields: dict[str, Any], expected: Poli
          {"east": ACTIVE, "missing": "north", "west": NEW, "now": 59},
          "north to answer, or the end of its watch at 00:01:00Z: no route"),
         (rollout(ROLLING_BACK), {"east": BACK, "missing": "west"}, "west to answer: no route"),
+        (rollout(WIDENING, bake=bake(WEST)),
+         {"east": ACTIVE, "north": NEW, "west": ACTIVE, "frozen": "north", "now": 60},
+         "ann froze north"),
+        (rollout(WIDENING, bake=bake(NORTH)),
+         {"east": ACTIVE, "north": ACTIVE, "west": NEW, "frozen": "north west"},
+         "north is watched until 00:01:00Z"),
     ],
 )  # fmt: skip
 def test_a_wait_says_what_for(of: PolicyRollout, fields: dict[str, Any], words: str) -> None:

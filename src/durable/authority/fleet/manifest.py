@@ -14,6 +14,7 @@ from durable.authority.fleet.policies import use_shipped_policy
 from durable.authority.fleet.regions import add_region
 from durable.authority.operators.authorization import check_right
 from durable.authority.operators.refusals import audits_refusals
+from durable.authority.overrides.copies import copy_overrides
 from durable.authority.quota.budgets import read_budget, set_budget
 from durable.authority.quota.grants import protect_grant, read_unused_grant
 from durable.authority.quota.quotas import amount_of, read_quota, set_quota
@@ -71,6 +72,7 @@ async def _apply_region(databases: Databases, region: Region, actor: ActorId) ->
 
 async def _declare_region(databases: Databases, region: Region, actor: ActorId) -> None:
     await add_region(databases, region.id, actor, region.zones)
+    await copy_overrides(databases, region.id)
     nodes: Sequence[NodeSpec] = tuple(region.nodes())
     for first in range(0, len(nodes), MAX_NODES_PER_CALL):
         part = nodes[first : first + MAX_NODES_PER_CALL]

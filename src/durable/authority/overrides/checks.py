@@ -11,9 +11,10 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.node_targets import find_nodes
 from durable.authority.fleet.policies import read_revision
 from durable.authority.fleet.regions import list_regions
+from durable.authority.recovery.region_facts import read_facts
 from durable.model.drain import NodesKind, NodesTarget
 from durable.model.ids import RegionId
-from durable.model.overrides.effects import Effects, Gate, OverrideScope
+from durable.model.overrides.effects import Effects, Gate, KeptBudget, OverrideScope
 from durable.model.policy import Policy
 from durable.model.refusal import RefusalCode, RefusedError
 
@@ -42,6 +43,25 @@ async def check_places(databases: Databases, scope: OverrideScope) -> None:
 @regional_transaction("durable_reader", "look for {target}")
 async def _find(connection: AsyncConnection, region: RegionId, target: NodesTarget) -> None:
     await find_nodes(connection, target)
+
+
+async def check_incident(
+    databases: Databases, scope: OverrideScope, budget: KeptBudget | None
+) -> None:
+    """Refuses to keep capacity under a name that no recovery will draw on."""
+    if budget is None:
+        return
+    facts = await read_facts(databases)
+    drawing = [
+        fact.loss.incident for region, fact in sorted(facts.items()) if region != scope.region
+    ]
+    if budget.incident not in drawing:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_INCIDENT,
+            f"No recovery draws on capacity of {scope.region} under the name {budget.incident}; "
+            "give the region that is lost and its epoch, as `durable recovery show` says: "
+            f"{', '.join(drawing) or 'there is no other region'}."[:500],
+        )
 
 
 async def check_gates(

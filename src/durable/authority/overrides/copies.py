@@ -13,12 +13,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.overrides.marks import mark_claims, unmark_claims
-from durable.authority.overrides.rows import ROLE, read_clock
+from durable.authority.overrides.rows import ROLE, read_clock, read_overrides
 from durable.model.ids import ActorId, RegionId
 from durable.model.override import Override
+from durable.model.states import OverrideState
 from durable.signals.names import override_id
 
 Share = tuple[str, str, int]
@@ -93,6 +95,16 @@ async def copy_override(
     else:
         shares = await _change(connection, region, override, now)
     return Copied(is_new=True, shares=shares)
+
+
+async def copy_overrides(databases: Databases, region: RegionId) -> None:
+    """Has a region that was just added obey what is in force, before it can place anything.
+
+    What comes into force from now on finds the region.
+    """
+    for override in await read_overrides(databases):
+        if override.state is OverrideState.ACTIVE and override.regions([region]):
+            await copy_override(databases, region, override)
 
 
 async def _bury(

@@ -4,6 +4,7 @@ The global side is asked first. The region's copy has the last word, under the r
 that was under way when the freeze came waits for that lock, and finds the freeze there.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import text
@@ -36,6 +37,20 @@ async def refuse_while_frozen(connection: AsyncConnection, region: RegionId | No
         concerns = one.scope.region in (None, region)
         if concerns and one.effects.freezes_policy and one.is_in_force(now):
             raise _frozen(one.id, one.actor, one.scope, one.reason, one.expires_at)
+
+
+@global_transaction("durable_reader", "read where the policy is frozen")
+async def read_frozen(
+    connection: AsyncConnection, regions: Iterable[RegionId]
+) -> dict[RegionId, str]:
+    """Which of these are frozen by what the global side knows, and what says so."""
+    frozen: dict[RegionId, str] = {}
+    for region in regions:
+        try:
+            await refuse_while_frozen(connection, region)
+        except RefusedError as refused:
+            frozen[region] = refused.refusal.sentence
+    return frozen
 
 
 @global_transaction("durable_reader", "read whether the policy of {region} is frozen")

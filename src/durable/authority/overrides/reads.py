@@ -10,17 +10,29 @@ from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import OverrideId, RegionId
 from durable.model.resources import Amounts
 
-# Of those that have ended, what still runs on their draw.
+# Of those that have ended, what still runs on their draw or budget.
 _EFFECTS = text("""
     SELECT o.override, o.number, o.ended_at IS NULL AS is_obeyed, o.marked,
-           e.cpu_millis, e.memory_mib, e.gpus,
-           e.used_cpu_millis, e.used_memory_mib, e.used_gpus,
+           given.cpu_millis, given.memory_mib, given.gpus,
+           given.used_cpu_millis, given.used_memory_mib, given.used_gpus,
            (SELECT count(*) FROM regional.replacements AS p
-             WHERE p.region = o.region AND p.cause = 'override/' || o.override) AS left_to_move
-      FROM regional.overrides AS o LEFT JOIN regional.emergency_draws AS e USING (region, override)
+             WHERE p.region = o.region AND p.cause = 'override/' || o.override) AS left_to_move,
+           (SELECT coalesce(sum(q.waiting), 0) FROM regional.requests AS q
+             WHERE o.effects @> '{"holds": true}' AND q.region = o.region
+               AND q.tenant = o.scope ->> 'tenant' AND q.workload = o.scope ->> 'workload'
+               AND q.pending_code = 'held') AS held_back
+      FROM regional.overrides AS o
+      LEFT JOIN (SELECT region, override, cpu_millis, memory_mib, gpus,
+                        used_cpu_millis, used_memory_mib, used_gpus
+                   FROM regional.emergency_draws
+                  UNION ALL
+                 SELECT region, substr(budget, length('override/') + 1), cpu_millis, memory_mib,
+                        gpus, used_cpu_millis, used_memory_mib, used_gpus
+                   FROM regional.recovery_budgets WHERE starts_with(budget, 'override/')
+                ) AS given USING (region, override)
      WHERE o.region = :region
        AND (o.ended_at IS NULL
-            OR NOT e.is_over OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
+            OR given.used_cpu_millis + given.used_memory_mib + given.used_gpus > 0)
      ORDER BY o.override
 """)
 
@@ -37,7 +49,9 @@ class RegionalEffect:
     # How many claims had to be replaced because of it, and how many of those still have to.
     marked: int
     left_to_move: int
-    # Of an emergency quota: how much it is, and how much is in use.
+    # How many replicas wait because of it.
+    held_back: int = 0
+    # Of an emergency quota or a recovery budget: how much it is, and how much is in use.
     draw: Amounts | None = None
     used: Amounts | None = None
 
@@ -63,6 +77,7 @@ async def read_effects(
             is_obeyed=row.is_obeyed,
             marked=row.marked,
             left_to_move=row.left_to_move,
+            held_back=row.held_back,
             draw=None if row.gpus is None else (row.cpu_millis, row.memory_mib, row.gpus),
             used=(
                 None

@@ -142,7 +142,9 @@ async def _leave(
         )
         for row in rows
     ]
-    report = await _settle(connection, region, rollout, became)
+    again = before.state is PolicyState.ROLLED_BACK
+    earlier = await find_report(connection, region, revision) if again else RolledBack()
+    report = await _settle(connection, region, rollout, RolledBack.again(earlier, became))
     shares = ((TenantId(r.tenant), WorkloadName(r.workload), r.generation) for r in rows)
     return LeftRegion(report, tuple(shares))
 
@@ -182,10 +184,10 @@ async def _settle(
     connection: AsyncConnection,
     region: RegionId,
     rollout: PolicyRollout,
-    became: Sequence[RolledBackShare],
+    report: RolledBack,
 ) -> RolledBack:
-    report = RolledBack(shares=tuple(became[:MAX_WORKLOADS_REPORTED]), count=len(became))
-    written = [one.model_dump(mode="json", exclude={"region"}) for one in report.shares]
+    kept = report.model_copy(update={"shares": report.shares[:MAX_WORKLOADS_REPORTED]})
+    written = [one.model_dump(mode="json", exclude={"region"}) for one in kept.shares]
     await connection.execute(
         _SETTLE,
         {
@@ -206,12 +208,12 @@ async def _settle(
             "order": rollout.number,
             "reason": rollout.reason,
             "reroll": rollout.reroll,
-            "decided again": sum(one.decided_again for one in became),
-            "go on": sum(one.goes_on for one in became),
-            "replaced": sum(one.replaced for one in became),
+            "decided again": sum(one.decided_again for one in report.shares),
+            "go on": sum(one.goes_on for one in report.shares),
+            "replaced": sum(one.replaced for one in report.shares),
         },
     )
-    return report
+    return kept
 
 
 async def _refuse_old(

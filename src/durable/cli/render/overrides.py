@@ -105,7 +105,9 @@ def time_left(override: Override, now: datetime) -> str:
 
 
 def _effect(override: Override, by_region: Mapping[RegionId, RegionalEffect]) -> str:
-    parts = [part for region, one in by_region.items() if (part := _in_region(region, one))]
+    parts = [
+        part for region, one in by_region.items() if (part := _in_region(override, region, one))
+    ]
     if override.outcome:
         parts.insert(0, override.outcome)
     if not parts and override.state is OverrideState.PROPOSED:
@@ -115,11 +117,15 @@ def _effect(override: Override, by_region: Mapping[RegionId, RegionalEffect]) ->
     return "; ".join(parts)
 
 
-def _in_region(region: RegionId, effect: RegionalEffect) -> str:
+def _in_region(override: Override, region: RegionId, effect: RegionalEffect) -> str:
     if effect.used is not None and effect.draw is not None:
-        over = "" if effect.is_obeyed else ", over quota until that has ended"
+        is_quota = override.effects.draw is not None
+        after = "over quota until that has ended" if is_quota else "until that is replaced"
+        over = "" if effect.is_obeyed else f", {after}"
         return f"{region}: {show_amounts(effect.used)} of {show_amounts(effect.draw)} in use{over}"
     if effect.marked:
         moved = effect.marked - effect.left_to_move
         return f"{region}: {moved} of {counted(effect.marked, 'replica')} moved"
+    if effect.held_back:
+        return f"{region}: {counted(effect.held_back, 'replica')} held back"
     return ""

@@ -7,16 +7,17 @@ from rich.markup import escape
 
 from durable.cli.render.output import progress, results
 from durable.cli.render.tables import Row, print_rows
-from durable.model.ids import ActorId, RegionId
+from durable.model.ids import ActorId, IncidentId, RegionId
 from durable.model.recoveries import Recovery, RecoveryProgress, RecoveryStage, WorkloadMove
 
 
 class RecoveryRow(Row):
-    json_only: ClassVar[frozenset[str]] = frozenset({"epoch", "lost_at", "findings"})
+    json_only: ClassVar[frozenset[str]] = frozenset({"epoch", "incident", "lost_at", "findings"})
 
     recovery: str
     region: RegionId
     epoch: int
+    incident: IncidentId
     stage: RecoveryStage
     by: ActorId
     reason: str
@@ -42,6 +43,7 @@ def recovery_row(recovery: Recovery) -> RecoveryRow:
         recovery=str(recovery.key),
         region=recovery.region,
         epoch=recovery.epoch,
+        incident=recovery.key.incident,
         stage=recovery.stage,
         by=recovery.actor,
         reason=recovery.reason,
@@ -71,6 +73,8 @@ def print_recovery(now: RecoveryProgress) -> None:
     recovery = now.recovery
     results.print(escape(describe(now)))
     results.print(escape(f"By {recovery.actor}: {recovery.reason}"))
+    if not recovery.is_over:
+        results.print(escape(f"It draws on budgets of the incident {recovery.key.incident}."))
     for draw in recovery.draws:
         said = draw.refused or ("was open for it" if recovery.is_over else "open for it")
         results.print(escape(f"Recovery budget {draw.budget} of {draw.region}: {said}"))

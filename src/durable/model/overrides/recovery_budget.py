@@ -27,7 +27,7 @@ class RecoveryBudgetInput(EffectInput):
 
 KIND = Kind(
     name="recovery-budget",
-    sentence="Keep capacity of a region for the recovery of one incident, and open it for that.",
+    sentence="Keep capacity of a region for the recovery of another one, and open it for that.",
     effect=RecoveryBudgetInput,
     default_ttl=timedelta(hours=4),
     longest_ttl=timedelta(days=7),
@@ -35,6 +35,6 @@ KIND = Kind(
     needs_approval=True,
     example={
         "scope": {"region": "us-west"},
-        "effect": {"amount": {"cpu": 16, "memory": "32Gi"}, "incident": "inc-42"},
+        "effect": {"amount": {"cpu": 16, "memory": "32Gi"}, "incident": "us-east-2"},
     },
 )

@@ -49,6 +49,12 @@ def _promote(
         case PolicyStage.CANARY | PolicyStage.WIDENING if rollout.is_paused:
             return rollout.model_copy(update={"is_paused": False})
         case PolicyStage.CANARY | PolicyStage.WIDENING:
+            if order.after is None:
+                # Of two who promote it at once, the second one did not mean to end the watch.
+                raise _refuse(
+                    f"Revision {rollout.revision} is on its way{_by(last)}. To go on before a "
+                    f'region\'s time is over, send `"after": {rollout.number}`.'
+                )
             bake = rollout.bake and rollout.bake.model_copy(update={"is_cut_short": True})
             return rollout.model_copy(update={"bake": bake})
         case PolicyStage.EVERYWHERE:

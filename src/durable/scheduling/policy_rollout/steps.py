@@ -29,6 +29,8 @@ class ObservedPolicy:
     missing: Mapping[RegionId, str] = field(default_factory=dict[RegionId, str])
     # Of the region that is watched.
     health: PolicyHealth | None = None
+    # Regions where somebody has frozen the policy, with the sentence that says so.
+    frozen: Mapping[RegionId, str] = field(default_factory=dict[RegionId, str])
 
     def state(self, region: RegionId) -> PolicyState | None:
         found = self.regions.get(region)
@@ -135,19 +137,22 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     if canary is not None and observed.state(canary) is PolicyState.CANARY:
         return Enter(canary, PolicyState.ACTIVE)
     if bake is not None and bake.region != canary:
+        is_there = observed.state(bake.region) is PolicyState.ACTIVE
         is_missing = bake.region in observed.missing
-        if not is_missing and observed.state(bake.region) is not PolicyState.ACTIVE:
+        if not is_there and not is_missing and bake.region not in observed.frozen:
             return Enter(bake.region, PolicyState.ACTIVE)
-        rest = _baking(observed, bake, guardrails.step_seconds)
+        rest = _baking(observed, bake, guardrails.step_seconds) if is_there or is_missing else None
         if rest is not None:
             return rest
     known = {*observed.regions, *observed.missing}
     left = sorted(one for one in known if observed.state(one) is not PolicyState.ACTIVE)
-    reachable = [one for one in left if one not in observed.missing]
-    if reachable:
-        return Watch(reachable[0])
-    if left:
-        return Rest(f"{left[0]} to answer: {observed.missing[left[0]]}"[:500])
+    for region in left:
+        # A freeze of one region is no reason for another to wait.
+        if region not in observed.missing and region not in observed.frozen:
+            return Watch(region)
+    for region in left:
+        frozen = observed.frozen.get(region)
+        return Rest((frozen or f"{region} to answer: {observed.missing[region]}")[:500])
     return Reach(PolicyStage.EVERYWHERE)
 
 
