@@ -2,18 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import typer
 from rich.markup import escape
 
 from durable.authority.db.connection import Databases, refuse_other_schema
+from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
+from durable.authority.operators.refusals import record_refusal
+from durable.cli.input.manifests import ManifestError
 from durable.cli.input.options import load_settings
 from durable.cli.render.output import progress
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.settings import SettingsError
 from durable.state_dir.record import StackError
 
 if TYPE_CHECKING:
@@ -58,6 +64,25 @@ def with_durable(
             return await use(durable)
 
     return asyncio.run(run())
+
+
+@contextmanager
+def audited_input(state_dir: Path | None, command: str) -> Generator[None]:
+    """Has the audit know of input that a command refuses itself, if the authority answers."""
+    try:
+        yield
+    except (typer.BadParameter, ManifestError) as wrong:
+        sentence = wrong.message if isinstance(wrong, typer.BadParameter) else str(wrong)
+        refusal = Refusal(code=RefusalCode.INVALID, sentence=sentence[:500])
+        actor = current_user()
+        with suppress(AuthorityError, SettingsError, StackError):
+            with_authority(
+                state_dir,
+                lambda databases: record_refusal(
+                    databases, actor, f"operator/{actor}", refusal, {"command": command}
+                ),
+            )
+        raise
 
 
 async def look_at_workflows(

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from temporalio.client import Client, WithStartWorkflowOperation
 
 from durable.authority.db.connection import Databases
+from durable.authority.operators.refusals import record_refusal
 from durable.authority.overrides.rows import read_override, unknown_override
 from durable.model.ids import ActorId, OverrideId
 from durable.model.override import Override
@@ -64,7 +65,9 @@ class Overrides:
             proposal = ProposeOverride.model_validate(content)
         except ValidationError as error:
             problems = in_one_line(problems_in(error, ProposeOverride))
-            raise RefusedError(RefusalCode.INVALID, problems[:500]) from None
+            refused = RefusedError(RefusalCode.INVALID, problems[:500])
+            await self._audit(override, refused)
+            raise refused from None
         answer = await self._send(override, "propose", proposal)
         return await self.read(override), answer
 
@@ -100,9 +103,18 @@ class Overrides:
         request_id: str | None,
         **fields: Any,
     ) -> str:
-        override = await self.read(id)
+        try:
+            override = await self.read(id)
+        except RefusedError as refused:
+            await self._audit(OverrideId(id), refused)
+            raise
         message = payload.model_validate({**self._who(reason, request_id), **fields})
         return await self._send(override.id, update, message)
+
+    async def _audit(self, override: OverrideId, refused: RefusedError) -> None:
+        """What no workflow hears of is in the audit all the same."""
+        target = override_id(override)
+        await record_refusal(self._databases, self._actor, target, refused.refusal)
 
     def _who(self, reason: str, request_id: str | None) -> dict[str, Any]:
         return {

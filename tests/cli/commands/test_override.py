@@ -1,5 +1,7 @@
 """`durable override` and `durable get overrides`, from the proposal to the end."""
 
+from durable.settings import Settings
+
 from ..builders import service
 from ..conftest import Write
 from ..terminal import Terminal
@@ -58,6 +60,13 @@ def test_wrong_words_are_usage_errors(at_plane: Terminal) -> None:
     at_plane.wrong(*HOLD)
     for ttl in ("0s", "-5m", "5", "soon", f"{2**63}s", "8d"):
         assert "up to 7d for hold" in " ".join(at_plane.wrong(*HOLD, *WHY, "--ttl", ttl).split())
+    refused = [
+        (one["after"]["command"], one["after"]["code"])
+        for one in at_plane.json("audit", "log", "--actor", Settings().acting_as)["events"]
+        if one["action"] == "refuse command" and "command" in one["after"]
+    ]
+    assert refused.count(("override create hold", "invalid")) == 6
+    assert ("override create unicorn", "invalid") in refused
     for reason in ("", " "):
         at_plane.wrong(*HOLD, "--reason", reason)
     at_plane.wrong("override", "create", "hold", *WHY, "--scope", "tenant")

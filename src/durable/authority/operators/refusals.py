@@ -1,7 +1,8 @@
 """A command that somebody may not give is in the audit, although its own transaction was undone."""
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -10,6 +11,8 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import NotAllowedError
+from durable.model.ids import ActorId
+from durable.model.refusal import Refusal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,18 +34,26 @@ def audits_refusals(
     return run
 
 
-@global_transaction("durable_operators", "record in the audit that {refused.actor} was refused")
-async def _record(connection: AsyncConnection, refused: NotAllowedError) -> None:
+async def _record(databases: Databases, refused: NotAllowedError) -> None:
+    what = {"verb": refused.verb.value, "on": str(refused.scope)}
+    target = f"operator/{refused.actor}"
+    await record_refusal(databases, refused.actor, target, refused.refusal, what)
+
+
+@global_transaction("durable_operators", "record in the audit that {actor} was refused")
+async def record_refusal(
+    connection: AsyncConnection,
+    actor: ActorId,
+    target: str,
+    refusal: Refusal,
+    what: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """For what a command or the SDK refuses itself, before any workflow hears of it."""
     await audit.append(
         connection,
         audit.GLOBAL_CHAIN,
-        actor=refused.actor,
+        actor=actor,
         action="refuse command",
-        target=f"operator/{refused.actor}",
-        after={
-            "verb": refused.verb.value,
-            "on": str(refused.scope),
-            "code": refused.refusal.code.value,
-            "sentence": refused.refusal.sentence,
-        },
+        target=target,
+        after={**what, "code": refusal.code.value, "sentence": refusal.sentence},
     )

@@ -10,7 +10,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.overrides.reads import read_effects
 from durable.authority.overrides.rows import read_override, read_time, unknown_override
-from durable.cli.connections import select_regions, with_authority, with_durable
+from durable.cli.connections import audited_input, select_regions, with_authority, with_durable
 from durable.cli.input.options import (
     AsJson,
     IdempotencyKey,
@@ -74,20 +74,21 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Propose an override; it ends by itself after its time."""
-    if kind not in KINDS:
-        raise typer.BadParameter(
-            f"there is no kind {kind!r}; allowed: {', '.join(KINDS)}", param_hint="KIND"
-        )
-    named = dict(_pair(one, "--scope", "zone=us-east-a") for one in scope or [])
-    unknown = sorted(set(named) - set(OverrideScope.model_fields))
-    if unknown:
-        known = ", ".join(OverrideScope.model_fields)
-        raise typer.BadParameter(f"got {unknown[0]!r}; allowed: {known}", param_hint="--scope")
-    effects = {
-        key: _json(value) for key, value in (_pair(e, "--set", "by=200") for e in effect or [])
-    }
-    lasts = None if ttl is None else parse_option("--ttl", KINDS[kind].read_ttl, ttl)
-    called = None if name is None else parse_option("--name", OverrideId, name)
+    with audited_input(state_dir, f"override create {kind[:40]}"):
+        if kind not in KINDS:
+            raise typer.BadParameter(
+                f"there is no kind {kind!r}; allowed: {', '.join(KINDS)}", param_hint="KIND"
+            )
+        named = dict(_pair(one, "--scope", "zone=us-east-a") for one in scope or [])
+        unknown = sorted(set(named) - set(OverrideScope.model_fields))
+        if unknown:
+            known = ", ".join(OverrideScope.model_fields)
+            raise typer.BadParameter(f"got {unknown[0]!r}; allowed: {known}", param_hint="--scope")
+        effects = {
+            key: _json(value) for key, value in (_pair(e, "--set", "by=200") for e in effect or [])
+        }
+        lasts = None if ttl is None else parse_option("--ttl", KINDS[kind].read_ttl, ttl)
+        called = None if name is None else parse_option("--name", OverrideId, name)
 
     async def propose(durable: Durable) -> tuple[OverrideRow, Missing, str]:
         made, answer = await durable.overrides.create(
@@ -167,7 +168,8 @@ def extend(
     as_json: AsJson = False,
 ) -> None:
     """Let an override last longer, never past the maximum of its kind."""
-    longer = parse_option("--by", lambda text: read_duration(text, LONGEST_TTL), by)
+    with audited_input(state_dir, f"override extend {name[:63]}"):
+        longer = parse_option("--by", lambda text: read_duration(text, LONGEST_TTL), by)
     request = request_id_of(request_id)
 
     async def send(durable: Durable) -> str:

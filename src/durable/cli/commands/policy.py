@@ -30,7 +30,7 @@ from durable.cli.commands.policy_orders import (
     promote,
     rollback,
 )
-from durable.cli.connections import with_authority, with_durable
+from durable.cli.connections import audited_input, with_authority, with_durable
 from durable.cli.input.manifests import ManifestError, load_manifest
 from durable.cli.input.options import (
     AsJson,
@@ -70,9 +70,10 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Check a policy and publish it as the next revision; nothing is decided under it yet."""
-    found = load_manifest(file, Policy, policy_problems)
-    if len(found) > 1:
-        raise ManifestError(f"{file}: it has {len(found)} documents; a policy is one document")
+    with audited_input(state_dir, "policy publish"):
+        found = load_manifest(file, Policy, policy_problems)
+        if len(found) > 1:
+            raise ManifestError(f"{file}: it has {len(found)} documents; a policy is one document")
     policy = found[0]
 
     async def send(durable: Durable) -> PolicyRollout:

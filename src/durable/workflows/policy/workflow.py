@@ -60,8 +60,9 @@ class Policy(Receives):
             raise self._wrong_start
         await self._advance()
         while True:
-            await self._read_messages()
+            # Whoever promotes it at once finds it compared.
             problem = await self._shadow()
+            await self._read_messages()
             await self._advance()
             self._memory.unreachable = self._memory.unreachable or problem
             await audit_messages(self._memory.messages, WorkloadActivities.audit)
@@ -131,9 +132,11 @@ class Policy(Receives):
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 
     async def _shadow(self) -> str:
-        """Compares it with recent decisions, once, before anybody promotes it; or why it cannot."""
+        """Compares it with each region's recent decisions before it is promoted; or why not."""
         progress = self._memory.progress
-        if progress is None or progress.rollout.stage is not PolicyStage.SHADOW or progress.shadows:
+        if progress is None or progress.rollout.stage is not PolicyStage.SHADOW:
+            return ""
+        if not set(progress.regions).difference(one.region for one in progress.shadows):
             return ""
         try:
             await workflow.execute_activity_method(
