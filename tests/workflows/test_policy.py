@@ -180,7 +180,7 @@ async def test_a_frozen_policy_is_not_promoted_and_can_be_rolled_back(plane: Pla
     seen = await came_to(plane, PolicyStage.CANARY)
     await overrides.create("policy-freeze", {}, reason="again")
     with pytest.raises(RefusedError, match="again"):
-        await policies.promote(2, request_id="on", **WHO)
+        await policies.promote(2, request_id="on", after=seen.rollout.number, **WHO)
     with pytest.raises(RefusedError, match="again"):
         await watch_region(plane.databases, seen.rollout, WEST, 0.0)
     await policies.roll_back(2, request_id="down", **WHO)
@@ -210,8 +210,8 @@ async def test_a_terminated_workflow_goes_on_from_the_authority(plane: Plane) ->
     await until(missing, "Temporal lists it no more")
     await reconciler.start(await reconciler.unmanaged(await reconciler.running()))
     assert (await came_to(plane, PolicyStage.CANARY)).rollout.number == 1
-    await plane.durable.policies.promote(2, request_id="on", **WHO)
-    await plane.durable.policies.promote(2, request_id="on", **WHO)
+    await plane.durable.policies.promote(2, request_id="on", after=1, **WHO)
+    await plane.durable.policies.promote(2, request_id="on", after=1, **WHO)
 
 
 async def test_a_comparison_that_fails_is_shown(plane: Plane) -> None:
