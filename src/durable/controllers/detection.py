@@ -55,8 +55,8 @@ log = logging.getLogger(__name__)
 ACTOR = ActorId("controller:detection")
 POLL_SECONDS = 2.0
 
-# Of these task queues, those that no worker asks for work; None if Temporal does not answer.
-Unserved = Callable[[Iterable[str]], Awaitable[Sequence[str] | None]]
+# Of these task queues, those that no worker asks for work now; None if Temporal does not answer.
+Unserved = Callable[[Iterable[str], datetime], Awaitable[Sequence[str] | None]]
 Begin = Callable[[Suspicion], Awaitable[None]]
 
 
@@ -149,8 +149,9 @@ class DetectionController:
             return policy.together_seconds + lasted
 
         queues = {region: regional_queue(region) for region in facts}
+        now = max(fact.read_at for fact in facts.values())
         unserved, nodes = await asyncio.gather(
-            self._unserved(queues.values()),
+            self._unserved(queues.values(), now),
             ask_regions(
                 facts,
                 lambda region: read_node_signs(

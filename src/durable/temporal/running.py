@@ -87,22 +87,27 @@ async def statuses_of(
     return dict(zip(named, await asyncio.gather(*map(status, named)), strict=True))
 
 
-async def unserved_queues(client: Client, queues: Iterable[str]) -> list[str]:
-    """The task queues that no worker polls, on this machine or on any other."""
+async def unserved_queues(client: Client, queues: Iterable[str], now: datetime) -> list[str]:
+    """The task queues that no worker polls, on this machine or on any other.
+
+    `now` is the authority's: by the clock of a host that is an hour ahead, nobody polls.
+    """
     named = list(queues)
-    served = await asyncio.gather(*(_is_served(client, queue) for queue in named))
+    served = await asyncio.gather(*(_is_served(client, queue, now) for queue in named))
     return [queue for queue, is_served in zip(named, served, strict=True) if not is_served]
 
 
-async def unserved_if_known(client: Client, queues: Iterable[str]) -> list[str] | None:
+async def unserved_if_known(
+    client: Client, queues: Iterable[str], now: datetime
+) -> list[str] | None:
     """The same for whoever can go on without the answer."""
     try:
-        return await unserved_queues(client, queues)
+        return await unserved_queues(client, queues, now)
     except StackError:
         return None
 
 
-async def _is_served(client: Client, queue: str) -> bool:
+async def _is_served(client: Client, queue: str, now: datetime) -> bool:
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=queue),
@@ -112,7 +117,6 @@ async def _is_served(client: Client, queue: str) -> bool:
         answer = await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)
     except RPCError as error:
         raise StackError(f"Temporal could not say who polls {queue}: {error.message}") from error
-    now = datetime.now(UTC)
     return any(
         now - poller.last_access_time.ToDatetime(tzinfo=UTC) < MAX_SILENCE
         and not _has_ended(poller.identity)

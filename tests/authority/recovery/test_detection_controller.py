@@ -47,7 +47,7 @@ class Watching:
         self.begun: list[Suspicion] = []
         self.controller = DetectionController(databases, self._unserved, self._begin)
 
-    async def _unserved(self, _: Iterable[str]) -> list[str]:
+    async def _unserved(self, _: Iterable[str], __: datetime) -> list[str]:
         return self.unserved
 
     async def _begin(self, suspicion: Suspicion) -> None:

@@ -35,7 +35,7 @@ async def diagnose(
     try:
         async with asyncio.timeout(TEMPORAL_SECONDS):
             client = await connect(settings, temporal_address)
-            found += await unserved(client, regions)
+            found += await unserved(client, databases, regions)
             found += (await read_workflow_health(client, databases)).findings
     except (StackError, TimeoutError) as error:
         found.append(findings.temporal_unreachable(str(error) or SILENT))

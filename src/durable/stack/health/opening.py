@@ -33,7 +33,7 @@ async def wait_until_ready(settings: Settings, database_url: str, address: str) 
             waited = time.monotonic() - began
             try:
                 regions, unreachable = await read_regions(databases)
-                if idle := await unserved(client, regions):
+                if idle := await unserved(client, databases, regions):
                     raise StackError(str(idle[0]))
                 away = [one for one in regions if one.simulated_away] if simulates else []
                 if not away or waited > NODES_SECONDS:

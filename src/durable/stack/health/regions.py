@@ -9,6 +9,7 @@ from temporalio.client import Client
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
+from durable.authority.recovery.recoveries import read_time
 from durable.model.recovery import LossKind
 from durable.model.region_life import RegionFact
 from durable.model.states import RegionState
@@ -32,15 +33,18 @@ async def read_regions(databases: Databases) -> tuple[list[RegionReadiness], lis
     return list(chain.from_iterable(answers)), unreachable
 
 
-async def unserved(client: Client, regions: Sequence[RegionReadiness]) -> list[Finding]:
+async def unserved(
+    client: Client, databases: Databases, regions: Sequence[RegionReadiness]
+) -> list[Finding]:
     """A finding for each queue that no worker polls."""
+    now = await read_time(databases)
     queues = {
         GLOBAL_QUEUE: None,
         **{regional_queue(one.region): str(one.region) for one in regions},
     }
     return [
         findings.queue_unserved(queue, queues[queue])
-        for queue in await unserved_queues(client, queues)
+        for queue in await unserved_queues(client, queues, now)
     ]
 
 
