@@ -1,6 +1,5 @@
 """Overrides through a real Temporal: started as the UI does, obeyed at once, and ended by time."""
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -90,28 +89,6 @@ async def test_an_avoided_node_is_left_and_used_again_when_its_time_is_over(plan
         "end override",
     ]  # fmt: skip
     await plane.no_invariant_is_broken()
-
-
-@pytest.mark.parametrize("hours_off", [-1, 1])
-async def test_the_clock_of_a_worker_does_not_matter(
-    plane: Plane, monkeypatch: pytest.MonkeyPatch, hours_off: int
-) -> None:
-    await serving(plane)
-    right = time.time
-    monkeypatch.setattr(time, "time", lambda: right() + 3_600 * hours_off)
-    made, _ = await plane.durable.overrides.create(
-        "hold", API, reason="INC-1", ttl=timedelta(seconds=5)
-    )
-    assert made.activated_at is not None
-    assert made.expires_at - made.activated_at == timedelta(seconds=5)
-
-    async def has_ended() -> bool:
-        return await state_of(plane, made.id) is OverrideState.EXPIRED
-
-    await until(has_ended, "it ends by the database's clock")
-    ended = await plane.durable.overrides.read(made.id)
-    assert ended.ended_at is not None
-    assert made.expires_at <= ended.ended_at < made.expires_at + timedelta(minutes=5)
 
 
 async def start(plane: Plane, name: str, *input: Any) -> Any:
