@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence
-from durable.authority.recovery.recoveries import read_time
 from durable.authority.recovery.suspicions import record_suspicion
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import RegionId

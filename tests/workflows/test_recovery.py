@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from durable.authority.db.clock import read_time
 from durable.authority.fleet.policies import publish_policy
 from durable.authority.operators.changes import set_key
 from durable.authority.quota.budgets import read_budget, set_budget
@@ -18,7 +19,6 @@ from durable.authority.recovery.recoveries import (
     newest_recovery,
     read_moves,
     read_recovery,
-    read_time,
 )
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.suspicions import record_suspicion

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from durable.authority.overrides.rows import read_time
+from durable.authority.db.clock import read_time
 from durable.authority.reads.claims import read_reservations
 from durable.authority.recovery.region_facts import read_facts
 from durable.controllers.region_lease import LEASE_SECONDS

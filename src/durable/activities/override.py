@@ -13,6 +13,7 @@ from temporalio.client import Client
 
 from durable.activities.override_steps import ChangeStep, ProposeStep, Seen, Spread
 from durable.activities.workload import refusal_failure
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.fleet.regions import list_regions
@@ -26,7 +27,7 @@ from durable.authority.overrides.checks import check_gates, check_incident, chec
 from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
 from durable.authority.overrides.requests import OverrideRequest
-from durable.authority.overrides.rows import read_override, read_time, unknown_override
+from durable.authority.overrides.rows import read_override, unknown_override
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId, RegionId, TenantId, WorkloadName

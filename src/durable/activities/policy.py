@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from durable.activities.policy_steps import OrderStep, PolicyKey
 from durable.activities.workload import refusal_failure
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
@@ -22,7 +23,7 @@ from durable.authority.policies.health import read_health, read_pending_percent
 from durable.authority.policies.orders import take_order
 from durable.authority.policies.region_reads import read_in_force, read_region_policy, read_report
 from durable.authority.policies.regions import LeftRegion, enter_region, leave_region
-from durable.authority.policies.rows import read_database_time, read_rollout, read_shadows
+from durable.authority.policies.rows import read_rollout, read_shadows
 from durable.authority.policies.stages import reach_stage, record_shadow, watch_region
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
@@ -116,7 +117,7 @@ class PolicyActivities:
             watched = regions.by_region[bake.region].state
             if watched in (PolicyState.CANARY, PolicyState.ACTIVE):
                 health = await read_health(self._databases, bake.region, revision, bake.since)
-        now = await read_database_time(self._databases)
+        now = await read_time(self._databases)
         frozen = await read_frozen(self._databases, regions.by_region)
         return ObservedPolicy(rollout, regions.by_region, now, regions.missing, health, frozen)
 

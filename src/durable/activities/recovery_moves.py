@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
@@ -18,12 +19,7 @@ from durable.authority.recovery.moves import (
     read_back_elsewhere,
 )
 from durable.authority.recovery.originals import read_kept, read_stand_ins
-from durable.authority.recovery.recoveries import (
-    read_moves,
-    read_time,
-    record_measures,
-    superseded_by,
-)
+from durable.authority.recovery.recoveries import read_moves, record_measures, superseded_by
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.recovery.serving import ServingReplicas, read_done, read_serving
 from durable.authority.workloads.rows import RowKey, read_workloads

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from durable.activities.recovery_budgets import RecoveryBudgets
 from durable.activities.recovery_moves import RecoveryMoves, Returns
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_recovery_policy
@@ -21,7 +22,6 @@ from durable.authority.recovery.recoveries import (
     note,
     reach_stage,
     read_moves,
-    read_time,
     take_order,
 )
 from durable.authority.recovery.region_facts import read_fact

@@ -7,10 +7,10 @@ busy fleet something always has, and a large one takes long to simulate.
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from temporalio.client import Client
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.policies import read_recovery_policy
@@ -73,7 +73,8 @@ class ReadinessController:
             return 0
         began = self._clock()
         policy = await read_recovery_policy(self._databases)
-        outlooks = await Readiness(self._databases).outlooks(regions, policy, datetime.now(UTC))
+        time = await read_time(self._databases)
+        outlooks = await Readiness(self._databases).outlooks(regions, policy, time)
         ended = self._clock()
         self._rests_until = ended + REST * (ended - began)
         found = recoverable_of(outlooks)

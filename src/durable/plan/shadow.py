@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from durable.authority.cache.history import read_grants_at, read_nodes_at
 from durable.authority.cache.region_read import Grants
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Answers, ask_regions
 from durable.authority.fleet.policies import read_revision
@@ -51,7 +51,7 @@ class Shadow:
         repeated = [one for one in replayed if one.after is not None]
         return ShadowReport(
             region=region,
-            at=datetime.now(UTC),
+            at=await read_time(self._databases),
             decisions=len(repeated),
             unrepeatable=len(replayed) - len(repeated),
             workloads=summarize(repeated)[:MAX_WORKLOADS_REPORTED],

@@ -10,13 +10,13 @@ from sqlalchemy import text
 from temporalio.client import Client
 
 from durable.activities.recovery_stages import RecoveryStages
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.fence import fence
 from durable.authority.recovery.recoveries import (
     begin_suspected,
     reach_stage,
     read_recovery,
-    read_time,
     take_order,
 )
 from durable.authority.recovery.region_facts import read_fact

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.observations import Observation, observe
-from durable.authority.recovery.recoveries import read_time
 from durable.authority.recovery.serving import read_done, read_serving
 from durable.model.ids import NodeId
 from durable.model.intents import ReleaseCause

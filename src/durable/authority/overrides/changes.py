@@ -16,6 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
 from durable.authority.overrides.proposals import Answered, rights_scope
@@ -24,7 +25,6 @@ from durable.authority.overrides.rows import (
     ROLE,
     lock_override,
     override_of,
-    read_clock,
     unknown_override,
 )
 from durable.model.ids import ActorId, OverrideId

@@ -13,11 +13,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.overrides.marks import mark_claims, unmark_claims
-from durable.authority.overrides.rows import ROLE, read_clock, read_overrides
+from durable.authority.overrides.rows import ROLE, read_overrides
 from durable.model.ids import ActorId, RegionId
 from durable.model.override import Override
 from durable.model.states import OverrideState

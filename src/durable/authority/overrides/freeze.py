@@ -10,8 +10,9 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
-from durable.authority.overrides.rows import override_of, read_clock
+from durable.authority.overrides.rows import override_of
 from durable.model.ids import ActorId, OverrideId, RegionId
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.registry import KINDS

@@ -9,10 +9,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
 from durable.authority.overrides.requests import OverrideRequest
-from durable.authority.overrides.rows import ROLE, lock_override, override_of, read_clock
+from durable.authority.overrides.rows import ROLE, lock_override, override_of
 from durable.model.ids import OverrideId
 from durable.model.override import PROPOSAL_LASTS, Override
 from durable.model.overrides.effects import OverrideScope

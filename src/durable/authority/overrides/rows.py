@@ -1,7 +1,7 @@
 """Overrides as the global side has them."""
 
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import text
@@ -37,9 +37,6 @@ _AMONG = text(f"""
      WHERE override = ANY(:overrides) AND ended_at IS NOT NULL ORDER BY override
 """)
 
-# A statement of its own: the locking one would read it before the wait for the lock.
-_CLOCK = text("SELECT clock_timestamp()")
-
 MAX_SHOWN = 1_000
 
 
@@ -66,16 +63,6 @@ async def lock_override(connection: AsyncConnection, override: OverrideId) -> An
     """Its row, which nobody else changes until this transaction ends."""
     found = await connection.execute(_LOCK, {"override": override})
     return found.mappings().one_or_none()
-
-
-async def read_clock(connection: AsyncConnection) -> datetime:
-    """The time by the database, to be read after the lock."""
-    return (await connection.execute(_CLOCK)).scalar_one()
-
-
-@global_transaction("durable_reader", "read the time")
-async def read_time(connection: AsyncConnection) -> datetime:
-    return await read_clock(connection)
 
 
 def override_of(row: Any) -> Override:

@@ -1,6 +1,5 @@
 """The rows of revisions on their way, and of the orders that they follow."""
 
-from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime
@@ -63,12 +62,6 @@ async def find_rollout(connection: AsyncConnection, revision: PolicyRevision) ->
     if row is None:
         raise await unknown_revision(connection, revision)
     return rollout_of(row)
-
-
-@global_transaction("durable_reader", "read the time")
-async def read_database_time(connection: AsyncConnection) -> datetime:
-    """By the global side's own clock, which says how long a region was watched."""
-    return (await connection.execute(_NOW)).scalar_one()
 
 
 @global_transaction("durable_reader", "list the policies")

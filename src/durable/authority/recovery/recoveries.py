@@ -118,7 +118,6 @@ _MEASURE = text(f"""
      WHERE m.region = :region AND m.epoch = :epoch
        AND m.tenant = row.tenant AND m.workload = row.workload
 """)
-_CLOCK = text("SELECT clock_timestamp()")
 
 
 @global_transaction("durable_reader", "read {key}")
@@ -152,12 +151,6 @@ async def superseded_by(connection: AsyncConnection, key: RecoveryKey) -> list[R
     """Earlier losses of the region that had not ended when it was lost again, the first first."""
     rows = await connection.execute(_SUPERSEDED, of_key(key))
     return [RecoveryKey(region=RegionId(row.region), epoch=row.epoch) for row in rows]
-
-
-@global_transaction("durable_reader", "read the time")
-async def read_time(connection: AsyncConnection) -> datetime:
-    """The global side's clock."""
-    return (await connection.execute(_CLOCK)).scalar_one()
 
 
 @global_transaction(ROLE, "begin {key}")

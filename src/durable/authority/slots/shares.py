@@ -13,11 +13,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import Batcher
+from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import lock_region
-from durable.authority.overrides.rows import read_clock
 from durable.authority.reads.marks import is_marked
 from durable.authority.slots.assignment import ROLE
 from durable.model.ids import Generation, IncidentId, RegionId, TenantId, WorkloadName

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from durable.authority.cache.region_read import read_whole
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drains
 from durable.authority.overrides.reads import drawn_on, read_effects
-from durable.authority.overrides.rows import read_overrides, read_time
+from durable.authority.overrides.rows import read_overrides
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.quota.quotas import read_quota
 from durable.authority.reads.census import Census, take_census

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.overrides.reads import read_effects
-from durable.authority.overrides.rows import read_override, read_time, unknown_override
+from durable.authority.overrides.rows import read_override, unknown_override
 from durable.cli.connections import audited_input, select_regions, with_authority, with_durable
 from durable.cli.input.options import (
     AsJson,

@@ -1,9 +1,8 @@
 """`durable readiness`: whether critical work would come back if a region were lost now."""
 
-from datetime import UTC, datetime
-
 import typer
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.policies import read_recovery_policy
 from durable.cli.connections import select_regions, with_authority
@@ -23,7 +22,7 @@ def readiness(
     async def simulate(databases: Databases) -> list[LossOutlook]:
         regions = await select_regions(databases, region_id)
         policy = await read_recovery_policy(databases)
-        return await Readiness(databases).outlooks(regions, policy, datetime.now(UTC))
+        return await Readiness(databases).outlooks(regions, policy, await read_time(databases))
 
     outlooks = with_authority(state_dir, simulate)
     is_met = all(one.is_met for one in outlooks)

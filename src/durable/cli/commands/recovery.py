@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.policies import read_recovery_policy
-from durable.authority.recovery.recoveries import newest_recovery, read_moves, read_time
+from durable.authority.recovery.recoveries import newest_recovery, read_moves
 from durable.cli.connections import with_authority, with_durable
 from durable.cli.input.options import (
     AsJson,

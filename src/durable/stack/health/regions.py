@@ -6,10 +6,10 @@ from itertools import chain
 
 from temporalio.client import Client
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
-from durable.authority.recovery.recoveries import read_time
 from durable.model.recovery import LossKind
 from durable.model.region_life import RegionFact
 from durable.model.states import RegionState

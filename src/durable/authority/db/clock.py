@@ -1,0 +1,22 @@
+"""The time by the database, which decides every lease, deadline and end."""
+
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from durable.authority.db.transaction import global_transaction
+
+# A statement of its own: one that waits for a lock would read it before the wait.
+_CLOCK = text("SELECT clock_timestamp()")
+
+
+async def read_clock(connection: AsyncConnection) -> datetime:
+    """In a transaction that has its lock: what is decided under the lock goes by this."""
+    return (await connection.execute(_CLOCK)).scalar_one()
+
+
+@global_transaction("durable_reader", "read the time")
+async def read_time(connection: AsyncConnection) -> datetime:
+    """The global side's clock."""
+    return await read_clock(connection)
