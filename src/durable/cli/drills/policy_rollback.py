@@ -4,14 +4,13 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from durable.authority.audit.events import read_events
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.policies.region_reads import read_in_force, read_report
 from durable.authority.policies.rows import read_rollout
 from durable.authority.reads.claims import read_reservations
-from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.drills.drill import Drill, Expectation, come_true
+from durable.cli.drills.expectations import audit_tells, invariants_hold
 from durable.cli.drills.subject import find_subject
 from durable.client import Durable
 from durable.model.ids import PolicyRevision, TenantId
@@ -56,10 +55,7 @@ async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
     async for one in _roll_back(durable, tenant, revision, before):
         yield one
     await durable.delete(tenant, WORKLOAD, reason=WHY)
-    broken = await violations_everywhere(durable.databases)
-    yield Expectation(
-        what="every invariant holds", met=not broken, seen=", ".join(map(str, broken))
-    )
+    yield await invariants_hold(durable)
 
 
 async def _roll_back(
@@ -95,13 +91,7 @@ async def _roll_back(
         what="what it had placed is replaced, and everything serves",
         met=await come_true(is_replaced, WITHIN_SECONDS),
     )
-    events, _ = await read_events(durable.databases, last=1_000)
-    actions = [one.action for one in events if one.object == policy_id(revision)]
-    yield Expectation(
-        what="the audit tells all of it",
-        met=all(action in actions for action in TOLD),
-        seen=", ".join(sorted(set(actions))),
-    )
+    yield await audit_tells(durable, policy_id(revision), TOLD)
 
 
 async def _comes_to(durable: Durable, revision: PolicyRevision, stage: PolicyStage) -> bool:
