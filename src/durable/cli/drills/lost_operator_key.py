@@ -45,7 +45,7 @@ async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
             _propose(lost, region, stolen),
         )
         yield await is_refused(
-            "and so is the same without a signature",
+            "so is the same without a signature",
             RefusalCode.SIGNATURE_MISSING,
             _propose(without_key(lost), region, stolen),
         )

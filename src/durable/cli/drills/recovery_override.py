@@ -52,7 +52,7 @@ async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
         yield Expectation(
             what=f"ordinary work may use that capacity of {region} again",
             met=kept == before and not await _budgets(durable, override, region),
-            seen=f"{show_amounts(kept)} is kept for recovery, as before",
+            seen=f"kept for recovery: {show_amounts(before)} before, {show_amounts(kept)} now",
         )
         yield await audit_tells(durable, override_id(override.id), two_people.TOLD)
     yield await invariants_hold(durable)
@@ -65,7 +65,7 @@ async def _is_kept(
     return Expectation(
         what=f"{region} keeps {AMOUNT} from ordinary work for incident {incident}",
         met=budgets == [(AMOUNT, incident)] and kept == plus(before, AMOUNT.amounts),
-        seen=f"{show_amounts(before)} before, {show_amounts(kept)} now",
+        seen=f"kept for recovery: {show_amounts(before)} before, {show_amounts(kept)} now",
     )
 
 
