@@ -3,7 +3,10 @@
 import asyncio
 
 import pytest
-from temporalio.client import WorkflowQueryFailedError
+from temporalio.client import (
+    WorkflowQueryFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.state_dir.record import StackError
@@ -56,6 +59,28 @@ async def test_a_failure_says_what_was_wrong(error: Exception, why: str) -> None
 
     with pytest.raises(StackError, match=why):
         await send_until_answered("scale risk/api", send, patience=Patience.within(0))
+
+
+async def test_whoever_is_interrupted_sends_nothing_again() -> None:
+    tries, sent = 0, asyncio.Event()
+
+    async def send() -> str:
+        nonlocal tries
+        tries += 1
+        sent.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:  # as the SDK does
+            raise WorkflowUpdateRPCTimeoutOrCancelledError from error
+        return "never"
+
+    async with asyncio.timeout(60):
+        task = asyncio.create_task(send_until_answered("scale risk/api", send))
+        await sent.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert tries == 1
 
 
 async def test_what_is_not_known_yet_is_asked_again() -> None:

@@ -111,6 +111,9 @@ async def send_until_answered(
         try:
             return await send()
         except _FAILURES as error:
+            if isinstance(error.__cause__, asyncio.CancelledError):
+                # The SDK makes a timeout of an interrupt, which would be sent again.
+                raise error.__cause__ from None
             timeout = patience.busy if _is_busy(error) else patience.silence
             waited = time.monotonic() - began + pause
             if not _is_transient(error) or waited > timeout.total_seconds():

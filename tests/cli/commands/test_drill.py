@@ -1,19 +1,21 @@
 """`durable drill` rehearses runbooks on a stack that runs, or on one of its own."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from durable.cli.commands import drill
 from durable.cli.drills import authority_outage
-from durable.cli.drills.drill import Expectation
+from durable.cli.drills.drill import Drill, Expectation
 from durable.cli.drills.registry import DRILLS
 from durable.cli.main import execute
 from durable.stack.shutdown import stop_stack
 from durable.state_dir.record import is_running
 
 ROOT = Path(__file__).parents[3]
+OF_PEOPLE = ("recovery-override", "break-glass", "lost-operator-key")
 ARGUMENTS = ("-f", str(ROOT / "examples/fleet.yaml"), "-w", str(ROOT / "examples/workloads"))
 
 
@@ -44,12 +46,15 @@ def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
     try:
         # The first finds none: it starts one with the examples, and leaves it to the next.
         seen = {"override-expiry": _drill("override-expiry", state, capsys, "--keep")}
-        for name in ("zone-loss", "partition", "authority-outage", "flapping"):
+        for name in (*OF_PEOPLE, "zone-loss", "partition", "authority-outage", "flapping"):
             assert is_running(state)
             seen[name] = _drill(name, state, capsys)
     finally:
         stop_stack(state)
     assert {some[-1] for some in seen.values()} == {"the stack is as the drill found it"}
+    assert any("from ordinary work for incident" in one for one in seen["recovery-override"])
+    assert "the gate is closed: the other waits for the cordon again" in seen["break-glass"]
+    assert "what the lost key signs is still refused" in seen["lost-operator-key"]
     assert any("leave" in one and "serve elsewhere" in one for one in seen["zone-loss"])
     assert any("lost replicas serving elsewhere" in one for one in seen["partition"])
     assert "no slot had two owners at any moment" in seen["partition"]
@@ -77,9 +82,13 @@ def test_a_drill_that_fails_or_sees_nothing_ends_with_1(
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "failed"
 
 
-def test_every_drill_names_a_runbook_that_exists() -> None:
-    for one in DRILLS.values():
-        assert (ROOT / one.runbook).exists()
+@pytest.mark.parametrize("drill", DRILLS.values(), ids=lambda drill: drill.name)
+def test_every_drill_is_in_the_runbook_that_it_rehearses_and_in_the_readme(drill: Drill) -> None:
+    runbook = " ".join((ROOT / drill.runbook).read_text().split())
+    assert f"`durable drill {drill.name}`" in runbook
+    listed = re.search(r"\| rehearse \| `drill ([^`]*)`", (ROOT / "README.md").read_text())
+    assert listed is not None
+    assert drill.name in listed[1].split("\\|")
 
 
 def test_a_drill_that_does_not_exist_starts_nothing(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def test_what_is_the_same_is_no_difference() -> None:
             {"keys": {"the key of person:a": "ab"}},
             "the key of person:a: not there before, ab now",
         ),
+        (
+            {"operators": {"operator person:a": "approve on region us-east"}},
+            "operator person:a: not there before, approve on region us-east now",
+        ),
+        (
+            {"cordons": {"the cordon of node-1": "upkeep"}},
+            "the cordon of node-1: not there before, upkeep now",
+        ),
     ],
 )
 def test_every_kind_of_leftover_is_named(changed: dict[str, dict[str, str]], sentence: str) -> None:

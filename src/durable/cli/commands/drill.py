@@ -5,6 +5,7 @@ the examples, and stops it afterwards.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -97,24 +98,38 @@ def _rehearse_on_examples(
 
 
 def _rehearse(drill: Drill, directory: Path, *, stays: bool) -> list[Expectation]:
-    async def rehearse(durable: Durable) -> list[Expectation]:
-        before = await read_state(durable)
-        refuse_unwell(before)
-        try:
-            seen = [_shown(one) async for one in drill.run(durable, directory)]
-        finally:
-            if stays:
-                await put_back(durable, before)
-        return [*seen, _shown(await is_as_found(durable, before))]
-
-    return with_durable(directory, rehearse)
+    return with_durable(
+        directory, lambda durable: rehearse(drill, durable, directory, stays=stays, show=_show)
+    )
 
 
-def _shown(one: Expectation) -> Expectation:
+async def rehearse(
+    drill: Drill,
+    durable: Durable,
+    directory: Path,
+    *,
+    stays: bool,
+    show: Callable[[Expectation], None],
+) -> list[Expectation]:
+    """Shows each expectation as it is known; a stack that stays is left as it was found."""
+    before = await read_state(durable)
+    refuse_unwell(before)
+    seen: list[Expectation] = []
+    try:
+        async for one in drill.run(durable, directory):
+            seen.append(one)
+            show(one)
+    finally:
+        if stays:
+            await put_back(durable, before)
+    seen.append(await is_as_found(durable, before))
+    show(seen[-1])
+    return seen
+
+
+def _show(one: Expectation) -> None:
     mark = "[green]✓[/]" if one.met else "[red]✗[/]"
-    detail = f" ({one.seen})" if one.seen else ""
-    progress.print(f"{mark} {escape(one.what + detail)}")
-    return one
+    progress.print(f"{mark} {escape(str(one))}")
 
 
 def _conclude(drill: Drill, seen: list[Expectation], as_json: bool) -> None:

@@ -3,10 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 
+from durable.authority.cache.region_read import read_whole
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.operators.changes import list_operators
 from durable.authority.overrides.rows import read_overrides
+from durable.authority.policies.region_reads import read_in_force
 from durable.authority.quota.budgets import list_budgets
 from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
@@ -17,7 +20,7 @@ from durable.cli.render.output import progress
 from durable.client import Durable
 from durable.model.ids import OverrideId
 from durable.model.recoveries import UNFENCED, Recovery
-from durable.model.refusal import RefusedError
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.model.workload import WorkloadKind
 from durable.state_dir.record import StackError
@@ -35,15 +38,21 @@ class StackState(Value):
     regions: Mapping[str, str] = {}
     shares: Mapping[str, str] = {}
     recoveries: Mapping[str, str] = {}
+    policies: Mapping[str, str] = {}
     overrides: Mapping[str, str] = {}
     budgets: Mapping[str, str] = {}
+    operators: Mapping[str, str] = {}
     keys: Mapping[str, str] = {}
+    cordons: Mapping[str, str] = {}
 
 
 async def read_state(durable: Durable) -> StackState:
     databases = durable.databases
     facts = await read_facts(databases)
     budgets = await ask_regions(facts, lambda region: list_budgets(databases, region))
+    regions = await ask_regions(facts, lambda region: read_whole(databases, region))
+    in_force = await ask_regions(facts, lambda region: read_in_force(databases, region))
+    operators = await list_operators(databases)
     return StackState(
         regions={f"region {one}": fact.state.value for one, fact in facts.items()},
         shares={
@@ -54,6 +63,10 @@ async def read_state(durable: Durable) -> StackState:
             if one.spec.kind is WorkloadKind.SERVICE  # a job may end meanwhile
         },
         recoveries={str(one.key): one.stage.value for one in await list_recoveries(databases)},
+        policies={
+            f"the policy of {region}": ", ".join(f"revision {one}" for one in sorted(found))
+            for region, found in in_force.by_region.items()
+        },
         overrides={
             f"override {one.id}": one.state.value for one in await read_overrides(databases)
         },
@@ -63,10 +76,20 @@ async def read_state(durable: Durable) -> StackState:
             for region, found in budgets.by_region.items()
             for one in found
         },
+        operators={
+            f"operator {one.id}": ", ".join(map(str, one.rights)) or "no rights"
+            for one in operators
+        },
         keys={
             f"the key of {one.id}": one.public_key
-            for one in await list_operators(databases)
+            for one in operators
             if one.public_key is not None
+        },
+        cordons={
+            f"the cordon of {node.node}": node.cordon_reason
+            for read in regions.by_region.values()
+            for node in read.nodes
+            if node.cordon_reason is not None
         },
     )
 
@@ -118,10 +141,14 @@ async def put_back(durable: Durable, before: StackState) -> None:
 
 
 async def _revoke(durable: Durable, override: OverrideId) -> None:
-    try:
-        await durable.overrides.revoke(override, reason=WHY)
-    except RefusedError:
-        return  # it has ended meanwhile
+    with suppress(RefusedError):  # it has ended meanwhile
+        try:
+            await durable.overrides.revoke(override, reason=WHY)
+        except RefusedError as error:
+            if error.refusal.code is not RefusalCode.SIGNATURE_MISSING:
+                raise
+            async with signed(durable):
+                await durable.overrides.revoke(override, reason=WHY)
 
 
 async def _fail_back(durable: Durable, recovery: Recovery) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 
 from durable.authority.db.errors import AuthorityError
 from durable.cli.drills.drill import Drill, Expectation, come_true
+from durable.cli.drills.expectations import invariants_hold
 from durable.cli.drills.outage_view import OutageView, look
-from durable.cli.drills.region_loss import all_serve, invariants_hold
+from durable.cli.drills.region_loss import all_serve
 from durable.cli.drills.stopped_server import servers_of, stopped
 from durable.cli.drills.subject import find_subject
 from durable.client import Durable

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-from durable.authority.audit.events import read_events
 from durable.authority.cache.region_read import read_whole
 from durable.authority.overrides.reads import obeyed_overrides
-from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.drills.drill import Drill, Expectation, come_true
+from durable.cli.drills.expectations import audit_tells, invariants_hold
 from durable.cli.drills.subject import find_subject
 from durable.client import Durable
 from durable.model.ids import RegionId, TenantId, WorkloadName, ZoneId
@@ -59,10 +58,7 @@ async def avoid_a_zone(
     )
     async for one in _ends_by_itself(durable, override, region):
         yield one
-    broken = await violations_everywhere(durable.databases)
-    yield Expectation(
-        what="every invariant holds", met=not broken, seen=", ".join(map(str, broken))
-    )
+    yield await invariants_hold(durable)
 
 
 async def _ends_by_itself(
@@ -85,13 +81,7 @@ async def _ends_by_itself(
     )
     obeyed = await obeyed_overrides(durable.databases, region)
     yield Expectation(what=f"{region} obeys it no longer", met=override.id not in obeyed)
-    events, _ = await read_events(durable.databases, last=1_000)
-    told = [one.action for one in events if one.object == override_id(override.id)]
-    yield Expectation(
-        what="the audit tells all of it",
-        met=all(action in told for action in TOLD),
-        seen=", ".join(told),
-    )
+    yield await audit_tells(durable, override_id(override.id), TOLD)
 
 
 async def _busiest_zone(

@@ -1,22 +1,24 @@
 """Promotes a policy, places work under it, and takes it back: what it placed is replaced."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from durable.authority.audit.events import read_events
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.policies.region_reads import read_in_force, read_report
 from durable.authority.policies.rows import read_rollout
 from durable.authority.reads.claims import read_reservations
-from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.drills.drill import Drill, Expectation, come_true
+from durable.cli.drills.expectations import audit_tells, invariants_hold
+from durable.cli.drills.signing import signed
 from durable.cli.drills.subject import find_subject
 from durable.client import Durable
 from durable.model.ids import PolicyRevision, TenantId
-from durable.model.policy import Guardrails
+from durable.model.policy import Guardrails, Policy
 from durable.model.policy_rollout import PolicyStage
+from durable.model.refusal import RefusedError
 from durable.scheduling.policies import first_policy
 from durable.signals.names import policy_id
 
@@ -37,29 +39,41 @@ async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
             "guardrails": Guardrails(bake_seconds=0, step_seconds=0),
         }
     )
+    async with signed(durable), _taken_back(durable, tenant, bad) as revision:
+        yield Expectation(
+            what=f"revision {revision} comes into force in every region",
+            met=await _comes_to(durable, revision, PolicyStage.EVERYWHERE),
+            seen=", ".join(f"{region} {one}" for region, one in (await _in_force(durable)).items()),
+        )
+        spec = {"replicas": REPLICAS, "resources": {"cpu": "100m", "memory": "64Mi"}}
+        await durable.apply({"tenant": tenant, "name": WORKLOAD, "spec": spec}, reason=WHY)
+        await durable.wait(tenant, WORKLOAD, within_seconds=WITHIN_SECONDS)
+        placed = await _revisions(durable)
+        yield Expectation(
+            what=f"{tenant}/{WORKLOAD} is placed under it",
+            met=placed == {revision},
+            seen=f"revisions {sorted(placed)}",
+        )
+        async for one in _roll_back(durable, tenant, revision, before):
+            yield one
+    yield await invariants_hold(durable)
+
+
+@asynccontextmanager
+async def _taken_back(
+    durable: Durable, tenant: TenantId, bad: Policy
+) -> AsyncGenerator[PolicyRevision]:
+    """The revision, promoted; whatever happens meanwhile, afterwards it decides nowhere."""
     revision = await durable.policies.publish(bad, reason=WHY)
-    await durable.policies.promote(revision, reason=WHY, request_id=f"drill-{uuid.uuid4()}")
-    yield Expectation(
-        what=f"revision {revision} comes into force in every region",
-        met=await _comes_to(durable, revision, PolicyStage.EVERYWHERE),
-        seen=", ".join(f"{region} {one}" for region, one in (await _in_force(durable)).items()),
-    )
-    spec = {"replicas": REPLICAS, "resources": {"cpu": "100m", "memory": "64Mi"}}
-    await durable.apply({"tenant": tenant, "name": WORKLOAD, "spec": spec}, reason=WHY)
-    await durable.wait(tenant, WORKLOAD, within_seconds=WITHIN_SECONDS)
-    placed = await _revisions(durable)
-    yield Expectation(
-        what=f"{tenant}/{WORKLOAD} is placed under it",
-        met=placed == {revision},
-        seen=f"revisions {sorted(placed)}",
-    )
-    async for one in _roll_back(durable, tenant, revision, before):
-        yield one
-    await durable.delete(tenant, WORKLOAD, reason=WHY)
-    broken = await violations_everywhere(durable.databases)
-    yield Expectation(
-        what="every invariant holds", met=not broken, seen=", ".join(map(str, broken))
-    )
+    try:
+        await durable.policies.promote(revision, reason=WHY, request_id=_request())
+        yield revision
+    finally:
+        with suppress(RefusedError):  # nobody promoted it, or it was rolled back
+            await durable.policies.roll_back(revision, reason=WHY, request_id=_request())
+            await _comes_to(durable, revision, PolicyStage.ROLLED_BACK)
+        with suppress(RefusedError):  # it was never applied
+            await durable.delete(tenant, WORKLOAD, reason=WHY)
 
 
 async def _roll_back(
@@ -68,8 +82,7 @@ async def _roll_back(
     revision: PolicyRevision,
     before: dict[str, PolicyRevision],
 ) -> AsyncIterator[Expectation]:
-    request = f"drill-{uuid.uuid4()}"
-    await durable.policies.roll_back(revision, reason=WHY, request_id=request, reroll=True)
+    await durable.policies.roll_back(revision, reason=WHY, request_id=_request(), reroll=True)
     yield Expectation(
         what=f"revision {revision} is rolled back, and the one before it decides again",
         met=await _comes_to(durable, revision, PolicyStage.ROLLED_BACK)
@@ -95,13 +108,11 @@ async def _roll_back(
         what="what it had placed is replaced, and everything serves",
         met=await come_true(is_replaced, WITHIN_SECONDS),
     )
-    events, _ = await read_events(durable.databases, last=1_000)
-    actions = [one.action for one in events if one.object == policy_id(revision)]
-    yield Expectation(
-        what="the audit tells all of it",
-        met=all(action in actions for action in TOLD),
-        seen=", ".join(sorted(set(actions))),
-    )
+    yield await audit_tells(durable, policy_id(revision), TOLD)
+
+
+def _request() -> str:
+    return f"drill-{uuid.uuid4()}"
 
 
 async def _comes_to(durable: Durable, revision: PolicyRevision, stage: PolicyStage) -> bool:

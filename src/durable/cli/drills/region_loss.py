@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 from durable.agent.simulated.faults import FaultKind
 from durable.authority.fleet.policies import read_recovery_policy
-from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.recovery.recoveries import newest_recovery
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.workloads.rows import list_workloads
 from durable.cli.drills.broken_nodes import BrokenNodes
 from durable.cli.drills.drill import Expectation, come_true
+from durable.cli.drills.expectations import invariants_hold
 from durable.cli.drills.signing import signed
 from durable.client import Durable
 from durable.model.ids import RegionId
@@ -161,9 +161,3 @@ async def all_serve(durable: Durable, within_seconds: float = BACK_SECONDS) -> E
     met = await come_true(none_waits, within_seconds)
     seen = "" if met else ", ".join(await waiting())
     return Expectation(what="every service has all its replicas serving", met=met, seen=seen)
-
-
-async def invariants_hold(durable: Durable) -> Expectation:
-    broken = await violations_everywhere(durable.databases)
-    seen = ", ".join(map(str, broken))
-    return Expectation(what="every invariant holds", met=not broken, seen=seen)

@@ -1,4 +1,4 @@
-"""Orders about a region are signed: with one's own key, or with one that lasts for a drill."""
+"""What must be signed is: with one's own key, or with one that lasts for a drill."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,15 +19,16 @@ async def signed(durable: Durable) -> AsyncGenerator[None]:
     if operator.public_key is not None:
         if not durable.signer.has_key:
             raise StackError(
-                f"{durable.actor} has a key in this stack, and a drill needs it to give orders "
-                "about a region: set DURABLE_KEYS_DIR to where it is."
+                f"{durable.actor} has a key in this stack, and the drill has to sign with it: set "
+                "DURABLE_KEYS_DIR to where it is."
             )
         yield
         return
     own, key = durable.signer, Ed25519PrivateKey.generate()
-    await _set(durable, public_key_of(key), "a drill gives orders about a region")
-    durable.signer = await signer_of(durable.databases, key)
     try:
+        # Inside: whoever interrupts it may do so after it was written.
+        await _set(durable, public_key_of(key), "a drill has to sign")
+        durable.signer = await signer_of(durable.databases, key)
         yield
     finally:
         durable.signer = own

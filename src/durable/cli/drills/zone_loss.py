@@ -8,7 +8,8 @@ from durable.authority.cache.region_read import read_whole
 from durable.authority.recovery.region_facts import read_fact
 from durable.cli.drills.broken_nodes import BrokenNodes
 from durable.cli.drills.drill import Drill, Expectation, come_true
-from durable.cli.drills.region_loss import all_serve, invariants_hold
+from durable.cli.drills.expectations import invariants_hold
+from durable.cli.drills.region_loss import all_serve
 from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable
 from durable.model.ids import RegionId

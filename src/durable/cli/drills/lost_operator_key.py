@@ -1,0 +1,110 @@
+"""Declares a key lost: what it signs is refused from then on, and a new key counts."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+from durable.authority.operators.changes import read_operator, set_key
+from durable.authority.overrides.rows import read_override
+from durable.cli.drills.drill import Drill, Expectation
+from durable.cli.drills.expectations import audit_tells, invariants_hold, is_refused
+from durable.cli.drills.people import temporary_person, with_new_key, without_key
+from durable.cli.drills.subject import busiest_region, find_subject
+from durable.client import Durable
+from durable.model.ids import OverrideId
+from durable.model.refusal import RefusalCode
+from durable.model.rights import Right, Scope, Verb
+from durable.model.states import OverrideState
+from durable.signals.names import override_id
+from durable.temporal.overrides import new_id
+
+# It must be signed, and does nothing as long as nobody approves it.
+KIND, EFFECT = "emergency-quota", {"amount": {"cpu": "100m"}}
+LASTS = timedelta(minutes=15)
+WHY = "drill: lost operator key"
+OF_OPERATOR = ("add operator", "set key", "set key", "set key")
+OF_MESSAGES = ("reject message propose",) * 3
+
+
+async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
+    """Somebody loses their key, which others then try to use."""
+    subject = await find_subject(durable)
+    where = Scope(tenant=subject.tenant, region=busiest_region(subject))
+    right = Right(verb=Verb.OVERRIDE, scope=where)
+    async with temporary_person(durable, right) as lost:
+        earlier, stolen, later = new_id(KIND), new_id(KIND), new_id(KIND)
+        await _propose(lost, where, earlier)
+        yield await _is_proposed(durable, lost, earlier, f"{lost.actor} signs with their key")
+        await set_key(durable.databases, lost.actor, None, actor=durable.actor, reason=WHY)
+        yield Expectation(
+            what="the key is declared lost, and the authority knows none of theirs",
+            met=(await read_operator(durable.databases, lost.actor)).public_key is None,
+        )
+        yield await is_refused(
+            "what the lost key signs is refused",
+            RefusalCode.SIGNATURE_WRONG,
+            _propose(lost, where, stolen),
+        )
+        yield await is_refused(
+            "so is the same without a signature",
+            RefusalCode.SIGNATURE_MISSING,
+            _propose(without_key(lost), where, stolen),
+        )
+        found = await with_new_key(durable, lost.actor)
+        await _propose(found, where, later)
+        yield await _is_proposed(durable, found, later, f"{lost.actor} signs with a new key")
+        yield await is_refused(
+            "what the lost key signs is still refused",
+            RefusalCode.SIGNATURE_WRONG,
+            _propose(lost, where, stolen),
+        )
+        async for one in _clear_up(durable, lost, stolen, (earlier, later)):
+            yield one
+    yield await invariants_hold(durable)
+
+
+async def _clear_up(
+    durable: Durable, lost: Durable, stolen: OverrideId, proposed: tuple[OverrideId, ...]
+) -> AsyncIterator[Expectation]:
+    """Looks at what came of it all, and undoes it."""
+    yield Expectation(
+        what="nothing that was refused has changed anything",
+        met=await read_override(durable.databases, stolen) is None,
+    )
+    for one in proposed:
+        await durable.overrides.revoke(one, reason=WHY)
+    states = {(await durable.overrides.read(one)).state for one in proposed}
+    yield Expectation(
+        what=f"{durable.actor} undoes what was done in that name",
+        met=states == {OverrideState.REVOKED},
+        seen=", ".join(f"override {one}" for one in proposed),
+    )
+    who, sent = f"operator/{lost.actor}", override_id(stolen)
+    yield await audit_tells(durable, who, OF_OPERATOR, "the audit tells who set which key")
+    yield await audit_tells(durable, sent, OF_MESSAGES, "the audit tells what was refused")
+
+
+async def _propose(person: Durable, where: Scope, name: OverrideId) -> None:
+    scope = where.model_dump()
+    await person.overrides.create(KIND, scope, effect=EFFECT, ttl=LASTS, reason=WHY, id=name)
+
+
+async def _is_proposed(
+    durable: Durable, person: Durable, name: OverrideId, what: str
+) -> Expectation:
+    found = await read_override(durable.databases, name)
+    return Expectation(
+        what=f"{what}, and that counts",
+        met=found is not None
+        and found.state is OverrideState.PROPOSED
+        and found.actor == person.actor,
+        seen=f"override {name}, {'unknown' if found is None else found.state}",
+    )
+
+
+DRILL = Drill(
+    name="lost-operator-key",
+    sentence="Declare a key lost: what it signs is refused from then on, and a new key counts.",
+    runbook="runbooks/lost-operator-key.md",
+    run=run,
+)
