@@ -9,7 +9,7 @@ from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.operators.authorization import check_message
 from durable.model.refusal import RefusedError
-from durable.model.rights import Asked, Scope, Verb
+from durable.model.rights import Asked, Delivery, Scope, Verb
 from durable.validation.value import Value
 
 
@@ -19,8 +19,8 @@ class AuthorizeStep(Value):
     asked: Asked
     verb: Verb
     scope: Scope
-    # The life of the workflow that counts the request itself; None where the authority does.
-    life: str | None = None
+    # The same in every try; None where the authority counts the request together with its effect.
+    delivery: Delivery | None = None
 
 
 class AuthorizationActivities:
@@ -33,7 +33,7 @@ class AuthorizationActivities:
     async def authorize(self, step: AuthorizeStep) -> None:
         """Refuses what the actor may not do, or has not signed."""
         try:
-            await check_message(self._databases, step.asked, step.verb, step.scope, step.life)
+            await check_message(self._databases, step.asked, step.verb, step.scope, step.delivery)
         except RefusedError as error:
             raise refusal_failure(error) from error
 

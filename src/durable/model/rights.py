@@ -135,3 +135,17 @@ class Asked(Value):
     def is_signed(self) -> bool:
         """Whether it carries a signature, right or wrong."""
         return self.payload.get("signature") is not None
+
+
+class Delivery(Value):
+    """Which message of which life of a workflow it is, where that counts its requests itself."""
+
+    # The first run stays the same through continue-as-new, and differs in another life of an id.
+    life: str
+    number: Annotated[int, Field(ge=0)]
+    # Of how many messages before it the workflow knows what it has accepted.
+    remembers: Annotated[int, Field(ge=0)]
+
+    def is_remembered(self, life: str, number: int) -> bool:
+        """Whether the workflow knows if an earlier one was accepted; it says so if it was."""
+        return self.life == life and self.number - number < self.remembers

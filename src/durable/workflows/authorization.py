@@ -5,10 +5,10 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from durable.activities.authorize import AuthorizationActivities, AuthorizeStep
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Scope
+    from durable.model.rights import Delivery, Scope
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, refusal, refusal_in, sentence_of
-    from durable.workflows.inbox import Envelope
+    from durable.workflows.inbox import REQUESTS_KEPT, Envelope
     from durable.workflows.steps import run_step
 
 
@@ -17,9 +17,7 @@ async def refuse_unauthorized(envelope: Envelope, scope: Scope) -> None:
     asked, verb = envelope.asked, envelope.message.verb
     if asked is None or verb is None:
         return
-    # The first run stays the same through continue-as-new, and differs in another life of this id.
-    life = None if envelope.request is None else workflow.info().first_execution_run_id
-    step = AuthorizeStep(asked=asked, verb=verb, scope=scope, life=life)
+    step = AuthorizeStep(asked=asked, verb=verb, scope=scope, delivery=_delivery(envelope))
     try:
         await run_step(
             AuthorizationActivities.authorize,
@@ -33,3 +31,11 @@ async def refuse_unauthorized(envelope: Envelope, scope: Scope) -> None:
             f"{sentence_of(error)} Send it again when the global side answers."
         )
         raise refusal_in(error) or refusal(RefusalCode.WRONG_STATE, sentence) from error
+
+
+def _delivery(envelope: Envelope) -> Delivery | None:
+    """Which message this is, if its request is not counted by the authority anyway."""
+    if envelope.request is None:
+        return None
+    life = workflow.info().first_execution_run_id
+    return Delivery(life=life, number=envelope.number, remembers=REQUESTS_KEPT)

@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.timeouts import AUDIT_PATIENCE, EVENTS_PER_RUN
 
 REJECTED_KEPT = 20
-# A request id that is older than so many others counts again.
+# Of older ones the authority knows that they were taken.
 REQUESTS_KEPT = 100
 ANSWER_CHARACTERS_KEPT = 200
 PAYLOAD_CHARACTERS_KEPT = 500
@@ -50,6 +50,8 @@ class Envelope:
 
     message: Message
     payload: Payload
+    # How many came to this workflow with it, since its life began.
+    number: int = 0
     # The message as it came, if it carries a signature: that is over everything in it.
     signed: Asked | None = None
     # What its sender is answered; a sentence, except where a request has a result of its own.
@@ -192,7 +194,7 @@ class Inbox:
             read = payload.model_validate_json if is_person else payload.read_json
             sent = json_of(raw)
             opened = read(sent)
-            return Envelope(message, opened, _signed(message, opened, sent))
+            return Envelope(message, opened, self.log.count, _signed(message, opened, sent))
         except ValidationError as error:
             problems = in_one_line(problems_in(error, message.payload))
             refused = _invalid(f"Invalid payload: {problems}")

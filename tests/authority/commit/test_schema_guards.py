@@ -247,7 +247,8 @@ DELETED_WORKLOAD = """
     VALUES ('risk', 'gone', 2, 2, '{}', now());
     INSERT INTO global.workload_requests
     VALUES ('risk', 'gone', 'r1', 'apply', '', '{"a": 1}', 'x', false, now());
-    INSERT INTO global.taken_requests VALUES ('drain/east/n1', 'r1', 'run', 'cancel', 'x', now());
+    INSERT INTO global.taken_requests
+    VALUES ('drain/east/n1', 'r1', 'run', 1, 'cancel', 'x', now());
     INSERT INTO regional.requests
            (region, tenant, workload, generation, slots, priority, state, enqueued_at, deadline,
             spec)

@@ -13,7 +13,16 @@ from durable.authority.policies.stages import reach_stage
 from durable.model.ids import ActorId, TenantId
 from durable.model.policy_rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import EVERYTHING, Asked, Operator, OperatorKind, Right, Scope, Verb
+from durable.model.rights import (
+    EVERYTHING,
+    Asked,
+    Delivery,
+    Operator,
+    OperatorKind,
+    Right,
+    Scope,
+    Verb,
+)
 from durable.model.signature import public_key_of, sign
 from durable.scheduling.policies import first_policy
 from tests.authority.policies.world import everywhere, order
@@ -140,35 +149,41 @@ async def test_a_policy_demands_signatures_until_it_is_rolled_back(ready_world: 
     await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
 
 
-async def test_a_request_counts_in_one_life_of_its_workflow_alone(world: World) -> None:
+def delivery(number: int, life: str = "first") -> Delivery:
+    return Delivery(life=life, number=number, remembers=100)
+
+
+async def test_a_request_that_may_have_been_done_is_not_taken_again(world: World) -> None:
     """A workflow that was terminated and started again does not know what it has done before."""
 
-    async def check(life: str | None, actor: str = "test", request_id: str = "1") -> None:
+    async def check(by: Delivery | None, actor: str = "test", request_id: str = "1") -> None:
         message = asked(actor, request_id=request_id)
-        await check_message(world.databases, message, Verb.SCALE, RISK, life)
+        await check_message(world.databases, message, Verb.SCALE, RISK, by)
 
-    await check("first")
-    await check("first")  # its step is taken again after a crash
-    with pytest.raises(RefusedError, match=r"used for the scale of test .* under another request"):
-        await check("second")
+    await check(delivery(7))
+    await check(delivery(7))  # its step is taken again after a crash
+    await check(delivery(106))  # the workflow knows whether it has accepted the first one
+    for other in (delivery(107), delivery(7, "second")):
+        with pytest.raises(RefusedError, match=r"used for the scale of test .* another request id"):
+            await check(other)
     with pytest.raises(RefusedError) as refused:
-        await check("second", actor="another")
+        await check(delivery(1, "second"), actor="another")
     assert refused.value.refusal.code is RefusalCode.KEY_CONFLICT
-    await check("second", request_id="2")
+    await check(delivery(1, "second"), request_id="2")
     await check(None)  # where the authority counts the request itself
 
 
 async def test_requests_that_were_taken_are_forgotten_after_a_month(world: World) -> None:
     for request in ("old", "new"):
         message = asked("test", request_id=request)
-        await check_message(world.databases, message, Verb.SCALE, RISK, "life")
+        await check_message(world.databases, message, Verb.SCALE, RISK, delivery(1))
     with psycopg.connect(world.databases.urls[0], autocommit=True) as owner:
         owner.execute("ALTER TABLE global.taken_requests DISABLE TRIGGER append_only")
         owner.execute(
             "UPDATE global.taken_requests SET at = at - interval '32 days' WHERE request = 'old'"
         )
         message = asked("test", request_id="next")
-        await check_message(world.databases, message, Verb.SCALE, RISK, "life")
+        await check_message(world.databases, message, Verb.SCALE, RISK, delivery(1))
         kept = owner.execute("SELECT request FROM global.taken_requests ORDER BY at").fetchall()
     assert kept == [("new",), ("next",)]
 

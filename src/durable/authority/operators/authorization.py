@@ -19,7 +19,16 @@ from durable.authority.operators.rows import find_operators
 from durable.model.ids import ActorId
 from durable.model.policy import Policy
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import SIGNATURE_LASTS, SIGNER_AHEAD, Asked, Operator, Scope, Verb, covers
+from durable.model.rights import (
+    SIGNATURE_LASTS,
+    SIGNER_AHEAD,
+    Asked,
+    Delivery,
+    Operator,
+    Scope,
+    Verb,
+    covers,
+)
 from durable.model.signature import is_signed_by
 
 # The revision that came into force everywhere last, until another one has replaced it everywhere:
@@ -77,15 +86,19 @@ async def check_right(
 
 @global_transaction("durable_messages", "read the rights of {asked.actor}")
 async def check_message(
-    connection: AsyncConnection, asked: Asked, verb: Verb, scope: Scope, life: str | None = None
+    connection: AsyncConnection,
+    asked: Asked,
+    verb: Verb,
+    scope: Scope,
+    delivery: Delivery | None = None,
 ) -> None:
     """`authorize`, for a message whose own transaction is in a region.
 
-    Where its workflow counts the request itself: once, in one life of it.
+    Where its workflow counts requests itself, the request is taken by this delivery of it.
     """
     await authorize(connection, asked, verb, scope)
-    if life is not None:
-        await take_request(connection, asked, life)
+    if delivery is not None:
+        await take_request(connection, asked, delivery)
 
 
 @global_transaction("durable_reader", "read which deployment this is")

@@ -6,16 +6,16 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Asked
+from durable.model.rights import Asked, Delivery
 from durable.model.signature import is_signed_by
 
 _TAKE = text("""
-    INSERT INTO global.taken_requests (workflow_id, request, life, message, actor, at)
-    VALUES (:workflow_id, :request, :life, :message, :actor, clock_timestamp())
+    INSERT INTO global.taken_requests (workflow_id, request, life, number, message, actor, at)
+    VALUES (:workflow_id, :request, :life, :number, :message, :actor, clock_timestamp())
         ON CONFLICT DO NOTHING
 """)
 _TAKEN = text("""
-    SELECT life, message, actor, at FROM global.taken_requests
+    SELECT life, number, message, actor, at FROM global.taken_requests
      WHERE workflow_id = :workflow_id AND request = :request
 """)
 # A few at a time, whosever they are: many workflows never take another request.
@@ -53,22 +53,23 @@ class SignedRequest:
             )
 
 
-async def take_request(connection: AsyncConnection, asked: Asked, life: str) -> None:
-    """Notes in which life of its workflow a request came; in a later one it counts no more.
+async def take_request(connection: AsyncConnection, asked: Asked, delivery: Delivery) -> None:
+    """Notes who brought a request first; refuses what may have been done already.
 
-    Within a life the workflow itself knows what it has accepted. One that was terminated and
-    started again does not: somebody could send it what the one before it has done already.
+    A workflow remembers what it has accepted, but not for ever, and not when it was terminated and
+    started again: somebody could send it once more what was done.
     """
     of = {"workflow_id": asked.workflow_id, "request": asked.request_id}
-    written = {**of, "life": life, "message": asked.message, "actor": str(asked.actor)}
-    if (await connection.execute(_TAKE, written)).rowcount:
+    brought = {**of, "life": delivery.life, "number": delivery.number}
+    taken_by = {"message": asked.message, "actor": str(asked.actor)}
+    if (await connection.execute(_TAKE, {**brought, **taken_by})).rowcount:
         await connection.execute(_FORGET)
         return
     taken = (await connection.execute(_TAKEN, of)).one()
-    if taken.life != life:
+    if not delivery.is_remembered(taken.life, taken.number):
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,
             f"Request id {asked.request_id} was used for the {taken.message} of {taken.actor} at "
-            f"{taken.at:%Y-%m-%d %H:%M:%S}Z, before this workflow was started again; if it still "
-            "has to be done, send it under another request id.",
+            f"{taken.at:%Y-%m-%d %H:%M:%S}Z; if it still has to be done, send it under another "
+            "request id.",
         )

@@ -435,15 +435,15 @@ deployment = Table(
     schema="global",
 )
 
-# Requests that a workflow counts itself, and in which of its lives: terminated and started again,
-# it remembers none of them.
+# Requests that a workflow counts itself, and by which delivery: terminated and started again, it
+# remembers none of them.
 taken_requests = Table(
     "taken_requests",
     metadata,
     text_column("workflow_id"),
     text_column("request"),
-    # The first run of the workflow, which stays the same as long as it continues.
     text_column("life"),
+    integer_column("number"),
     text_column("message"),
     text_column("actor"),
     time_column("at"),

@@ -351,6 +351,7 @@ CREATE TABLE global.taken_requests (
     workflow_id TEXT NOT NULL,
     request TEXT NOT NULL,
     life TEXT NOT NULL,
+    number BIGINT NOT NULL,
     message TEXT NOT NULL,
     actor TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
