@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from durable.cli.connections import current_user, with_authority
-from durable.cli.input.options import StateDir, load_settings
+from durable.cli.input.options import AsJson, StateDir, load_settings
 from durable.model.ids import ActorId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import kind_of
@@ -30,8 +30,10 @@ def sign(
         ),
     ],
     state_dir: StateDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print a message's payload signed with your key, to paste into the Temporal UI."""
+    del as_json  # it prints nothing else
     offered = _find(workflow_id, message)
     payload = {"actor": current_user(), "request_id": f"ui-{uuid.uuid4()}", **_object(content)}
     try:
