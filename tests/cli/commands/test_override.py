@@ -67,6 +67,9 @@ def test_wrong_words_are_usage_errors(at_plane: Terminal) -> None:
     ]
     assert refused.count(("override create hold", "invalid")) == 6
     assert ("override create unicorn", "invalid") in refused
+    assert at_plane.run("audit", "log", "--actor", Settings().acting_as) == 0
+    shown = " ".join(at_plane.stdout.split())
+    assert "refuse command override create unicorn; refused: there is no kind 'unicorn'" in shown
     for reason in ("", " "):
         at_plane.wrong(*HOLD, "--reason", reason)
     at_plane.wrong("override", "create", "hold", *WHY, "--scope", "tenant")

@@ -190,8 +190,12 @@ def _sender(event: AuditEvent) -> str:
 
 
 def _refusal(event: AuditEvent) -> str:
-    """Why a message changed nothing."""
-    answer = (event.after or {}).get("answer")
+    """Why a message, or a command, changed nothing."""
+    after = event.after or {}
+    if event.action == "refuse command":
+        what = after.get("command") or after.get("verb")
+        return f" {what}; refused: {after.get('sentence')}"
+    answer = after.get("answer")
     is_refused = event.action.startswith("reject message ") and isinstance(answer, str)
     return f"; refused: {answer}" if is_refused else ""
 
