@@ -126,6 +126,7 @@ class Authority(RuleBasedStateMachine):
         self.attempts = 0
         self.sequence = 0
         self.sessions = {(region, name): 1 for region in (EAST, WEST) for name in NODES}
+        self.claims: list[Held] = []
         self.owners: dict[int, RegionId] = dict.fromkeys(range(6), EAST)
 
     def run(self, coroutine: Any) -> Any:
@@ -182,6 +183,7 @@ class Authority(RuleBasedStateMachine):
                 if isinstance(outcome, Granted):
                     assert intent.node != "ghost"
                     granted.append(Held(region, intent, outcome.token))
+        self.claims += granted
         return multiple(*granted)
 
     def intent(self, draft: ReserveDraft, epochs: Mapping[RegionId, int]) -> Reserve:
