@@ -2,7 +2,10 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from durable.model.pending_reasons import PendingCode
+from durable.model.resources import NOTHING, Amounts
 from durable.scheduling.snapshot.region import EmergencyDraw, Snapshot
 from durable.scheduling.work_overrides import ends_after, override_fields
 from tests.scheduling.world import (
@@ -36,6 +39,29 @@ def test_a_draw_lets_more_through_than_the_grant_has_left() -> None:
     assert places(full.decide(request(2))) == {}
     assert len(places(full.decide(request(2, draws=[ONE])))) == 1
     assert len(places(full.decide(request(3, draws=[ONE, TWO])))) == 3
+
+
+@pytest.mark.parametrize(
+    ("draws", "overdrawn", "placed"),
+    [
+        ([], NOTHING, 0),
+        ([ONE], NOTHING, 1),
+        ([TWO], NOTHING, 2),
+        ([ONE, ONE], NOTHING, 2),
+        # A draw that is used up, and one that is over.
+        ([NOTHING], NOTHING, 0),
+        ([], ONE, 0),
+        ([ONE], ONE, 1),
+    ],
+)
+def test_what_fits_a_draw_needs_no_grant_at_all(
+    draws: list[Amounts], overdrawn: Amounts, placed: int
+) -> None:
+    ungranted = region(node(), grant=None)
+    proposal = ungranted.decide(request(2, draws=draws, overdrawn=overdrawn))
+    assert len(places(proposal)) == placed
+    code = None if proposal.pending is None else proposal.pending.code
+    assert code is (None if placed == 2 else PendingCode.NO_GRANT)
 
 
 def test_what_runs_on_a_draw_that_is_over_counts_against_the_grant() -> None:

@@ -26,12 +26,14 @@ def tightest_limit(working: WorkingSet) -> SlotLimit:
 def grant_limit(working: WorkingSet) -> SlotLimit:
     tenant, region = working.request.tenant, working.snapshot.region
     found = working.snapshot.grants.get(tenant)
-    if found is None:
+    drawn = sum(how_often(draw, working.requested) for draw in working.request.draws)
+    if found is None and drawn < len(working.request.slots):
         no_grant = NoGrant(region=region, tenant=tenant)
-        return SlotLimit(0, Pending.because(PendingCode.NO_GRANT, no_grant))
+        return SlotLimit(drawn, Pending.because(PendingCode.NO_GRANT, no_grant))
+    if found is None:
+        return SlotLimit(len(working.request.slots))
     granted, used = found
     left = minus(granted, plus(used, working.request.overdrawn))
-    drawn = sum(how_often(draw, working.requested) for draw in working.request.draws)
     return _limit(working, left, PendingCode.GRANT, drawn)
 
 

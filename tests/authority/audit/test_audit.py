@@ -17,6 +17,7 @@ from durable.authority.audit.events import read_events
 from durable.authority.db.connection import Databases
 from durable.authority.db.roles import ROLES
 from durable.authority.db.transaction import global_transaction
+from tests.authority.touched import touching
 from tests.authority.world import World
 
 CHAIN = "us-east"
@@ -157,6 +158,87 @@ async def test_only_an_anchor_kept_outside_sees_that_all_was_rewritten(world: Wo
     report = await checked(databases, anchor)
     assert report.broken_at == 5
     assert "is not the one that was anchored" in report.sentence
+
+
+# By what was done: from where on the chain is broken, seen from an anchor at its second event.
+AFTER_AN_ANCHOR: dict[str, tuple[list[str], int | None, str]] = {
+    "nothing": ([], None, "every link holds"),
+    "changed": (["UPDATE audit.events SET actor = 'bob' WHERE sequence = 4"], 4, "was changed"),
+    "changed right after it": (
+        ["UPDATE audit.events SET actor = 'bob' WHERE sequence = 3"], 3, "was changed"),
+    "deleted in the middle": (
+        ["DELETE FROM audit.events WHERE sequence = 4"], 4, "event 4 of us-east is missing"),
+    "deleted right after it": (
+        ["DELETE FROM audit.events WHERE sequence = 3"], 3, "event 3 of us-east is missing"),
+    "the anchored one deleted": (
+        ["DELETE FROM audit.events WHERE sequence = 2"], 2, "event 2 of us-east is missing"),
+    "the anchored one changed, and all that follow": (REWRITE, 2, "not the one that was anchored"),
+    "cut at the end": (["DELETE FROM audit.events WHERE sequence = 5"], 5, "missing at the end"),
+    "cut before it": (["DELETE FROM audit.events WHERE sequence > 1"], 2, "missing at the end"),
+    "cut before it, and the head too": (
+        ["DELETE FROM audit.events WHERE sequence > 1",
+         """UPDATE audit.heads AS h SET sequence = 1, hash = e.hash FROM audit.events AS e
+             WHERE e.chain = h.chain"""], 2, "not the one that was anchored"),
+    "emptied": (["DELETE FROM audit.events"], 1, "missing at the end"),
+    "forged at the end": (
+        ["""INSERT INTO audit.events SELECT chain, 6, at, actor, database_role, action, object,
+                   before, after, hash FROM audit.events WHERE sequence = 5"""], 6, "was changed"),
+    "another head": (["UPDATE audit.heads SET hash = '\\x00'"], 5, "the head of us-east"),
+    "headless": (["DELETE FROM audit.heads"], 1, "event 1 of us-east was never appended"),
+    # It was checked when the anchor was taken; --all checks it again.
+    "changed before it": (
+        ["UPDATE audit.events SET actor = 'bob' WHERE sequence = 1"], None, "every link holds"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("statements", "broken_at", "sentence"), AFTER_AN_ANCHOR.values(), ids=AFTER_AN_ANCHOR
+)
+async def test_from_an_anchor_on_the_first_broken_row_is_named(
+    world: World, statements: list[str], broken_at: int | None, sentence: str
+) -> None:
+    databases = await append_events(world, 2)
+    anchor = (await checked(databases)).head
+    for number in (3, 4, 5):
+        await append_event(databases, f"act {number}")
+    tamper(databases, *statements)
+    ((report,), _) = await verify_all(databases, {CHAIN: anchor}, from_anchors=True)
+    assert report.broken_at == broken_at
+    assert sentence in report.sentence
+
+
+PAST = 3_000
+# So that a block holds a few events; a scan of them all would read hundreds of blocks.
+AS_LONG_AS = 1_500
+
+
+async def test_from_an_anchor_on_nothing_is_read_of_what_is_before_it(world: World) -> None:
+    databases = await append_events(world, 1)
+    url = databases.urls[0]
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("INSERT INTO audit.rights SELECT session_user, 'regional', 'past %'")
+        for _ in range(6):
+            owner.execute(
+                "SELECT audit.append(%s, 'alice', 'past act', 'node/n1', NULL,"
+                " jsonb_build_object('is', repeat('x', %s))) FROM generate_series(1, %s)",
+                [CHAIN, AS_LONG_AS, PAST // 6],
+            )
+        owner.execute("ANALYZE audit.events")
+    anchor = (await checked(databases)).head
+    assert anchor.sequence == PAST + 1
+    await append_event(databases, "act 2")
+    await databases.close()
+
+    async def blocks(*, from_anchors: bool) -> int:
+        async with touching(url) as touched, Databases(url) as reading:
+            (found, _) = await verify_all(reading, {CHAIN: anchor}, from_anchors=from_anchors)
+        assert [report.sentence for report in found] == ["every link holds"]
+        assert not from_anchors or touched.rows_scanned["audit.events"] == 0
+        return touched.blocks["audit.events"]
+
+    everything = await blocks(from_anchors=False)
+    assert everything > 300, "the past is as long as this test needs it"
+    assert await blocks(from_anchors=True) < everything / 10
 
 
 async def test_an_anchored_chain_that_vanished_altogether_is_missed(world: World) -> None:

@@ -73,11 +73,13 @@ async def propose(
     name: str = "o-1",
     who: str = "ann",
     request_id: str = "r-1",
+    **fields: Any,
 ) -> Answered:
     proposal = Proposal(
         OverrideId(name), KINDS[kind], OverrideScope.model_validate(scope), effect or {}, ttl
     )
-    return await propose_override(databases, proposal, request(name, "propose", who, request_id))
+    sent = request(name, "propose", who, request_id, **fields)
+    return await propose_override(databases, proposal, sent)
 
 
 async def change(
@@ -88,9 +90,10 @@ async def change(
     who: str = "bob",
     request_id: str = "r-2",
     by: timedelta = timedelta(0),
+    **fields: Any,
 ) -> Answered:
     made = Change(OverrideId(name), ChangeKind(kind), by)
-    return await change_override(databases, made, request(name, kind, who, request_id))
+    return await change_override(databases, made, request(name, kind, who, request_id, **fields))
 
 
 async def in_force(

@@ -13,6 +13,8 @@ from durable.authority.db.connection import Databases, transact
 from durable.authority.db.everywhere import Missing, ask_databases
 
 GLOBAL_CHAIN = "global"
+# Below every sequence that a row can have, also where somebody dropped the constraint.
+BEFORE_ALL = -(2**63)
 
 _APPEND = text("""
     SELECT audit.append(:chain, :actor, :action, :object,
@@ -83,31 +85,40 @@ async def append_all(connection: AsyncConnection, chain: str, events: Sequence[E
     await connection.execute(_APPEND_ALL, {"chain": chain, "events": json.dumps(rows)})
 
 
+# Reads nothing of what is over: each chain is one step in the index, and so is its last event. The
+# heads alone would not do: a chain that has lost its head must be found, too.
+_CHAINS = text("""
+    WITH RECURSIVE named AS (
+        (SELECT chain FROM audit.events ORDER BY chain LIMIT 1)
+         UNION ALL
+        SELECT (SELECT e.chain FROM audit.events AS e
+                 WHERE e.chain > named.chain ORDER BY e.chain LIMIT 1)
+          FROM named WHERE named.chain IS NOT NULL
+    )
+    SELECT chain, coalesce(h.sequence, 0) AS head_sequence, coalesce(h.hash, '') AS head_hash,
+           coalesce(last.sequence, 0) AS sequence, coalesce(last.hash, '') AS hash
+      FROM audit.heads AS h
+      FULL JOIN (SELECT chain FROM named WHERE chain IS NOT NULL) AS n USING (chain)
+      LEFT JOIN LATERAL (
+           SELECT e.sequence, e.hash FROM audit.events AS e
+            WHERE e.chain = coalesce(h.chain, n.chain)
+            ORDER BY e.sequence DESC LIMIT 1) AS last ON true
+     ORDER BY chain
+""")
+
 # The formula of audit.append, written again on purpose: a changed function must not verify itself.
 # What comes after an anchor is linked to the anchored event, whose own hash is compared apart.
 _FIRST_BROKEN = text("""
-    SELECT DISTINCT ON (chain) chain, sequence, place, actor, action, object
-      FROM (SELECT e.*, coalesce(a.sequence - 1, 0) + row_number() OVER turn AS place,
-                   coalesce(a.sequence, 0) AS anchored, sha256(
+    SELECT chain, sequence, place, actor, action, object
+      FROM (SELECT e.*, :before + row_number() OVER turn AS place, sha256(
                    lag(hash, 1, ''::bytea) OVER turn || convert_to(jsonb_build_array(
                    e.chain, e.sequence, extract(epoch FROM at)::text, actor, database_role, action,
                    object, before, after)::text, 'UTF8')) AS expected
               FROM audit.events AS e
-              LEFT JOIN jsonb_to_recordset(CAST(:anchors AS jsonb))
-                   AS a(chain text, sequence bigint) ON a.chain = e.chain
-             WHERE a.sequence IS NULL OR e.sequence >= a.sequence
-            WINDOW turn AS (PARTITION BY e.chain ORDER BY e.sequence)) AS linked
-     WHERE sequence <> place OR (hash <> expected AND sequence > anchored)
-     ORDER BY chain, sequence
-""")
-
-_CHAINS = text("""
-    SELECT chain, coalesce(h.sequence, 0) AS head_sequence, coalesce(h.hash, '') AS head_hash,
-           coalesce(e.sequence, 0) AS sequence, coalesce(e.hash, '') AS hash
-      FROM audit.heads AS h
-      FULL JOIN (SELECT DISTINCT ON (chain) chain, sequence, hash FROM audit.events
-                  ORDER BY chain, sequence DESC) AS e USING (chain)
-     ORDER BY chain
+             WHERE e.chain = :chain AND e.sequence >= :since
+            WINDOW turn AS (ORDER BY e.sequence)) AS linked
+     WHERE sequence <> place OR (hash <> expected AND sequence > :since)
+     ORDER BY sequence LIMIT 1
 """)
 
 _HASH_AT = text("SELECT hash FROM audit.events WHERE chain = :chain AND sequence = :sequence")
@@ -145,18 +156,14 @@ async def verify(
     From the anchors on, if wanted: what is before them was checked when they were taken, and costs
     no time now.
     """
-    start = [
-        {"chain": head.chain, "sequence": head.sequence}
-        for head in (anchors or {}).values()
-        if from_anchors and head.sequence > 0
-    ]
-    linked = await connection.execute(_FIRST_BROKEN, {"anchors": json.dumps(start)})
-    broken = {row.chain: row for row in linked}
+    kept = anchors or {}
     reports: list[ChainReport] = []
     for row in (await connection.execute(_CHAINS)).all():
         head = ChainHead(row.chain, row.head_sequence, bytes(row.head_hash).hex())
-        fault = _broken_link(broken.get(row.chain)) or _broken_end(head, row)
-        fault = fault or await _against_anchor(connection, head, (anchors or {}).get(row.chain))
+        anchor = kept.get(row.chain)
+        since = anchor if from_anchors else None
+        fault = await _broken_link(connection, row.chain, since) or _broken_end(head, row)
+        fault = fault or await _against_anchor(connection, head, anchor)
         reports.append(ChainReport(head) if fault is None else ChainReport(head, *fault))
     return reports
 
@@ -187,7 +194,14 @@ async def verify_all(
     return reports, missing
 
 
-def _broken_link(row: Any) -> tuple[int, str] | None:
+async def _broken_link(
+    connection: AsyncConnection, chain: str, anchor: ChainHead | None
+) -> tuple[int, str] | None:
+    if anchor is None or anchor.sequence == 0:
+        of = {"chain": chain, "since": BEFORE_ALL, "before": 0}
+    else:
+        of = {"chain": chain, "since": anchor.sequence, "before": anchor.sequence - 1}
+    row = (await connection.execute(_FIRST_BROKEN, of)).one_or_none()
     if row is None:
         return None
     if row.sequence != row.place:

@@ -76,6 +76,17 @@ class Copied:
     shares: frozenset[Share] = frozenset()
 
 
+@dataclass(frozen=True)
+class Moment:
+    """When the copy changed: before every commit of a later version, and by the region's clock.
+
+    The audit keeps the version, so that `durable doctor` can say what was in force at each commit.
+    """
+
+    version: int
+    now: datetime
+
+
 @regional_transaction(ROLE, "copy override {override.id} to {region}")
 async def copy_override(
     connection: AsyncConnection, region: RegionId, override: Override
@@ -87,14 +98,14 @@ async def copy_override(
     known = (await connection.execute(_NUMBER, of)).one_or_none()
     if known is not None and (known.number >= override.number or known.ended_at is not None):
         return Copied(is_new=False)
-    await advance_region(connection, region)
+    moment = Moment(await advance_region(connection, region), now)
     if known is None and override.has_ended:
-        await _bury(connection, region, override, now)
+        await _bury(connection, region, override, moment)
         return Copied(is_new=True)
     if known is None:
-        shares = await _put_in_force(connection, region, override, now)
+        shares = await _put_in_force(connection, region, override, moment)
     else:
-        shares = await _change(connection, region, override, now)
+        shares = await _change(connection, region, override, moment)
     return Copied(is_new=True, shares=shares)
 
 
@@ -109,21 +120,21 @@ async def copy_overrides(databases: Databases, region: RegionId) -> None:
 
 
 async def _bury(
-    connection: AsyncConnection, region: RegionId, override: Override, now: datetime
+    connection: AsyncConnection, region: RegionId, override: Override, moment: Moment
 ) -> None:
     """It ended before the region heard of it: an earlier copy that comes late must find that."""
-    row = _row(region, override, now)
-    await connection.execute(_INSERT, {**row, "ended_at": now, "marked": 0})
+    row = _row(region, override, moment.now)
+    await connection.execute(_INSERT, {**row, "ended_at": moment.now, "marked": 0})
     actor = override.changed_by or override.actor
-    await _audit(connection, region, override, "end override", _shown(override), actor)
+    await _audit(connection, region, override, "end override", _shown(override, moment), actor)
 
 
 async def _put_in_force(
-    connection: AsyncConnection, region: RegionId, override: Override, now: datetime
+    connection: AsyncConnection, region: RegionId, override: Override, moment: Moment
 ) -> frozenset[Share]:
     effects, of = override.effects, {"region": region, "override": override.id}
     marked = await mark_claims(connection, region, override.regional()) if effects.moves else []
-    row = _row(region, override, now)
+    row = _row(region, override, moment.now)
     await connection.execute(_INSERT, {**row, "ended_at": None, "marked": len(marked)})
     if effects.draw is not None:
         draw = {**of, **effects.draw.model_dump(), "tenant": override.scope.tenant}
@@ -132,15 +143,15 @@ async def _put_in_force(
         kept = {**effects.budget.amount.model_dump(), "incident": effects.budget.incident}
         named = {"region": region, "budget": override_id(override.id)}
         await connection.execute(_BUDGET, {**named, **kept, "expires_at": override.expires_at})
-    after = {**_shown(override), "effects": effects.model_dump(mode="json", exclude_defaults=True)}
-    after["marked"] = len(marked)
+    done = effects.model_dump(mode="json", exclude_defaults=True)
+    after = {**_shown(override, moment), "effects": done, "marked": len(marked)}
     actor = override.approver or override.actor
     await _audit(connection, region, override, "put override in force", after, actor)
     return frozenset(marked)
 
 
 async def _change(
-    connection: AsyncConnection, region: RegionId, override: Override, now: datetime
+    connection: AsyncConnection, region: RegionId, override: Override, moment: Moment
 ) -> frozenset[Share]:
     """Extended, or ended: from here on it grants and forbids nothing."""
     is_over = override.has_ended
@@ -150,17 +161,17 @@ async def _change(
         "number": override.number,
         "expires_at": override.expires_at,
     }
-    await connection.execute(_CHANGE, {**values, "ended_at": now if is_over else None})
+    await connection.execute(_CHANGE, {**values, "ended_at": moment.now if is_over else None})
     if override.effects.draw is not None:
         await connection.execute(_CHANGE_DRAW, {**values, "is_over": is_over})
     if override.effects.budget is not None:
         # What is kept for recovery is free again at once.
-        until = min(override.expires_at, now) if is_over else override.expires_at
+        until = min(override.expires_at, moment.now) if is_over else override.expires_at
         named = {"region": region, "budget": override_id(override.id)}
         await connection.execute(_CHANGE_BUDGET, {**named, "expires_at": until, "is_over": is_over})
     unmarked = await unmark_claims(connection, region, override) if is_over else []
     action = "end override" if is_over else "extend override"
-    after = {**_shown(override), "unmarked": len(unmarked)}
+    after = {**_shown(override, moment), "unmarked": len(unmarked)}
     actor = override.changed_by or override.actor
     await _audit(connection, region, override, action, after, actor)
     return frozenset(unmarked)
@@ -181,9 +192,10 @@ def _row(region: RegionId, override: Override, now: datetime) -> dict[str, Any]:
     }
 
 
-def _shown(override: Override) -> dict[str, Any]:
+def _shown(override: Override, moment: Moment) -> dict[str, Any]:
     shown = {"kind", "scope", "state", "number", "expires_at", "outcome"}
-    return override.model_dump(mode="json", include=shown, exclude_none=True)
+    known = override.model_dump(mode="json", include=shown, exclude_none=True)
+    return {**known, "version": moment.version}
 
 
 async def _audit(

@@ -17,14 +17,17 @@ _PENDING = text("""
 """)
 
 # By its recent decisions alone: what is read again and again must not grow with the past. Whoever
-# waited before the revision came into force did not wait for it.
+# waited before the revision came into force did not wait for it. A request that has begun to wait
+# again since then no longer says how long it waited before, so that wait does not count.
 _DECIDED = text("""
     WITH decided AS (
         SELECT region, tenant, workload, generation, attempt FROM regional.decisions
          WHERE region = :region AND decided_at >= :since AND policy_revision = :revision
     ), answered AS (
-        SELECT i.outcome ->> 'kind' AS kind, greatest(0, extract(epoch FROM
-                   i.recorded_at - greatest(q.enqueued_at, CAST(:since AS timestamptz)))) AS waited
+        SELECT i.outcome ->> 'kind' AS kind,
+               CASE WHEN q.enqueued_at IS NOT NULL THEN greatest(0, extract(epoch FROM
+                   i.recorded_at - greatest(q.enqueued_at, CAST(:since AS timestamptz)))) END
+               AS waited
           FROM decided
           JOIN regional.intents AS i USING (region, tenant, workload, generation, attempt)
           LEFT JOIN regional.requests AS q

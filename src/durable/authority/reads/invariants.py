@@ -15,6 +15,7 @@ from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.everywhere import Missing, ask_databases
 from durable.authority.db.roles import ROLES
+from durable.authority.reads.override_invariants import OVERRIDE_INVARIANTS
 
 MAX_SHOWN = 20
 
@@ -120,12 +121,6 @@ INVARIANTS: dict[str, str] = {
                <> (coalesce(c.cpu, 0), coalesce(c.memory, 0), coalesce(c.gpus, 0))
             OR c.cpu > e.cpu_millis OR c.memory > e.memory_mib OR c.gpus > e.gpus
     """,
-    "S3: beside its grant a tenant reserves only on a draw that is in force": """
-        SELECT r.region, r.token, r.emergency FROM regional.reservations AS r
-          JOIN regional.emergency_draws AS e
-            ON (e.region, e.override) = (r.region, r.emergency)
-         WHERE r.tenant <> e.tenant OR r.reserved_at >= e.expires_at
-    """,
     "S3: a region holds at most the grant it was given": """
         SELECT r.region, r.tenant FROM regional.grants AS r
           LEFT JOIN global.grants AS g USING (region, tenant)
@@ -175,51 +170,7 @@ INVARIANTS: dict[str, str] = {
         SELECT region, budget
           FROM ({_counter_is_the_sum("regional.recovery_budgets", "budget")}) AS wrong
     """,
-    "S8: a region obeys no override past its time limit, nor one that was not agreed to": """
-        SELECT r.region, r.override FROM regional.overrides AS r
-          LEFT JOIN global.overrides AS g USING (override)
-         WHERE (SELECT serves_global FROM regional.deployment)
-           AND (g.override IS NULL OR g.activated_at IS NULL OR r.number > g.number
-                OR r.expires_at > g.latest_expiry
-                OR (g.needs_approval AND g.approver IS NULL))
-    """,
-    "S8: an override that has ended leaves nothing behind": """
-        SELECT o.region, o.override FROM regional.overrides AS o
-          LEFT JOIN regional.emergency_draws AS e USING (region, override)
-          LEFT JOIN regional.recovery_budgets AS b
-            ON b.region = o.region AND b.budget = 'override/' || o.override
-         WHERE o.ended_at IS NOT NULL
-           AND (NOT e.is_over OR b.expires_at > o.ended_at OR b.incident IS NOT NULL)
-         UNION ALL
-        SELECT o.region, o.override FROM regional.overrides AS o
-          JOIN regional.replacements AS p
-            ON p.region = o.region AND p.cause = 'override/' || o.override
-          JOIN regional.bindings AS b ON b.region = p.region AND b.token = p.token
-         WHERE o.ended_at IS NOT NULL AND b.stop_requested_at IS NULL
-    """,
-    "S8: nothing is replaced for an override past its time": """
-        SELECT p.region, p.token, array_agg(p.cause) FROM regional.replacements AS p
-          LEFT JOIN regional.overrides AS o
-            ON o.region = p.region AND p.cause = 'override/' || o.override
-         WHERE p.begun_at IS NOT NULL
-         GROUP BY p.region, p.token
-        HAVING bool_and(coalesce(o.expires_at <= p.begun_at, false))
-    """,
-    "S8: every override and every copy of it is in the audit": """
-        SELECT 'global' AS chain, g.override FROM global.overrides AS g
-         WHERE NOT EXISTS (SELECT FROM audit.events AS a
-                            WHERE a.chain = 'global' AND a.object = 'override/' || g.override
-                              AND a.action = 'propose override')
-            OR (g.activated_at IS NOT NULL
-                AND NOT EXISTS (SELECT FROM audit.events AS a
-                                 WHERE a.chain = 'global' AND a.object = 'override/' || g.override
-                                   AND a.action = 'activate override'))
-         UNION ALL
-        SELECT r.region, r.override FROM regional.overrides AS r
-         WHERE NOT EXISTS (SELECT FROM audit.events AS a
-                            WHERE a.chain = r.region AND a.object = 'override/' || r.override
-                              AND a.action IN ('put override in force', 'end override'))
-    """,
+    **OVERRIDE_INVARIANTS,
     "a region's use and capacity are the sums of its claims and nodes": """
         SELECT g.region FROM regional.regions AS g
           LEFT JOIN (SELECT region, sum(cpu_millis) AS cpu, sum(memory_mib) AS memory,
