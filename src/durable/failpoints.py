@@ -39,6 +39,11 @@ class Failpoint(StrEnum):
     AFTER_PROPOSE_OVERRIDE = "after_propose_override"
     AFTER_CHANGE_OVERRIDE = "after_change_override"
     AFTER_COPY_OVERRIDE = "after_copy_override"
+    # inside the transaction of such a step: what it changes is written, and not audited yet
+    BEFORE_AUDIT_PROPOSAL = "before_audit_proposal"
+    BEFORE_AUDIT_CHANGE = "before_audit_change"
+    BEFORE_AUDIT_COPY = "before_audit_copy"
+    BEFORE_AUDIT_COPY_CHANGE = "before_audit_copy_change"
     # a policy
     AFTER_POLICY_ORDER = "after_policy_order"
     AFTER_ENTER_REGION = "after_enter_region"

@@ -63,7 +63,7 @@ class Pair:
         return given
 
     async def let_expire(self, override: Override) -> None:
-        await _shorten(self.plane.databases, override.id)
+        await shorten(self.plane.databases, override.id)
         handle = self.plane.durable.client.get_workflow_handle(override_id(override.id))
         await handle.signal("look", Look(why="its end came closer"))
         await self._has_ended(override, OverrideState.EXPIRED)
@@ -107,7 +107,7 @@ def _region_of(override: Override) -> RegionId:
 
 
 @global_transaction(ROLE, "shorten override {override}")
-async def _shorten(connection: AsyncConnection, override: OverrideId) -> None:
+async def shorten(connection: AsyncConnection, override: OverrideId) -> None:
     await connection.execute(_SHORTEN, {"override": override})
 
 

@@ -1,4 +1,7 @@
-"""Whatever is sent to a workflow, by signal or update, is answered and fails no workflow task."""
+"""Whatever is sent to a workflow, by signal or update, is answered and fails no workflow task.
+
+And whatever bytes an override is started with: its input is a message, too.
+"""
 
 import asyncio
 import json
@@ -6,6 +9,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
@@ -18,12 +23,32 @@ from temporalio.api.workflowservice.v1 import (
     SignalWorkflowExecutionRequest,
     UpdateWorkflowExecutionRequest,
 )
+from temporalio.client import WorkflowFailureError
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.authority.audit.events import read_events
-from durable.signals.names import PLACEMENT, WORKLOAD
+from durable.authority.operators.changes import set_key
+from durable.authority.overrides.rows import read_overrides
+from durable.model.drain import NodesTarget
+from durable.model.ids import ActorId
+from durable.model.signature import public_key_of
+from durable.signals.names import (
+    GLOBAL_QUEUE,
+    OVERRIDE,
+    PLACEMENT,
+    WORKLOAD,
+    drain_id,
+    kind_of,
+    override_id,
+    policy_id,
+    recovery_id,
+)
 from durable.signals.registry import Message, Sender, messages_to
-from tests.workflows.plane import Plane, manifest, until
+from durable.temporal.signing import signer_of
+from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
+from tests.workflows.test_policy import publish
 
 WHO = '"actor": "alice@example.com", "reason": "INC-42"'
 
@@ -72,15 +97,22 @@ def is_readable(message: Message, payloads: list[Payload]) -> bool:
     return len(payloads) == 1 and payloads[0].metadata.get("encoding") == b"json/plain"
 
 
-def cases() -> Iterator[tuple[str, str, list[Payload]]]:
-    """Each shape for each message of each workflow, and for one that there is not."""
-    for workflow, kind in (
-        ("workload/risk/api", WORKLOAD),
-        ("placement/risk/api/g1/east", PLACEMENT),
-    ):
-        for shape in SHAPES.values():
+# Every message of every kind is read by the same code: those of other kinds than these two get all
+# shapes once, and each of them what no reader of JSON can take.
+THOROUGH = (WORKLOAD, PLACEMENT)
+UNREADABLE = ("none", "protobuf", "no JSON", "an empty text", "bytes that are no text")
+
+
+def cases(workflows: list[str]) -> Iterator[tuple[str, str, list[Payload]]]:
+    """Each shape for each workflow and its messages, and for one that there is not."""
+    for workflow in workflows:
+        kind = kind_of(workflow)
+        assert kind is not None
+        first, *others = messages_to(kind)
+        for name, shape in SHAPES.items():
             yield workflow, "no_such_message", shape
-            for message in messages_to(kind):
+            takes_all = kind in THOROUGH or name in UNREADABLE
+            for message in (first, *others) if takes_all else (first,):
                 if not is_readable(message, shape):
                     yield workflow, message.name, shape
 
@@ -147,23 +179,47 @@ async def failed_tasks(plane: Plane, workflow: str, first_run: str) -> list[Any]
     return failed
 
 
+async def one_of_each_kind(plane: Plane) -> list[str]:
+    """A workflow of every kind, none of which ends by itself."""
+    await plane.load(small_fleet("east", "west"))
+    await (await plane.host()).work(EAST, WEST)
+    durable = plane.durable
+    await durable.apply(manifest(requirements={"regions": ["east"]}))
+    await durable.wait("risk", "api")
+    held, _ = await durable.overrides.create(
+        "hold", {"tenant": "risk", "workload": "api"}, reason="INC-1", id="o-1"
+    )
+    # What is held is not replaced elsewhere, so its node is never empty.
+    node = next(iter((await plane.bindings()).values())).node
+    target = NodesTarget.model_validate({"region": "east", "kind": "node", "name": str(node)})
+    await durable.drains.start(target, reason="upkeep", request_id="d")
+    revision = await publish(plane)
+    key, test = Ed25519PrivateKey.generate(), ActorId("test")
+    await set_key(plane.databases, test, public_key_of(key), actor=test, reason="a test")
+    durable.signer = await signer_of(plane.databases, key)
+    lost = await durable.recoveries.declare(WEST, reason="INC-2", request_id="r")
+    return [
+        "workload/risk/api",
+        "placement/risk/api/g1/east",
+        override_id(held.id),
+        drain_id(target),
+        policy_id(revision),
+        recovery_id(lost.region, lost.epoch),
+    ]
+
+
 async def test_any_payload_is_answered_recorded_and_fails_no_task(plane: Plane) -> None:
-    await (await (await plane.load()).host()).work()
-    await plane.durable.apply(manifest())
-    await plane.durable.wait("risk", "api")
-    room = asyncio.Semaphore(6)
-    workflows = ("workload/risk/api", "placement/risk/api/g1/east")
-    runs = {
-        one: (await plane.durable.client.get_workflow_handle(one).describe()).run_id
-        for one in workflows
-    }
+    workflows = await one_of_each_kind(plane)
+    room = {one: asyncio.Semaphore(6) for one in workflows}
+    client = plane.durable.client
+    runs = {one: (await client.get_workflow_handle(one).describe()).run_id for one in workflows}
 
     async def send(workflow: str, name: str, payloads: list[Payload]) -> tuple[str, str]:
-        async with room:
+        async with room[workflow]:
             await signal(plane, workflow, name, payloads)
             return name, await update(plane, workflow, name, payloads)
 
-    sent = list(cases())
+    sent = list(cases(workflows))
     answers = await asyncio.gather(*(send(*case) for case in sent))
 
     for name, answer in answers:
@@ -172,7 +228,7 @@ async def test_any_payload_is_answered_recorded_and_fails_no_task(plane: Plane) 
         assert is_sentence or has_many or answer.startswith(f"There is no message {name}"), answer
     for workflow in workflows:
         mine = 2 * sum(one == workflow for one, _, _ in sent)
-        handle = plane.durable.client.get_workflow_handle(workflow)
+        handle = client.get_workflow_handle(workflow)
 
         async def recorded(handle: Any = handle, mine: int = mine) -> bool:
             return (await handle.query("status"))["rejected_count"] >= mine
@@ -180,11 +236,40 @@ async def test_any_payload_is_answered_recorded_and_fails_no_task(plane: Plane) 
         await until(recorded, f"{workflow} has recorded {mine}")
         assert await failed_tasks(plane, workflow, runs[workflow]) == []
 
-    async def audited() -> bool:
-        events, _ = await read_events(plane.databases, last=10_000)
-        return sum(event.action.startswith("reject message") for event in events) >= 2 * len(sent)
+        async def audited(workflow: str = workflow, mine: int = mine) -> bool:
+            events, _ = await read_events(plane.databases, target=workflow, last=10_000)
+            rejected = [one for one in events if one.action.startswith("reject message")]
+            return len(rejected) >= mine
 
-    await until(audited, "all of them are in the audit")
+        await until(audited, f"all that was sent to {workflow} is in the audit")
     status = await plane.durable.status("risk", "api")
     assert (status.generation, status.wanted, status.serving) == (1, 2, 2)
     json.dumps([one.model_dump(mode="json") for one in status.rejected])
+
+
+async def test_any_input_of_an_override_is_refused_recorded_and_fails_no_task(plane: Plane) -> None:
+    await (await plane.load()).work()
+    propose = next(one for one in messages_to(OVERRIDE) if one.name == "propose")
+
+    async def start(name: str, payloads: list[Payload]) -> None:
+        id = f"override/{name.lower().replace(' ', '-')}"
+        handle: Any = await plane.durable.client.start_workflow(
+            OVERRIDE, args=[RawValue(one) for one in payloads], id=id, task_queue=GLOBAL_QUEUE
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        cause = failed.value.cause
+        assert isinstance(cause, ApplicationError), name
+        assert cause.message.startswith(("Its payload is", "Invalid payload")), cause.message
+        assert (await handle.query("status"))["rejected_count"] == 1, name
+        assert await failed_tasks(plane, id, handle.first_execution_run_id) == []
+        events, _ = await read_events(plane.databases, target=id)
+        assert [one.action for one in events] == ["reject message propose"], name
+
+    # One that is started with nothing waits for a proposal.
+    given = {
+        name: shape for name, shape in SHAPES.items() if shape and not is_readable(propose, shape)
+    }
+    assert len(given) == len(SHAPES) - 1
+    await asyncio.gather(*(start(name, shape) for name, shape in given.items()))
+    assert await read_overrides(plane.databases) == []

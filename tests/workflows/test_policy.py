@@ -1,5 +1,6 @@
 """A revision comes into force region by region, is watched, and is taken back by its state."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,16 @@ from durable.model.ids import RegionId
 from durable.model.policy import Guardrails, Policy
 from durable.model.policy_rollout import PolicyProgress, PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.states import PolicyState
+from durable.model.states import BindingState, PolicyState
 from durable.scheduling.policies import first_policy
 from durable.signals.names import POLICY, policy_id
 from durable.signals.starting import policy_options
 from tests.authority.policies.world import have_operators
 from tests.authority.world import TEST, World
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
+from tests.workflows.serving_log import ServingLog
 from tests.workflows.test_replay import SAVES, save
+from tests.workflows.test_trouble import set_faults
 
 AT_ONCE = Guardrails(bake_seconds=0, step_seconds=0)
 WATCHED = Guardrails(bake_seconds=3_600, step_seconds=3_600)
@@ -112,7 +115,10 @@ async def test_a_revision_is_compared_promoted_region_by_region_and_rolled_back(
         await save(plane, policy_id(2))
 
 
-async def test_reroll_replaces_what_the_bad_revision_placed_and_nothing_else(plane: Plane) -> None:
+async def test_reroll_replaces_what_the_bad_revision_placed_step_by_step_and_nothing_else(
+    plane: Plane,
+) -> None:
+    set_faults(plane, {"kind": "never_ready", "workload": "risk/starting"})
     await ready(plane)
     await plane.durable.apply(manifest("good", replicas=2))
     await plane.durable.wait("risk", "good")
@@ -120,20 +126,53 @@ async def test_reroll_replaces_what_the_bad_revision_placed_and_nothing_else(pla
     await publish(plane)
     await plane.durable.policies.promote(2, request_id="up", **WHO)
     await came_to(plane, PolicyStage.EVERYWHERE)
+    log = ServingLog(plane)
+    # One of four may be down by choice, of critical work none, and one may be added.
     await plane.durable.apply(manifest("bad", replicas=4))
-    await plane.durable.wait("risk", "bad")
+    await plane.durable.apply(manifest("vital", replicas=4, priority=900))
+    await plane.durable.apply(manifest("starting", replicas=4))
+    for name in ("bad", "vital"):
+        await plane.durable.wait("risk", name)
+
+    async def starts() -> bool:
+        found = [one for (name, _), one in (await plane.bindings()).items() if name == "starting"]
+        return [one.state for one in found] == [BindingState.RUNNING] * 4
+
+    await until(starts, "the replicas of one workload run, and are not ready")
     await plane.durable.policies.roll_back(2, request_id="down", reroll=True, **WHO)
     back = await came_to(plane, PolicyStage.ROLLED_BACK)
-    assert [(str(one.workload), one.replaced) for one in back.report] == [("bad", 4)]
+    assert {(str(one.workload), one.replaced) for one in back.report} == {
+        ("bad", 4), ("vital", 4), ("starting", 4),
+    }  # fmt: skip
+    set_faults(plane)
 
     async def only_first() -> bool:
         return await revisions_of(plane) == {1}
 
     await until(only_first, "everything runs under revision 1")
-    await plane.durable.wait("risk", "bad")
+    for name in ("bad", "vital", "starting"):
+        await plane.durable.wait("risk", name)
+        assert await most_claims(plane, name) <= 4 + 1, f"{name}: no more than the surge at once"
+        replaced = Counter(slot for slot in await plane.started(name) if slot < 4)
+        assert replaced == dict.fromkeys(range(4), 2), f"{name}: each of them once"
+    assert log.fewest(4, "bad") >= 3
+    assert log.fewest(4, "vital") == 4, "each is up before another is stopped"
     now = {s: one.token for (name, s), one in (await plane.bindings()).items() if name == "good"}
     assert now == good, "what another revision placed was not touched"
     await plane.no_invariant_is_broken()
+
+
+async def most_claims(plane: Plane, name: str) -> int:
+    """How many claims a workload had at once, at the version of the region with most of them."""
+    claims = await read_reservations(plane.databases, EAST, live=False)
+    mine = [one for one in claims if one.workload == name]
+    return max(
+        sum(
+            one.created_version <= version and (one.freed_version or version + 1) > version
+            for one in mine
+        )
+        for version in {one.created_version for one in mine}
+    )
 
 
 async def test_a_paused_revision_stays_in_its_canary_and_a_rollback_ends_it(plane: Plane) -> None:

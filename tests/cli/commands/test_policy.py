@@ -109,3 +109,69 @@ def test_what_is_wrong_is_refused_with_what_is_allowed(
     assert policies.refusal(*wrong) == "unknown_region"
     assert policies.refusal("policy", "pause", str(revision)) == "wrong_state"
     assert "--reason" in policies.wrong("policy", "rollback")
+
+
+def test_a_frozen_policy_is_not_promoted_from_the_terminal_either(
+    policies: Terminal, policy_file: Callable[..., str]
+) -> None:
+    file = policy_file(choice_band=0.4)
+    revision = str(policies.json("policy", "publish", file, *WHY)["revision"])
+    frozen = policies.json("policy", "freeze", "--region", "north", "--ttl", "1h", *WHY)
+    assert frozen["answer"].startswith("In force: policy-freeze on region north until")
+    promote = ("policy", "promote", revision, "--canary", "north", *WHY)
+    assert policies.refusal(*promote) == "policy_frozen"
+    assert "INC-42" in policies.refused(*promote)
+    policies.json("override", "revoke", frozen["override"], *WHY)
+
+    assert policies.run("policy", "freeze", *WHY) == 0, policies.stderr
+    said = " ".join(policies.stdout.split())
+    name, _, rest = said.partition(": ")
+    assert rest.startswith("In force: policy-freeze on everything until")
+    assert f"To end it early: `durable override revoke {name} --reason ...`" in said
+    assert policies.refusal(*promote) == "policy_frozen"
+    assert revision not in {str(one) for one, where in in_force(policies).items() if where}
+    policies.json("override", "revoke", name, *WHY)
+
+
+def test_a_rollback_goes_to_the_named_revision_and_replaces_what_was_placed(
+    policies: Terminal, policy_file: Callable[..., str], write: Write
+) -> None:
+    def promote(choice_band: float) -> str:
+        file = policy_file(choice_band=choice_band)
+        revision = str(policies.json("policy", "publish", file, *WHY)["revision"])
+        policies.json("policy", "promote", revision, *WHY)
+        return revision
+
+    first, _, third = [promote(band) for band in (0.11, 0.12, 0.13)]
+    back = policies.json("policy", "rollback", "--to", first, *WHY)
+    assert (str(back["revision"]), back["stage"]) == (third, "rolled_back")
+    assert {str(one) for one, where in in_force(policies).items() if where} == {first}
+    assert policies.refusal("policy", "rollback", "--to", first, *WHY) == "wrong_state"
+    assert policies.refusal("policy", "rollback", "--to", "99", *WHY) == "unknown_policy"
+
+    bad = promote(0.14)
+    policies.json("apply", "-f", write(service("rerolled", 2)))
+    assert policies.run("policy", "rollback", "--to", first, "--reroll", *WHY) == 0, policies.stderr
+    said = " ".join(policies.stdout.split())
+    assert f"Revision {bad} is being rolled back" in said
+    assert "what is bound is replaced" in said
+    assert "shop/rerolled" in said
+    assert f"Revision {bad} is rolled back." in said
+    reported = policies.json("policy", "show", bad)["report"]
+    counts = [
+        (one["goes_on"], one["replaced"]) for one in reported if one["workload"] == "rerolled"
+    ]
+    assert [sum(column) for column in zip(*counts, strict=True)] == [0, 2]
+    policies.json("delete", "shop/rerolled")
+
+
+def test_wrong_words_about_orders_are_usage_errors(policies: Terminal) -> None:
+    assert "--reason" in policies.wrong("policy", "freeze")
+    for ttl in ("0s", "-1h", "5", "8d"):
+        policies.wrong("policy", "freeze", "--ttl", ttl, *WHY)
+    policies.wrong("policy", "freeze", "--region", "No Region", *WHY)
+    assert policies.refusal("policy", "freeze", "--region", "nowhere", *WHY) == "unknown_region"
+    for to in ("0", "-1", "first", str(2**31)):
+        policies.wrong("policy", "rollback", "--to", to, *WHY)
+    policies.wrong("policy", "rollback", "--to", *WHY)
+    policies.wrong("policy", "rollback", "--reroll")

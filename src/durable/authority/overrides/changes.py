@@ -27,6 +27,7 @@ from durable.authority.overrides.rows import (
     override_of,
     unknown_override,
 )
+from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, OverrideId
 from durable.model.override import (
     Override,
@@ -199,6 +200,7 @@ async def _write(
             "changed_by": actor,
         },
     )
+    reach(Failpoint.BEFORE_AUDIT_CHANGE)
     changed = override.model_copy(
         update={**written.columns, "number": override.number + 1, "changed_by": actor}
     )

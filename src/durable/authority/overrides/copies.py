@@ -19,6 +19,7 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.overrides.marks import mark_claims, unmark_claims
 from durable.authority.overrides.rows import ROLE, read_overrides
+from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, RegionId
 from durable.model.override import Override
 from durable.model.states import OverrideState
@@ -146,6 +147,7 @@ async def _put_in_force(
     done = effects.model_dump(mode="json", exclude_defaults=True)
     after = {**_shown(override, moment), "effects": done, "marked": len(marked)}
     actor = override.approver or override.actor
+    reach(Failpoint.BEFORE_AUDIT_COPY)
     await _audit(connection, region, override, "put override in force", after, actor)
     return frozenset(marked)
 
@@ -173,6 +175,7 @@ async def _change(
     action = "end override" if is_over else "extend override"
     after = {**_shown(override, moment), "unmarked": len(unmarked)}
     actor = override.changed_by or override.actor
+    reach(Failpoint.BEFORE_AUDIT_COPY_CHANGE)
     await _audit(connection, region, override, action, after, actor)
     return frozenset(unmarked)
 

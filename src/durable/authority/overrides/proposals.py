@@ -14,6 +14,7 @@ from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
 from durable.authority.overrides.requests import OverrideRequest
 from durable.authority.overrides.rows import ROLE, lock_override, override_of
+from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId
 from durable.model.override import PROPOSAL_LASTS, Override
 from durable.model.overrides.effects import OverrideScope
@@ -93,6 +94,7 @@ async def propose_override(
     if not kind.needs_approval:
         after = {"expires_at": override.expires_at.isoformat(), "request": request.id}
         events.append(audit.Event(asked.actor, "activate override", target, after=after))
+    reach(Failpoint.BEFORE_AUDIT_PROPOSAL)
     await audit.append_all(connection, audit.GLOBAL_CHAIN, events)
     return Answered(override, answer)
 

@@ -165,6 +165,8 @@ class Override(Receives):
     async def _settle_refusal(self) -> bool:
         """Answers and audits what came until now; a proposal that comes meanwhile still counts."""
         while True:
+            # First: whoever is answered waits for the audit.
+            await audit_messages(self._memory.messages, WorkloadActivities.audit)
             await self._inbox.let_handlers_finish()
             await self._read_messages()
             await audit_messages(self._memory.messages, WorkloadActivities.audit)

@@ -139,6 +139,8 @@ class Workload(WorkloadAdmission):
     async def _settle_refusal(self) -> None:
         """Answers and audits what came until now; an apply that comes meanwhile still counts."""
         while self._state.generation == 0:
+            # First: whoever is answered waits for the audit.
+            await audit_messages(self._state.messages, WorkloadActivities.audit)
             await workflow.wait_condition(
                 lambda: bool(self._inbox) or workflow.all_handlers_finished()
             )
