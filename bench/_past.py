@@ -122,8 +122,8 @@ _WORKLOAD_STATEMENTS = (
     """,
     """
     INSERT INTO global.workload_requests
-           (tenant, workload, request, kind, payload_sha256, answer, actor, at)
-    SELECT %(tenant)s, workload, 'apply', 'apply', '\\x00', '{}', 'alice', at FROM past
+           (tenant, workload, request, kind, payload_sha256, answer, actor, is_signed, at)
+    SELECT %(tenant)s, workload, 'apply', 'apply', '\\x00', '{}', 'alice', false, at FROM past
     """,
     """
     INSERT INTO global.grant_transfers

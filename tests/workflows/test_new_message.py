@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowUpdateFailedError
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
@@ -24,6 +25,7 @@ from durable.workflows.inbox import Inbox, MessageLog
 from durable.workflows.pages import placement_page
 from durable.workflows.placement.messages import PlacementMessages
 from durable.workflows.placement.state import PlacementState
+from durable.workflows.starts import NO_INPUT
 from tests.workflows.plane import EAST, Plane, until
 from tests.workflows.test_pages import placement
 
@@ -54,7 +56,7 @@ PRAISE = Message(
 @accepts([PRAISE, *registry.messages_to(PLACEMENT)])
 class Praised(PlacementMessages):
     @workflow.init
-    def __init__(self) -> None:
+    def __init__(self, raw: RawValue = NO_INPUT) -> None:
         messages = [PRAISE, *registry.messages_to(PLACEMENT)]
         self._inbox = Inbox(messages, MessageLog())
         self._log = self._inbox.log
@@ -70,7 +72,7 @@ class Praised(PlacementMessages):
         return self._log
 
     @workflow.run
-    async def run(self) -> None:
+    async def run(self, raw: RawValue = NO_INPUT) -> None:
         while True:
             await workflow.wait_condition(self._inbox.__bool__)
             await self._read_messages()

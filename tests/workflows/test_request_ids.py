@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from durable.signals.names import placement_id
 from durable.signals.payloads import DeleteWorkload, ScaleWorkload
 from tests.workflows.keys import Person
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
-from tests.workflows.test_self_healing import runs_again
+from tests.workflows.test_self_healing import reset, runs_again, terminate
 
 WORKLOAD = "workload/risk/api"
 
@@ -180,11 +181,11 @@ def reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "POLL_SECONDS", 0.2)
 
 
-async def terminated(plane: Plane) -> Any:
-    """The placement, begun anew after somebody terminated it."""
+async def harmed(plane: Plane, harm: Callable[[Any], Awaitable[None]]) -> Any:
+    """The placement, begun anew after somebody terminated or reset it."""
     handle = plane.handle()
     run = (await handle.describe()).run_id
-    await handle.terminate("to hide something")
+    await harm(handle)
     await runs_again(handle, run)
     return handle
 
@@ -197,8 +198,9 @@ async def refused_code(handle: Any, message: str, payload: dict[str, Any]) -> st
 
 
 @pytest.mark.usefixtures("reconciled")
-async def test_a_placement_that_was_terminated_does_not_evict_twice(
-    plane: Plane, tmp_path: Path
+@pytest.mark.parametrize("harm", [terminate, reset])
+async def test_a_placement_that_was_harmed_does_not_evict_twice(
+    plane: Plane, tmp_path: Path, harm: Callable[[Any], Awaitable[None]]
 ) -> None:
     """Whoever saw a signed message may send it again while its signature is young."""
     await (await (await plane.load()).host()).work()
@@ -214,13 +216,18 @@ async def test_a_placement_that_was_terminated_does_not_evict_twice(
         return found is not None and found.token != before and found.state == "serving"
 
     await until(is_placed_again, "slot 0 serves again")
-    handle = await terminated(plane)
+    # Whoever only claims her name learns nothing; she is answered as before.
+    claims = {name: value for name, value in evict.items() if not name.startswith("sign")}
+    assert await refused_code(handle, "evict", claims) == RefusalCode.SIGNATURE_MISSING
+    again = ann.signed(PLACEMENT, "evict", "INC-42", slots=[0], force=True)
+    assert "nothing changed now" in await handle.execute_update("evict", again)
+    handle = await harmed(plane, harm)
     after = {slot: one.token for slot, one in (await plane.bindings()).items()}
     assert await refused_code(handle, "evict", evict) == RefusalCode.KEY_CONFLICT
     await handle.signal("evict", evict)
-    await until(lambda: rejections(plane, "evict", 2), "the signal was refused as well")
+    await until(lambda: rejections(plane, "evict", 3), "the signal was refused as well")
     assert {slot: one.token for slot, one in (await plane.bindings()).items()} == after
-    again = ann.signed(PLACEMENT, "evict", "INC-42-again", slots=[0], force=True)
+    again = ann.signed(PLACEMENT, "evict", "INC-43", slots=[0], force=True)
     assert (await handle.execute_update("evict", again)).startswith("Stopping slot 0")
 
 
@@ -262,7 +269,7 @@ async def test_whoever_was_refused_is_in_the_audit_whatever_becomes_of_the_workf
         handle = plane.handle()
         with pytest.raises(WorkflowUpdateFailedError):
             await handle.execute_update(name, payload)
-        await terminated(plane)
+        await harmed(plane, terminate)
         events, _ = await read_events(plane.databases, last=500)
         assert len([one for one in events if one.action.startswith("reject message")]) == count
 

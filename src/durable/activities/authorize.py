@@ -21,6 +21,8 @@ class AuthorizeStep(Value):
     scope: Scope
     # The same in every try; None where the authority counts the request together with its effect.
     delivery: Delivery | None = None
+    # Whether the same request was signed when it came first.
+    was_signed: bool = False
 
 
 class AuthorizationActivities:
@@ -33,7 +35,14 @@ class AuthorizationActivities:
     async def authorize(self, step: AuthorizeStep) -> None:
         """Refuses what the actor may not do, or has not signed."""
         try:
-            await check_message(self._databases, step.asked, step.verb, step.scope, step.delivery)
+            await check_message(
+                self._databases,
+                step.asked,
+                step.verb,
+                step.scope,
+                step.delivery,
+                was_signed=step.was_signed,
+            )
         except RefusedError as error:
             raise refusal_failure(error) from error
 

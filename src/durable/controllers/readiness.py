@@ -73,8 +73,8 @@ class ReadinessController:
             return 0
         began = self._clock()
         policy = await read_recovery_policy(self._databases)
-        time = await read_time(self._databases)
-        outlooks = await Readiness(self._databases).outlooks(regions, policy, time)
+        at = await read_time(self._databases)
+        outlooks = await Readiness(self._databases).outlooks(regions, policy, at)
         ended = self._clock()
         self._rests_until = ended + REST * (ended - began)
         found = recoverable_of(outlooks)

@@ -1,6 +1,5 @@
 """How a policy revision comes into force, region by region, and how it is taken back."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -34,6 +33,7 @@ class PolicyStage(StrEnum):
     ROLLED_BACK = "rolled_back"
 
 
+ON_THE_WAY = frozenset({PolicyStage.CANARY, PolicyStage.WIDENING})
 SETTLED = frozenset({PolicyStage.EVERYWHERE, PolicyStage.SUPERSEDED, PolicyStage.ROLLED_BACK})
 
 
@@ -159,6 +159,17 @@ class RolledBackShare(Value):
     goes_on: Annotated[int, Field(ge=0)] = 0
     replaced: Annotated[int, Field(ge=0)] = 0
 
+    @property
+    def name(self) -> RegionalName:
+        return (self.region, self.tenant, self.workload)
+
+    def plus(self, other: "RolledBackShare") -> "RolledBackShare":
+        """Of one workload in one region, two generations together."""
+        counts = ("decided_again", "goes_on", "replaced")
+        return self.model_copy(
+            update={name: getattr(self, name) + getattr(other, name) for name in counts}
+        )
+
     def __str__(self) -> str:
         parts = [
             f"{count} {words}"
@@ -189,17 +200,17 @@ class RolledBack(Value):
 
         What was decided again then has a new decision, so nothing shows it any more.
         """
-        gone = Counter[RegionalName]()
-        for one in before.shares:
-            gone[one.region, one.tenant, one.workload] += one.decided_again
+        merged: dict[RegionalName, RolledBackShare] = {}
         for one in now:
-            gone[one.region, one.tenant, one.workload] -= one.decided_again
-        kept = [
-            RolledBackShare(region=region, tenant=tenant, workload=workload, decided_again=count)
-            for (region, tenant, workload), count in sorted(gone.items())
-            if count > 0
-        ]
-        return cls(shares=(*kept, *now), count=len(kept) + len(now))
+            known = merged.get(one.name)
+            merged[one.name] = one if known is None else known.plus(one)
+        for one in before.shares:
+            if one.decided_again:
+                found = merged.get(one.name, one.model_copy(update={"goes_on": 0, "replaced": 0}))
+                again = max(found.decided_again, one.decided_again)
+                merged[one.name] = found.model_copy(update={"decided_again": again})
+        shares = tuple(merged[name] for name in sorted(merged))
+        return cls(shares=shares, count=len(shares) + before.more)
 
     @classmethod
     def of_all(cls, reports: Iterable["RolledBack"]) -> "RolledBack":

@@ -138,14 +138,20 @@ class Asked(Value):
 
 
 class Delivery(Value):
-    """Which message of which life of a workflow it is, where that counts its requests itself."""
+    """Which message of a workflow it is, where that counts its requests itself."""
 
-    # The first run stays the same through continue-as-new, and differs in another life of an id.
-    life: str
+    # The runs whose memory the workflow has, its own last. A run that was reset, or that was
+    # started after another was terminated, does not have the memory of that one.
+    runs: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)]
+    # Its position among all messages to these runs.
     number: Annotated[int, Field(ge=0)]
     # Of how many messages before it the workflow knows what it has accepted.
     remembers: Annotated[int, Field(ge=0)]
 
-    def is_remembered(self, life: str, number: int) -> bool:
+    @property
+    def run(self) -> str:
+        return self.runs[-1]
+
+    def is_remembered(self, run: str, number: int) -> bool:
         """Whether the workflow knows if an earlier one was accepted; it says so if it was."""
-        return self.life == life and self.number - number < self.remembers
+        return run in self.runs and self.number - number < self.remembers

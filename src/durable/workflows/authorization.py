@@ -8,16 +8,24 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.rights import Delivery, Scope
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, refusal, refusal_in, sentence_of
-    from durable.workflows.inbox import REQUESTS_KEPT, Envelope
+    from durable.workflows.inbox import REQUESTS_KEPT, Envelope, MessageLog
     from durable.workflows.steps import run_step
 
+RUNS_KEPT = 20
 
-async def refuse_unauthorized(envelope: Envelope, scope: Scope) -> None:
+
+async def refuse_unauthorized(envelope: Envelope, scope: Scope, log: MessageLog) -> None:
     """Raises why the message must not be acted on: by its actor's rights, or nobody can tell."""
     asked, verb = envelope.asked, envelope.message.verb
     if asked is None or verb is None:
         return
-    step = AuthorizeStep(asked=asked, verb=verb, scope=scope, delivery=_delivery(envelope))
+    step = AuthorizeStep(
+        asked=asked,
+        verb=verb,
+        scope=scope,
+        delivery=_delivery(envelope, log),
+        was_signed=envelope.repeats is not None,
+    )
     try:
         await run_step(
             AuthorizationActivities.authorize,
@@ -33,9 +41,11 @@ async def refuse_unauthorized(envelope: Envelope, scope: Scope) -> None:
         raise refusal_in(error) or refusal(RefusalCode.WRONG_STATE, sentence) from error
 
 
-def _delivery(envelope: Envelope) -> Delivery | None:
+def _delivery(envelope: Envelope, log: MessageLog) -> Delivery | None:
     """Which message this is, if its request is not counted by the authority anyway."""
     if envelope.request is None:
         return None
-    life = workflow.info().first_execution_run_id
-    return Delivery(life=life, number=envelope.number, remembers=REQUESTS_KEPT)
+    run = workflow.info().run_id
+    if run not in log.runs[-1:]:
+        log.runs = [*log.runs[1 - RUNS_KEPT :], run]
+    return Delivery(runs=tuple(log.runs), number=envelope.number, remembers=REQUESTS_KEPT)

@@ -50,10 +50,12 @@ class Envelope:
 
     message: Message
     payload: Payload
-    # How many came to this workflow with it, since its life began.
+    # Its position among all messages to this workflow.
     number: int = 0
     # The message as it came, if it carries a signature: that is over everything in it.
     signed: Asked | None = None
+    # What it was answered before, for whoever proves to have sent it then.
+    repeats: str | None = None
     # What its sender is answered; a sentence, except where a request has a result of its own.
     answer: Any = None
     refused: ApplicationError | None = None
@@ -100,6 +102,8 @@ class AcceptedRequest:
     answer: str
     # Whose it was; runs of an earlier release did not keep it.
     actor: str = ""
+    # Whether its sender proved that: whoever sends it again then has to, as well.
+    is_signed: bool = False
 
 
 @dataclass
@@ -115,6 +119,9 @@ class MessageLog:
     unrecorded: int = 0
     requests: list[AcceptedRequest] = field(default_factory=list[AcceptedRequest])
     count: int = 0
+    # The latest runs that had requests, as far as this memory came from them by continue-as-new: a
+    # run that was made by a reset has another id than the one it was made from.
+    runs: list[str] = field(default_factory=list[str])
 
 
 class Inbox:
@@ -241,8 +248,16 @@ class Inbox:
             )
             self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
         else:
-            envelope.answer = f"{known.answer} ({was}; nothing changed now.)"
+            again = f"{known.answer} ({was}; nothing changed now.)"
+            if known.is_signed:
+                envelope.repeats = again
+                return False
+            envelope.answer = again
         return True
+
+    def repeat(self, envelope: Envelope) -> None:
+        """Answers a signed message as it was answered first, now that its sender is known."""
+        envelope.answer = envelope.repeats
 
     def accept(self, envelope: Envelope, answer: Any) -> None:
         """Answers a message that was acted on, and has it audited if its kind is."""
@@ -258,6 +273,7 @@ class Inbox:
                 at=workflow.now(),
                 answer=said[:ANSWER_CHARACTERS_KEPT],
                 actor=request.actor,
+                is_signed=envelope.signed is not None,
             )
             self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], accepted]
         if envelope.message.is_audited:

@@ -231,7 +231,7 @@ ATTACKS = {
     "record: answer a request otherwise": "UPDATE global.workload_requests SET answer = '{}'",
     "record: forget a request": "DELETE FROM global.workload_requests",
     "record: forget that a request was taken": "DELETE FROM global.taken_requests",
-    "record: let a request count again": "UPDATE global.taken_requests SET life = 'another'",
+    "record: let a request count again": "UPDATE global.taken_requests SET run = 'another'",
     "record: have signatures for another deployment count": "UPDATE global.deployment SET id = 'x'",
     "record: run something else": "UPDATE regional.requests SET spec = '{}'",
     "record: ask again for what was withdrawn": "UPDATE regional.requests SET state = 'placed'",

@@ -149,8 +149,8 @@ async def test_a_policy_demands_signatures_until_it_is_rolled_back(ready_world: 
     await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
 
 
-def delivery(number: int, life: str = "first") -> Delivery:
-    return Delivery(life=life, number=number, remembers=100)
+def delivery(number: int, *runs: str) -> Delivery:
+    return Delivery(runs=runs or ("first",), number=number, remembers=100)
 
 
 async def test_a_request_that_may_have_been_done_is_not_taken_again(world: World) -> None:
@@ -162,8 +162,9 @@ async def test_a_request_that_may_have_been_done_is_not_taken_again(world: World
 
     await check(delivery(7))
     await check(delivery(7))  # its step is taken again after a crash
-    await check(delivery(106))  # the workflow knows whether it has accepted the first one
-    for other in (delivery(107), delivery(7, "second")):
+    # The workflow knows whether it has accepted the first one, also in its next run.
+    await check(delivery(106, "first", "next"))
+    for other in (delivery(107), delivery(7, "second"), delivery(8, "another", "reset")):
         with pytest.raises(RefusedError, match=r"used for the scale of test .* another request id"):
             await check(other)
     with pytest.raises(RefusedError) as refused:

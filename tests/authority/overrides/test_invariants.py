@@ -20,7 +20,7 @@ from tests.authority.overrides.asking import change, ended, give_keys, in_force
 from tests.authority.policies.world import everywhere
 from tests.authority.world import EAST, TEST, World, node
 
-GATES = "S8: nothing passes a gate that no override in force opens"
+GATES = "S8: no cordon, avoidance or hold is passed unless an override opens it"
 DRAWS = "S3: beside its grant a tenant gets and starts things only on a draw in force"
 BUDGETS = "S7: what an override keeps for recovery is drawn on only while it is in force"
 WORKLOAD = {"tenant": "risk", "workload": "api"}

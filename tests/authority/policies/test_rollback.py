@@ -117,8 +117,7 @@ async def test_a_later_reroll_keeps_what_was_decided_again_in_the_report(
     await world.granted(world.release(held, 0))
     left = await leave_region(world.databases, EAST, await order(world, "rollback", reroll=True))
     assert [str(share) for share in left.report.shares] == [
-        "risk/api in us-east: 1 decided again",
-        "risk/api in us-east: 1 replaced",
+        "risk/api in us-east: 1 decided again, 1 replaced",
     ]
     assert await read_report(world.databases, EAST, 2) == left.report
 

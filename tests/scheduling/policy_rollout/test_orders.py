@@ -84,7 +84,7 @@ def test_what_an_order_does(
         # Of two who promote it, the second one did not mean to end the watch.
         *(
             (rollout(stage, bake=bake()), "promote", {},
-             'on its way: alice paused revision 5 .* send `"after": 7`')
+             'on its way: alice paused revision 5 .* use --now or send `"after": 7`')
             for stage in (CANARY, WIDENING)
         ),
         (rollout(BACK), "promote", {}, "publish its content as the next revision"),

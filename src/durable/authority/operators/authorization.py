@@ -84,19 +84,23 @@ async def check_right(
     await require_right(connection, actor, verb, scope)
 
 
-@global_transaction("durable_messages", "read the rights of {asked.actor}")
+@global_transaction("durable_messages", "judge a message of {asked.actor}")
 async def check_message(
     connection: AsyncConnection,
     asked: Asked,
     verb: Verb,
     scope: Scope,
     delivery: Delivery | None = None,
+    *,
+    was_signed: bool = False,
 ) -> None:
     """`authorize`, for a message whose own transaction is in a region.
 
     Where its workflow counts requests itself, the request is taken by this delivery of it.
     """
-    await authorize(connection, asked, verb, scope)
+    authorizer = await Authorizer.read(connection, [asked.actor])
+    authorizer.check(asked, verb, scope)
+    authorizer.check_repetition(asked, was_signed=was_signed)
     if delivery is not None:
         await take_request(connection, asked, delivery)
 

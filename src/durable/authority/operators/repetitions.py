@@ -10,18 +10,20 @@ from durable.model.rights import Asked, Delivery
 from durable.model.signature import is_signed_by
 
 _TAKE = text("""
-    INSERT INTO global.taken_requests (workflow_id, request, life, number, message, actor, at)
-    VALUES (:workflow_id, :request, :life, :number, :message, :actor, clock_timestamp())
+    INSERT INTO global.taken_requests (workflow_id, request, run, number, message, actor, at)
+    VALUES (:workflow_id, :request, :run, :number, :message, :actor, clock_timestamp())
         ON CONFLICT DO NOTHING
 """)
 _TAKEN = text("""
-    SELECT life, number, message, actor, at FROM global.taken_requests
+    SELECT run, number, message, actor, at FROM global.taken_requests
      WHERE workflow_id = :workflow_id AND request = :request
 """)
-# A few at a time, whosever they are: many workflows never take another request.
+# A few at a time, whosever they are: many workflows never take another request. One deletes, and
+# whoever comes at the same time leaves that to it.
 _FORGET = text("""
     DELETE FROM global.taken_requests
-     WHERE (workflow_id, request) IN (
+     WHERE pg_try_advisory_xact_lock(hashtext('durable taken requests'))
+       AND (workflow_id, request) IN (
            SELECT workflow_id, request FROM global.taken_requests
             WHERE at < clock_timestamp() - interval '31 days' ORDER BY at LIMIT 10)
 """)
@@ -29,7 +31,7 @@ _FORGET = text("""
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """A request that was signed when it was first sent, and by whose key another proves it."""
+    """A request that was signed when it was first sent, and the key that must sign a repetition."""
 
     public_key: str | None
     deployment: str
@@ -56,17 +58,17 @@ class SignedRequest:
 async def take_request(connection: AsyncConnection, asked: Asked, delivery: Delivery) -> None:
     """Notes who brought a request first; refuses what may have been done already.
 
-    A workflow remembers what it has accepted, but not for ever, and not when it was terminated and
-    started again: somebody could send it once more what was done.
+    A workflow remembers what it has accepted, but not for ever, and not when it was reset, or was
+    terminated and started again: somebody could send it once more what was done.
     """
     of = {"workflow_id": asked.workflow_id, "request": asked.request_id}
-    brought = {**of, "life": delivery.life, "number": delivery.number}
+    brought = {**of, "run": delivery.run, "number": delivery.number}
     taken_by = {"message": asked.message, "actor": str(asked.actor)}
     if (await connection.execute(_TAKE, {**brought, **taken_by})).rowcount:
         await connection.execute(_FORGET)
         return
     taken = (await connection.execute(_TAKEN, of)).one()
-    if not delivery.is_remembered(taken.life, taken.number):
+    if not delivery.is_remembered(taken.run, taken.number):
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,
             f"Request id {asked.request_id} was used for the {taken.message} of {taken.actor} at "

@@ -113,7 +113,8 @@ async def copy_override(
 async def copy_overrides(databases: Databases, region: RegionId) -> None:
     """Has a region that was just added obey what is in force, before it can place anything.
 
-    What comes into force from now on finds the region.
+    What comes into force from now on finds the region. If this is cut off, loading the fleet again
+    or the next resync of each override makes up for it.
     """
     for override in await read_overrides(databases):
         if override.state is OverrideState.ACTIVE and override.regions([region]):

@@ -48,8 +48,8 @@ _KEEPS_OFF = """(c.effects -> 'avoid_zones' ? s.zone OR c.effects -> 'avoid_node
                OR c.effects ->> 'only_zone' <> s.zone OR c.effects ->> 'only_node' <> s.node)"""
 
 # The gates that were closed to each step, and of those the ones that no override opened. Whether
-# the policy of that moment let go of the gate is not in the rows any more, so a gate counts as open
-# if an override in force names it.
+# the policy of that moment allowed the gate to be overridden is not in the rows any more, so a gate
+# counts as open if an override in force names it.
 _PAST_A_GATE = f"""
       WITH copies AS MATERIALIZED ({_COPIES}), steps AS NOT MATERIALIZED ({_STEPS}), closed AS (
            SELECT s.*, 'cordon' AS gate FROM steps AS s WHERE s.is_cordoned
@@ -85,7 +85,7 @@ OVERRIDE_INVARIANTS: dict[str, str] = {
             "'override/' || c.override = s.budget",
         )
     ),
-    "S8: nothing passes a gate that no override in force opens": _PAST_A_GATE,
+    "S8: no cordon, avoidance or hold is passed unless an override opens it": _PAST_A_GATE,
     "S8: a region obeys no override past its time limit, nor one that was not agreed to": """
         SELECT r.region, r.override FROM regional.overrides AS r
           LEFT JOIN global.overrides AS g USING (override)

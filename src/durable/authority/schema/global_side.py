@@ -435,14 +435,14 @@ deployment = Table(
     schema="global",
 )
 
-# Requests that a workflow counts itself, and by which delivery: terminated and started again, it
-# remembers none of them.
+# Requests that a workflow counts itself, and the run that had them first: reset, or terminated and
+# started again, it remembers none of them.
 taken_requests = Table(
     "taken_requests",
     metadata,
     text_column("workflow_id"),
     text_column("request"),
-    text_column("life"),
+    text_column("run"),
     integer_column("number"),
     text_column("message"),
     text_column("actor"),

@@ -25,7 +25,7 @@ from durable.cli.render.policies import PolicyLines, describe_rollout, print_rep
 from durable.client import Durable
 from durable.model.ids import RegionId
 from durable.model.overrides.policy_freeze import KIND as FREEZE
-from durable.model.policy_rollout import PolicyProgress, PolicyStage, RolledBack
+from durable.model.policy_rollout import ON_THE_WAY, PolicyProgress, PolicyStage, RolledBack
 from durable.model.refusal import RefusalCode, RefusedError
 
 MAX_REVISION = 2**31 - 1
@@ -41,6 +41,9 @@ def promote(
     canary: Annotated[
         str | None, typer.Option("--canary", metavar="REGION", help="The region that goes first.")
     ] = None,
+    now: Annotated[
+        bool, flag("--now", help="Also before the time for which a region is watched is over.")
+    ] = False,
     no_wait: NoWait = False,
     timeout: Timeout = 3_600.0,
     request_id: IdempotencyKey = None,
@@ -54,8 +57,11 @@ def promote(
 
     async def send(durable: Durable) -> PolicyProgress | None:
         seen = await read_rollout(durable.databases, revision)
+        # Whoever does not know of the promotion before theirs must not end its watch.
+        is_watched = seen.stage in ON_THE_WAY and not seen.is_paused
+        after = seen.number if now or not is_watched else None
         answer = await durable.policies.promote(
-            revision, reason=reason, request_id=request, canary=first, after=seen.number
+            revision, reason=reason, request_id=request, canary=first, after=after
         )
         results.print(answer) if not as_json else None
         return None if no_wait else await _follow(durable, revision, timeout)

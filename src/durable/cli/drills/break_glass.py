@@ -32,7 +32,7 @@ from durable.validation.value import Value
 
 WORKLOAD = "break-glass-drill"
 WHY = "drill: break glass"
-# If the drill is killed, what it did ends by itself.
+# If the drill is killed, its overrides end by themselves.
 LASTS = timedelta(minutes=15)
 WITHIN_SECONDS = 120.0
 KIND, GATES = "break-glass", {"gates": ["cordon"]}

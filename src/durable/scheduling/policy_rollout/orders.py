@@ -53,7 +53,7 @@ def _promote(
                 # Of two who promote it at once, the second one did not mean to end the watch.
                 raise _refuse(
                     f"Revision {rollout.revision} is on its way{_by(last)}. To go on before a "
-                    f'region\'s time is over, send `"after": {rollout.number}`.'
+                    f'region\'s time is over, use --now or send `"after": {rollout.number}`.'
                 )
             bake = rollout.bake and rollout.bake.model_copy(update={"is_cut_short": True})
             return rollout.model_copy(update={"bake": bake})

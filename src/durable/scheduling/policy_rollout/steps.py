@@ -150,9 +150,9 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
         # A freeze of one region is no reason for another to wait.
         if region not in observed.missing and region not in observed.frozen:
             return Watch(region)
-    for region in left:
-        frozen = observed.frozen.get(region)
-        return Rest((frozen or f"{region} to answer: {observed.missing[region]}")[:500])
+    if left:
+        frozen, first = observed.frozen.get(left[0]), left[0]
+        return Rest((frozen or f"{first} to answer: {observed.missing[first]}")[:500])
     return Reach(PolicyStage.EVERYWHERE)
 
 

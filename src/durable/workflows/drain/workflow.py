@@ -67,10 +67,10 @@ class Drain(Receives):
             return self.status()
         while True:
             await self._read_messages()
+            await audit_messages(self._memory.messages, PlacementActivities.audit)
             await self._mark()
             await self._observe()
             await self._finish()
-            await audit_messages(self._memory.messages, PlacementActivities.audit)
             self._report()
             if self._memory.is_over or self._inbox.is_full():
                 await self._inbox.let_handlers_finish()
@@ -140,8 +140,12 @@ class Drain(Receives):
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
-                await refuse_unauthorized(envelope, Scope(region=self._target.region))
-                self._inbox.accept(envelope, await handle(envelope.payload))
+                scope = Scope(region=self._target.region)
+                await refuse_unauthorized(envelope, scope, self._memory.messages)
+                if envelope.repeats is not None:
+                    self._inbox.repeat(envelope)
+                else:
+                    self._inbox.accept(envelope, await handle(envelope.payload))
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 

@@ -74,9 +74,9 @@ class Override(Receives):
             return self.status()
         while True:
             await self._read_messages()
+            await audit_messages(self._memory.messages, WorkloadActivities.audit)
             await self._expire()
             await self._spread()
-            await audit_messages(self._memory.messages, WorkloadActivities.audit)
             self._report()
             if self._memory.is_over or self._inbox.is_full():
                 await self._inbox.let_handlers_finish()

@@ -36,8 +36,11 @@ class PlacementMessages(Receives):
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
-                await refuse_unauthorized(envelope, scope)
-                self._inbox.accept(envelope, handle(envelope.payload))
+                await refuse_unauthorized(envelope, scope, self._inbox.log)
+                if envelope.repeats is not None:
+                    self._inbox.repeat(envelope)
+                else:
+                    self._inbox.accept(envelope, handle(envelope.payload))
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 

@@ -59,13 +59,14 @@ class Policy(Receives):
         if self._wrong_start is not None:
             raise self._wrong_start
         await self._advance()
+        # Before anything is read: whoever promotes it at once finds it compared.
+        await self._shadow()
         while True:
-            # Whoever promotes it at once finds it compared.
-            problem = await self._shadow()
             await self._read_messages()
+            await audit_messages(self._memory.messages, WorkloadActivities.audit)
+            problem = await self._shadow()
             await self._advance()
             self._memory.unreachable = self._memory.unreachable or problem
-            await audit_messages(self._memory.messages, WorkloadActivities.audit)
             self._report()
             if self._memory.is_over or self._inbox.is_full():
                 await self._inbox.let_handlers_finish()
@@ -127,7 +128,12 @@ class Policy(Receives):
             **given,
         )
         step = OrderStep(order=order, asked=asked)
-        return await ask_step(PolicyActivities.order_policy, step, f"take the {kind}")
+        taken = await ask_step(PolicyActivities.order_policy, step, f"take the {kind}")
+        memory = self._memory
+        if memory.progress is not None:
+            # Whoever was answered must not be shown what was before.
+            memory.progress = memory.progress.model_copy(update={"rollout": taken})
+        return taken
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 

@@ -65,8 +65,8 @@ class Recovery(Receives):
             raise self._wrong_start
         while True:
             await self._read_messages()
-            await self._advance()
             await audit_messages(self._memory.messages, WorkloadActivities.audit)
+            await self._advance()
             self._report()
             if self._is_over() or self._inbox.is_full():
                 await self._inbox.let_handlers_finish()

@@ -130,6 +130,7 @@ class Workload(WorkloadAdmission):
         deadline = workflow.now() + timeouts.FIRST_APPLY
         while self._state.generation == 0 and workflow.now() < deadline:
             await self._read_messages()
+            await audit_messages(self._state.messages, WorkloadActivities.audit)
             if self._state.generation > 0 or self._has_nothing_to_do:
                 break
             await self._inbox.rest(deadline - workflow.now(), "its first apply")

@@ -350,7 +350,7 @@ INSERT INTO global.deployment DEFAULT VALUES;
 CREATE TABLE global.taken_requests (
     workflow_id TEXT NOT NULL,
     request TEXT NOT NULL,
-    life TEXT NOT NULL,
+    run TEXT NOT NULL,
     number BIGINT NOT NULL,
     message TEXT NOT NULL,
     actor TEXT NOT NULL,
