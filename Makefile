@@ -42,6 +42,10 @@ format: $(STAMP) ## Format the code and fix what lint can fix
 test: $(STAMP) ## Run every test a contributor needs to trust a change
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
+.PHONY: soak
+soak: $(STAMP) ## Kill everything everywhere, as `make test` does and for longer
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "soak or not soak" tests/chaos tests/workflows/test_messages.py tests/workflows/test_killed_*.py
+
 .PHONY: determinism
 determinism: $(STAMP) ## Run the workflow tests in Temporal's own sandbox, which refuses clocks and chance
 	@DETERMINISM_GUARD=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/workflows

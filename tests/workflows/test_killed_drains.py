@@ -17,7 +17,7 @@ DRAINING = (Failpoint.AFTER_CORDON, Failpoint.AFTER_MARK, Failpoint.AFTER_END_DR
 REPLACING = (Failpoint.AFTER_ASSIGN_SLOTS, Failpoint.AFTER_EVICT, Failpoint.AFTER_RELEASE)
 
 
-@pytest.mark.parametrize("action", ["kill", "lose"])
+@pytest.mark.parametrize("action", ["kill", pytest.param("lose", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("points", [DRAINING, REPLACING], ids=["draining", "replacing"])
 async def test_a_drain_ends_whatever_dies_meanwhile(
     make_plane: MakePlane, tmp_path: Path, points: tuple[Failpoint, ...], action: str

@@ -40,7 +40,7 @@ OUT = (
 BACK = (Failpoint.AFTER_REOPEN, Failpoint.AFTER_MOVE_BACK, Failpoint.AFTER_END_DRAWS)
 
 
-@pytest.mark.parametrize("action", ["kill", "lose"])
+@pytest.mark.parametrize("action", ["kill", pytest.param("lose", marks=pytest.mark.soak)])
 async def test_a_recovery_ends_whatever_dies_meanwhile(
     make_plane: MakePlane, tmp_path: Path, action: str
 ) -> None:
@@ -78,6 +78,7 @@ async def test_a_recovery_ends_whatever_dies_meanwhile(
     await plane.no_invariant_is_broken()
 
 
+@pytest.mark.soak
 async def test_originals_survive_whatever_dies_meanwhile(
     make_plane: MakePlane, tmp_path: Path
 ) -> None:

@@ -259,6 +259,7 @@ async def test_signals_that_no_handler_could_decode_are_recorded_too(plane: Plan
     assert (await plane.durable.wait("risk", "api")).serving == 3
 
 
+@pytest.mark.soak
 async def test_two_thousand_messages_are_all_counted(plane: Plane) -> None:
     await (await (await plane.load()).host()).work()
     await plane.durable.apply(manifest(replicas=1))
