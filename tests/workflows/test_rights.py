@@ -1,5 +1,6 @@
 """Who may send what: refused, nothing changes; it is answered or shown, and it is in the audit."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from durable.authority.audit.events import read_events
@@ -15,17 +16,20 @@ from durable.authority.fleet.policies import publish_policy
 from durable.authority.operators.changes import add_operator, set_key
 from durable.authority.workloads.rows import read_workload
 from durable.client import Durable
+from durable.model.drain import NodesTarget
 from durable.model.fleet import Fleet
-from durable.model.ids import ActorId, TenantId, WorkloadName
+from durable.model.ids import ActorId, NodeId, OverrideId, TenantId, WorkloadName
 from durable.model.policy_rollout import PolicyStage
 from durable.model.refusal import RefusedError
 from durable.model.rights import Asked, OperatorKind, Right, Scope
 from durable.model.signature import public_key_of, sign
 from durable.scheduling.policies import first_policy
 from durable.signals.registry import REGISTRY, Sender
+from durable.signals.starting import drain_options, override_options, workload_options
 from durable.temporal.signing import create_key
+from durable.workflows import inbox
 from tests.conftest import DEPLOYMENT
-from tests.workflows.plane import Plane, manifest, small_fleet, until
+from tests.workflows.plane import DEADLINE_SECONDS, EAST, Plane, manifest, small_fleet, until
 from tests.workflows.temporal_command import BOTH, send
 
 TEST = ActorId("test")
@@ -131,6 +135,39 @@ async def test_who_is_unknown_creates_changes_and_drains_nothing(serving: Plane)
     assert await what_exists(plane) == before
     hers = await read_workload(plane.databases, TenantId("risk"), WorkloadName("hers"))
     assert hers is None
+
+
+async def test_a_refused_first_message_is_answered_as_soon_as_it_is_in_the_audit(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So long that nobody is answered only because it is over.
+    monkeypatch.setattr(inbox, "AUDIT_PATIENCE", timedelta(hours=1))
+    await (await plane.load()).work()
+    node = NodesTarget.of_node(EAST, NodeId("east-general-0000"))
+    hers = {"actor": "eve", "reason": "hers", "request_id": "one"}
+    risk, name = TenantId("risk"), WorkloadName("hers")
+    client: Any = plane.durable.client
+    for kind, options, input, message, payload in (
+        ("Workload", workload_options(risk, name), {"tenant": "risk", "workload": "hers"},
+         "apply", {"manifest": manifest("hers")}),
+        ("Override", override_options(OverrideId("hers")), None,
+         "propose", {"kind": "policy-freeze"}),
+        ("Drain", drain_options(node), {"target": node.model_dump(mode="json")}, "drain", {}),
+    ):  # fmt: skip
+        args = [] if input is None else [input]
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            kind, args=args, **options
+        )
+        # Sent once: a second message would have it look up.
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with pytest.raises(WorkflowUpdateFailedError) as error:
+                await client.execute_update_with_start_workflow(
+                    message, {**hers, **payload}, start_workflow_operation=start
+                )
+        assert isinstance(error.value.cause, ApplicationError)
+        assert error.value.cause.details[0] == "unknown_operator"
+        events, _ = await read_events(plane.databases, target=options["id"])
+        assert [event.action for event in events] == [f"reject message {message}"]
 
 
 ANN = ActorId("person:ann")

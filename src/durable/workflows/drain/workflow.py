@@ -118,6 +118,8 @@ class Drain(Receives):
     async def _settle_refusal(self) -> bool:
         """Answers and audits what came until now; an order that comes meanwhile still counts."""
         while True:
+            # First: whoever is answered waits for the audit.
+            await audit_messages(self._memory.messages, PlacementActivities.audit)
             await self._inbox.let_handlers_finish()
             await self._read_messages()
             await audit_messages(self._memory.messages, PlacementActivities.audit)
