@@ -1,10 +1,13 @@
 """Which rights cover what, and what a signature is over."""
 
+import base64
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import TypeAdapter, ValidationError
 
+from durable.model import rights
 from durable.model.ids import RegionId, TenantId
 from durable.model.rights import EVERYTHING, Asked, Right, Scope, Verb, covers
 from durable.model.signature import canonical, is_signed_by, public_key_of, sign
@@ -83,3 +86,16 @@ def test_order_spacing_and_the_spelling_of_whole_numbers_are_free() -> None:
     assert canonical(one, HERE) == (
         b'{"deployment":"here","message":"m","payload":{"a":1,"b":[{"c":2}]},"workflow_id":"w"}'
     )
+
+
+@pytest.mark.parametrize("sign_bit", [0x00, 0x80])
+@pytest.mark.parametrize("point", sorted(rights._SMALL_ORDER))  # pyright: ignore[reportPrivateUsage]
+def test_a_key_that_anybody_can_sign_with_is_refused(point: bytes, sign_bit: int) -> None:
+    raw = bytes([*point[:31], point[31] | sign_bit])
+    key = f"ed25519:{base64.b64encode(raw).decode()}"
+    with pytest.raises(ValidationError, match="anybody can sign with this key"):
+        TypeAdapter(rights.PublicKey).validate_python(key)
+
+
+def test_a_key_that_was_made_here_is_not() -> None:
+    TypeAdapter(rights.PublicKey).validate_python(public_key_of(KEY))

@@ -235,7 +235,8 @@ def _held(parameters: Parameters) -> str:
     details = Held.read(parameters)
     return (
         f"Held by {details.actor} until {details.ends_at:%Y-%m-%d %H:%M:%S}Z: "
-        f"{details.reason[:300]}; wait, or end it: `durable override revoke {details.override}`."
+        f"{details.reason[:300]}; wait, or end it: "
+        f"`durable override revoke {details.override} --reason ...`."
     )
 
 

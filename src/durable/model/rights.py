@@ -5,12 +5,13 @@ tenant in every region, one that names a region for everything in it, one that n
 tenant there.
 """
 
+import base64
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import AwareDatetime, Field, JsonValue
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.validation.value import Value
@@ -20,9 +21,38 @@ from durable.validation.value import Value
 SIGNATURE_LASTS = timedelta(minutes=5)
 SIGNER_AHEAD = timedelta(seconds=30)
 
+# The points of small order, in every encoding, without the sign bit: under such a key one signature
+# is right for many messages, and takes no private key to make.
+_SMALL_ORDER = frozenset(
+    bytes.fromhex(point)
+    for point in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    )
+)
+
+
+def _refuse_small_order(key: str) -> str:
+    raw = base64.b64decode(key.removeprefix("ed25519:"))
+    if bytes([*raw[:31], raw[31] & 0x7F]) in _SMALL_ORDER:
+        raise ValueError(
+            "anybody can sign with this key; allowed: one that `durable operator key` made"
+        )
+    return key
+
+
 # Raw Ed25519, as text that can be pasted; the last letter has no spare bits, so that one key is one
 # text.
-PublicKey = Annotated[str, Field(pattern=r"^ed25519:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$")]
+PublicKey = Annotated[
+    str,
+    Field(pattern=r"^ed25519:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"),
+    AfterValidator(_refuse_small_order),
+]
 Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{86}==$")]
 
 

@@ -261,6 +261,9 @@ class Inbox:
 
     def accept(self, envelope: Envelope, answer: Any) -> None:
         """Answers a message that was acted on, and has it audited if its kind is."""
+        if envelope.repeats is not None:
+            self.repeat(envelope)
+            return
         envelope.answer = answer
         self._has_news = True
         said = str(answer)

@@ -25,7 +25,7 @@ from tests.authority.world import TEST, World
 
 BOB, EVE = ActorId("bob"), ActorId("eve")
 RISK = Scope(tenant=TenantId("risk"))
-KEY, NEXT_KEY = ("ed25519:" + letter * 43 + "=" for letter in "AE")
+KEY, NEXT_KEY = ("ed25519:" + letter * 43 + "=" for letter in "QE")
 
 
 async def add(world: World, *rights: Right, name: ActorId = BOB) -> None:

@@ -95,7 +95,7 @@ def test_a_second_person_with_a_key_approves_what_the_first_proposed(
     assert at_plane.run(*QUOTA, "--name", "more-cli") == 0, at_plane.stderr
     said = " ".join(at_plane.stdout.split())
     assert said.startswith("more-cli: Proposed: emergency-quota on region north, tenant shop for")
-    assert "`durable override approve more-cli`" in said
+    assert "`durable override approve more-cli --reason ...`" in said
     approve = ("override", "approve", "more-cli", *WHY)
     assert at_plane.refusal(*approve) == "self_approval"
 

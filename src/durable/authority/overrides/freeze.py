@@ -75,5 +75,5 @@ def _frozen(
     return RefusedError(
         RefusalCode.POLICY_FROZEN,
         f"{actor} froze the policy {where} until {until:%Y-%m-%d %H:%M:%S}Z "
-        f"({reason[:200]}); wait, or revoke it: `durable override revoke {override}`.",
+        f"({reason[:200]}); wait, or revoke it: `durable override revoke {override} --reason ...`.",
     )

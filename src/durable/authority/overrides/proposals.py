@@ -136,7 +136,7 @@ def _answer(proposal: Proposal, now: datetime) -> str:
         return (
             f"Proposed: {kind.name} on {proposal.scope} for {show_duration(proposal.ttl)}. A second"
             f" person has to approve it before {until:%Y-%m-%d %H:%M:%S}Z: `durable override "
-            f"approve {proposal.id}`."
+            f"approve {proposal.id} --reason ...`."
         )
     until = now + proposal.ttl
     return f"In force: {kind.name} on {proposal.scope} until {until:%Y-%m-%d %H:%M:%S}Z."

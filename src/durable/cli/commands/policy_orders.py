@@ -42,7 +42,7 @@ def promote(
         str | None, typer.Option("--canary", metavar="REGION", help="The region that goes first.")
     ] = None,
     now: Annotated[
-        bool, flag("--now", help="Also before the time for which a region is watched is over.")
+        bool, flag("--now", help="Do not wait until the watch of a region is over.")
     ] = False,
     no_wait: NoWait = False,
     timeout: Timeout = 3_600.0,

@@ -10,6 +10,7 @@ from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.recovery.recoveries import newest_recovery, read_moves
+from durable.authority.recovery.region_facts import read_fact
 from durable.cli.connections import with_authority, with_durable
 from durable.cli.input.options import (
     AsJson,
@@ -96,8 +97,12 @@ def show(region: RegionArgument, state_dir: StateDir = None, as_json: AsJson = F
     async def read(databases: Databases) -> RecoveryProgress:
         recovery = await newest_recovery(databases, name)
         if recovery is None:
+            # Refuses a region that does not exist.
+            loss = (await read_fact(databases, name)).loss
             raise RefusedError(
-                RefusalCode.WRONG_STATE, f"{name} was never lost; see `durable get recoveries`."
+                RefusalCode.WRONG_STATE,
+                f"{name} was never lost. Budgets for its next loss are kept under the incident "
+                f"{loss.incident}; see `durable get recoveries` for other regions.",
             )
         moves, now = await read_moves(databases, recovery.key), await read_time(databases)
         policy = await read_recovery_policy(databases)
