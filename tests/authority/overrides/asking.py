@@ -6,18 +6,22 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import text
 
+from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases
 from durable.authority.overrides.changes import Change, ChangeKind, change_override
 from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
 from durable.authority.overrides.requests import OverrideRequest
 from durable.model.ids import OverrideId, RegionId
+from durable.model.intents import AnyIntent, Refused
 from durable.model.override import Override
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.registry import KINDS
+from durable.model.refusal import RefusalCode
 from durable.model.rights import Asked
 from durable.model.signature import public_key_of, sign
 from durable.signals.names import override_id
+from tests.authority.world import EAST, World
 from tests.conftest import DEPLOYMENT
 
 KEYS = {name: Ed25519PrivateKey.generate() for name in ("ann", "bob")}
@@ -119,3 +123,12 @@ async def ended(
     """Revokes it, and has the region know."""
     answered = await change(databases, "revoke", name=name, request_id=request_id)
     return await copy_override(databases, region, answered.override)
+
+
+async def outcome(
+    world: World, intent: AnyIntent, now: datetime | None = None
+) -> RefusalCode | int:
+    """The code of the refusal, or the token of the grant; by the database's own clock."""
+    engine = world.databases.at_region(EAST, "durable_commit")
+    (found,) = await commit_intents(engine, EAST, [intent], now=now)
+    return found.refusal.code if isinstance(found, Refused) else found.token

@@ -6,15 +6,13 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.overrides.copies import copy_override
 from durable.authority.overrides.reads import read_effects
 from durable.authority.reads.claims import read_live_claims
 from durable.authority.reads.invariants import violations_everywhere
-from durable.model.intents import AnyIntent, Refused
 from durable.model.override import Override
 from durable.model.refusal import RefusalCode
-from tests.authority.overrides.asking import change, ended, give_keys, in_force
+from tests.authority.overrides.asking import change, ended, give_keys, in_force, outcome
 from tests.authority.world import API, EAST, RISK, World
 
 DRAW = {"region": "us-east", "tenant": "risk"}
@@ -38,15 +36,6 @@ async def world(ready_world: World) -> World:
             text("UPDATE regional.grants SET owed_cpu_millis = granted_cpu_millis")
         )
     return world
-
-
-async def outcome(
-    world: World, intent: AnyIntent, now: datetime | None = None
-) -> RefusalCode | int:
-    """The code of the refusal, or the token of the grant."""
-    engine = world.databases.at_region(EAST, "durable_commit")
-    (found,) = await commit_intents(engine, EAST, [intent], now=now)
-    return found.refusal.code if isinstance(found, Refused) else found.token
 
 
 async def draw_on_it(world: World) -> tuple[Override, list[int]]:

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.fleet.devices import report_unhealthy_devices
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.recovery.fence import fence, reopen
 from durable.model.ids import DeviceId, NodeId, RegionId, ZoneId
-from durable.model.intents import AnyIntent, Refused, Requirements
+from durable.model.intents import AnyIntent, Requirements
 from durable.model.overrides.effects import Gate
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
-from tests.authority.overrides.asking import ended, give_keys, in_force
+from tests.authority.overrides.asking import ended, give_keys, in_force, outcome
 from tests.authority.policies.world import everywhere
 from tests.authority.world import BILLING, EAST, TEST, World, labels, node
 
@@ -56,15 +55,6 @@ async def world(ready_world: World) -> World:
     gates = {"gates": list(Gate)}
     await in_force(databases, EAST, "break-glass", {"tenant": "risk"}, effect=gates, name="glass")
     return world
-
-
-async def outcome(
-    world: World, intent: AnyIntent, now: datetime | None = None
-) -> RefusalCode | int:
-    """The code of the refusal, or the token of the grant; by the database's own clock."""
-    engine = world.databases.at_region(EAST, "durable_commit")
-    (found,) = await commit_intents(engine, EAST, [intent], now=now)
-    return found.refusal.code if isinstance(found, Refused) else found.token
 
 
 async def reserved(world: World, slot: int, now: datetime | None = None, **fields: Any) -> int:
