@@ -13,7 +13,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.migrations import upgrade_all
 from durable.client import Durable
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, RegionId
 from durable.settings import Settings
 from durable.stack.ports import free_port

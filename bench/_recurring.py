@@ -48,9 +48,9 @@ from durable.authority.workloads.deletion import finish_delete, request_delete
 from durable.authority.workloads.rollouts import read_to_divide
 from durable.authority.workloads.rows import live_workloads
 from durable.controllers.quota import QuotaController
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import ActorId, NodeId, PoolId, RegionId, TenantId, WorkloadName, ZoneId
-from durable.model.intents import (
+from durable.model.placement.intents import (
     AnyIntent,
     Bind,
     Evict,
@@ -60,14 +60,14 @@ from durable.model.intents import (
     Reserve,
     Start,
 )
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode
-from durable.model.records import Decision
-from durable.model.request import SchedulingRequest
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.records import Decision
+from durable.model.placement.request import SchedulingRequest
 from durable.model.resources import Capacity, Resources
-from durable.model.share import DesiredShare
 from durable.model.states import ObservedState, PolicyState, RequestState
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.share import DesiredShare
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 
 T = TypeVar("T")
 

@@ -24,9 +24,9 @@ from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.invariants import violations
 from durable.authority.slots.assignment import Division
 from durable.authority.slots.ownership import SlotRegistry
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import ActorId, NodeId, PoolId, RegionId, TenantId, WorkloadName, ZoneId
-from durable.model.intents import Granted, Reserve
+from durable.model.placement.intents import Granted, Reserve
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
 from durable.stack.ports import free_port

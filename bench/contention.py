@@ -22,7 +22,7 @@ from bench._report import progress, table, verdict
 from bench.placement import spread_out
 from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.state_dir.record import StackError
 
 AT_ONCE = 20

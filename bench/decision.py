@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench._report import progress, table, verdict
-from durable.model.policy import Policy
+from durable.model.policy.policy import Policy
 from durable.model.resources import at_most, plus
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
 from durable.scheduling.request import PlacementRequest

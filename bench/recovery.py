@@ -26,9 +26,9 @@ from bench._report import progress, table, verdict
 from bench.placement import spread_out
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.recovery.recoveries import newest_recovery, read_moves
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
-from durable.model.recoveries import Recovery, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import Recovery, RecoveryStage, WorkloadMove
 
 LOST, OTHERS = RegionId("us-east"), ("us-west", "eu-west")
 REPLICAS, CRITICAL_EACH, AT_ONCE = 4, 3, 20

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from durable.model.operators.rights import Asked
+from durable.model.operators.signature import canonical
 from durable.model.overrides.registry import KINDS
-from durable.model.rights import Asked
-from durable.model.signature import canonical
 from durable.signals.names import OVERRIDE, WORKLOAD, kind_of
 from durable.signals.overrides import ProposeOverride
 from durable.signals.payloads import Payload

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from durable.model.policy import Policy
-from durable.model.rights import Verb
+from durable.model.operators.rights import Verb
+from durable.model.policy.policy import Policy
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from durable.cli.input.manifests import load_manifest
-from durable.model.fleet import Fleet
-from durable.model.labels import LabelKey
-from durable.model.policy import Policy
+from durable.model.fleet.labels import LabelKey
+from durable.model.fleet.manifest import Fleet
+from durable.model.policy.policy import Policy
 from durable.model.resources import ZERO, Resources
 from durable.scheduling.policies import first_policy, policy_problems
 

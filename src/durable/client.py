@@ -31,9 +31,9 @@ from durable.explain.explain import explain
 from durable.explain.explanation import Explanation
 from durable.explain.rollback import refuse_rolled_back
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
-from durable.model.phases import WorkloadPhase
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.model.work.phases import WorkloadPhase
+from durable.model.work.workload import WorkloadKind, WorkloadManifest
 from durable.plan.planner import Plan, Planner
 from durable.settings import Settings
 from durable.signals.names import WORKLOAD, workload_id

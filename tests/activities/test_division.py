@@ -8,9 +8,9 @@ from durable.activities.division import WorkloadDivision
 from durable.authority.reads.replicas import LiveClaim, RegionReplicas
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.resources import Resources
-from durable.model.share import ShareReport
 from durable.model.states import BindingState, RequestState
-from durable.model.workload import AdmittedWorkload, WorkloadSpec
+from durable.model.work.share import ShareReport
+from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EAST = RegionId("east")

@@ -7,7 +7,7 @@ import pytest
 from durable.activities.recovery_moves import Returns
 from durable.activities.recovery_stages import FAILBACK_PATIENCE, await_fence, is_given_up
 from durable.model.ids import ActorId, RegionId
-from durable.model.recoveries import Recovery, RecoveryStage
+from durable.model.recovery.recoveries import Recovery, RecoveryStage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_AGO = NOW - 2 * FAILBACK_PATIENCE

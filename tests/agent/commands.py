@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from tests.agent.region import workload
 from tests.agent.waiting import eventually
 

@@ -11,11 +11,11 @@ import psycopg
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.nodes import declare_nodes
 from durable.authority.reads.claims import read_bindings
-from durable.model.claims import Binding
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import RegionId
-from durable.model.intents import ReleaseCause
-from durable.model.workload import WorkloadSpec
+from durable.model.placement.claims import Binding
+from durable.model.placement.intents import ReleaseCause
+from durable.model.work.workload import WorkloadSpec
 from tests.agent.waiting import eventually
 from tests.authority.world import API, EAST, RISK, TEST, World, node
 

@@ -8,8 +8,8 @@ import pytest
 from durable.agent.leases import Timing
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.fence import fence
-from durable.model.intents import ReleaseCause
-from durable.model.workload import WorkloadSpec
+from durable.model.placement.intents import ReleaseCause
+from durable.model.work.workload import WorkloadSpec
 from tests.agent.commands import directory_of, lives, number_in, shell
 from tests.agent.conftest import Agents
 from tests.agent.cut_proxy import CutProxy

@@ -9,7 +9,7 @@ from durable.agent.simulated.driver import SimulatedDriver
 from durable.agent.simulated.faults import Faults
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from tests.agent.commands import directory_of, lives, number_in, shell
 from tests.agent.conftest import INSTANTLY, Agents
 from tests.agent.region import LiveRegion, node

@@ -17,7 +17,8 @@ from durable.authority.slots.assignment import Division
 from durable.authority.slots.ownership import SlotRegistry
 from durable.authority.workloads.admission import AdmissionRequest, Divide
 from durable.authority.workloads.admission_queue import admit_workloads
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.labels import LabelKey, LabelValue
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import (
     ActorId,
     BudgetId,
@@ -29,7 +30,7 @@ from durable.model.ids import (
     WorkloadName,
     ZoneId,
 )
-from durable.model.intents import (
+from durable.model.placement.intents import (
     AnyIntent,
     Bind,
     Evict,
@@ -41,12 +42,11 @@ from durable.model.intents import (
     Reserve,
     Start,
 )
-from durable.model.labels import LabelKey, LabelValue
-from durable.model.policy_rollout import PolicyStage
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
-from durable.model.workload import AdmittedWorkload, WorkloadManifest
+from durable.model.work.workload import AdmittedWorkload, WorkloadManifest
 from durable.scheduling.policies import first_policy
 
 EAST, WEST = RegionId("us-east"), RegionId("us-west")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from durable.authority.migrations import upgrade
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.settings import Settings
 from tests.chaos.servers import NAMESPACE, PostgresServer, TemporalServer
 from tests.conftest import seed_operators

@@ -13,7 +13,7 @@ from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.migrations import upgrade
 from durable.authority.reads.invariants import violations_everywhere
-from durable.model.intents import Granted, Refused, Reserve
+from durable.model.placement.intents import Granted, Refused, Reserve
 from durable.model.resources import Capacity
 from tests.authority.world import EAST, World, node
 from tests.chaos.servers import PostgresServer

@@ -8,8 +8,8 @@ from durable.authority.audit.events import read_events
 from durable.authority.operators.changes import set_key
 from durable.authority.recovery.recoveries import read_recovery
 from durable.failpoints import Failpoint
-from durable.model.recoveries import RecoveryStage
-from durable.model.signature import public_key_of
+from durable.model.operators.signature import public_key_of
+from durable.model.recovery.recoveries import RecoveryStage
 from durable.temporal.signing import signer_of
 from tests.chaos.conftest import World
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet, until

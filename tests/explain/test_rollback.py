@@ -6,7 +6,7 @@ import pytest
 
 from durable.explain.rollback import why_rolled_back
 from durable.model.ids import ActorId
-from durable.model.rollout import GenerationOutcome, GenerationRecord
+from durable.model.work.rollout import GenerationOutcome, GenerationRecord
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

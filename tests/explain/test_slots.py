@@ -7,14 +7,14 @@ import pytest
 
 from durable.explain.queue import QueueExplanation
 from durable.explain.slots import EndedSlot, SlotEnd, describe_condition, ended_slot, next_owner
-from durable.model.claims import ObservedSlot
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
-from durable.model.phases import Owner
-from durable.model.records import LastTry
-from durable.model.request import SchedulingRequest
+from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.records import LastTry
+from durable.model.placement.request import SchedulingRequest
 from durable.model.states import BindingState, ObservedState, RequestState
-from durable.model.workload import WorkloadSpec
+from durable.model.work.phases import Owner
+from durable.model.work.workload import WorkloadSpec
 from tests.model.pending import pending
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)

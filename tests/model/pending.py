@@ -1,7 +1,7 @@
 """Reasons to wait of which a case shows only the code, and the words if they matter."""
 
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import Refusal, RefusalCode
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.model.drain import (
+from durable.model.fleet.drain import (
     DrainProgress,
     LeftCode,
     LeftFacts,
@@ -16,8 +16,8 @@ from durable.model.drain import (
     measure_progress,
 )
 from durable.model.ids import Identifier, NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending import Pending
-from durable.model.pending_reasons import NoGrant, PendingCode
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import NoGrant, PendingCode
 from durable.signals.names import drain_id
 
 EAST = RegionId("us-east")

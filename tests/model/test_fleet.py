@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from durable.model.fleet import Fleet, PoolSpec, Region
-from durable.model.labels import LabelKey, LabelValue
+from durable.model.fleet.labels import LabelKey, LabelValue
+from durable.model.fleet.manifest import Fleet, PoolSpec, Region
 from durable.model.resources import Resources
 from durable.validation.problems import problems_in
 from durable.validation.quantities import Duration, read_duration, show_duration

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from durable.model.fleet.labels import LabelKey, LabelValue
 from durable.model.ids import ZoneId
-from durable.model.intents import Release, Requirements, Reserve
-from durable.model.labels import LabelKey, LabelValue
+from durable.model.placement.intents import Release, Requirements, Reserve
 
 IDENTITY: dict[str, Any] = {
     "region": "us-east", "tenant": "risk", "workload": "api", "generation": 3, "slot": 2,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable.cli.input.manifests import ManifestError, load_manifest
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 
 JOB: dict[str, Any] = {"kind": "job", "resources": {"cpu": 1}}
 

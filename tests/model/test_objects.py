@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from durable.model.capacity import Node, RecoveryBudget, RegionStatus
-from durable.model.claims import Reservation
+from durable.model.fleet.capacity import Node, RecoveryBudget, RegionStatus
 from durable.model.ids import IncidentId
-from durable.model.request import SchedulingRequest
+from durable.model.placement.claims import Reservation
+from durable.model.placement.request import SchedulingRequest
 from durable.model.states import ReservationState
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

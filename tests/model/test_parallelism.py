@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.model.parallelism import RegionUse, divide_parallelism
+from durable.model.work.parallelism import RegionUse, divide_parallelism
 
 
 @pytest.mark.parametrize(

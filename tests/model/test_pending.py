@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from durable.model.pending import MAX_LENGTH, Pending
-from durable.model.pending_reasons import (
+from durable.model.placement.pending import MAX_LENGTH, Pending
+from durable.model.placement.pending_reasons import (
     CommitRefused,
     Crashed,
     Details,

@@ -3,7 +3,7 @@
 import pytest
 
 from durable.model.ids import RegionId
-from durable.model.recoveries import RecoveryKey
+from durable.model.recovery.recoveries import RecoveryKey
 
 
 def test_the_id_of_a_recovery_names_its_region_and_epoch() -> None:

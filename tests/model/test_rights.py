@@ -7,10 +7,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import TypeAdapter, ValidationError
 
-from durable.model import rights
 from durable.model.ids import RegionId, TenantId
-from durable.model.rights import EVERYTHING, Asked, Right, Scope, Verb, covers
-from durable.model.signature import canonical, is_signed_by, public_key_of, sign
+from durable.model.operators import rights
+from durable.model.operators.rights import EVERYTHING, Asked, Right, Scope, Verb, covers
+from durable.model.operators.signature import canonical, is_signed_by, public_key_of, sign
 
 RISK, BILLING = TenantId("risk"), TenantId("billing")
 EAST, WEST = RegionId("us-east"), RegionId("us-west")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from durable.model.running import OnReconnect, Run
-from durable.model.workload import WorkloadSpec
+from durable.model.work.running import OnReconnect, Run
+from durable.model.work.workload import WorkloadSpec
 
 
 def spec(**fields: Any) -> WorkloadSpec:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable.model.capacity import Grant, Quota
+from durable.model.fleet.capacity import Grant, Quota
 from durable.model.ids import RegionId, TenantId
 from durable.model.resources import ZERO, Resources
 from durable.plan.grants import GrantStanding, judge_grants

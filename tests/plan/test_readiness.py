@@ -14,10 +14,16 @@ from durable.authority.quota.budgets import set_budget
 from durable.authority.reads.startup import read_pace
 from durable.authority.recovery.suspicions import record_suspicion
 from durable.model.ids import BudgetId, RegionId
-from durable.model.readiness import LossOutlook, WorkloadReadiness
-from durable.model.recovery import LossKind, RecoveryPolicy, RegionSigns, Suspicion, Verdict
+from durable.model.recovery.detection import (
+    LossKind,
+    RecoveryPolicy,
+    RegionSigns,
+    Suspicion,
+    Verdict,
+)
+from durable.model.recovery.readiness import LossOutlook, WorkloadReadiness
 from durable.model.resources import Resources
-from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from durable.plan.readiness import Readiness
 from durable.plan.simulated_loss import Simulation, detection_seconds
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, node

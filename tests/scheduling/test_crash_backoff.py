@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from durable.model.claims import Crash
 from durable.model.ids import NodeId
+from durable.model.placement.claims import Crash
 from durable.scheduling.crash_backoff import avoided_until, still_avoided
 from durable.scheduling.policies import first_policy
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import Snapshot

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.filters import FILTERS
 from durable.scheduling.snapshot.region import NodeFacts
 from tests.scheduling.world import (

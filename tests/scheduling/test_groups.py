@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.snapshot.region import NodeFacts
 from tests.scheduling.world import node, places, region, rejected, request, said, used
 

@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.resources import Amounts
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.request import PlacementRequest
 from durable.validation.quantities import MAX_QUANTITY
 from tests.scheduling.world import node, places, region, request, said

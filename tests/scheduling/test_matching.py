@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.request import PlacementRequest
 from tests.scheduling.oracle import State, complete_assignment
 from tests.scheduling.world import Region, node, places, region, request

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.resources import NOTHING, Amounts
 from durable.scheduling.snapshot.region import EmergencyDraw, Snapshot
 from durable.scheduling.work_overrides import ends_after, override_fields

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from durable.model.claims import Crash
 from durable.model.ids import NodeId
-from durable.model.pending import show_rejections
-from durable.model.pending_reasons import PendingCode, Rejection
+from durable.model.placement.claims import Crash
+from durable.model.placement.pending import show_rejections
+from durable.model.placement.pending_reasons import PendingCode, Rejection
 from tests.scheduling.world import POLICY, Region, node, places, region, request, said, taint, used
 
 

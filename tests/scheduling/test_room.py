@@ -7,7 +7,7 @@ import pytest
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.resources import Amounts
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 from durable.scheduling.room import RegionOffer, RegionRoom, Standing, offers
 from tests.scheduling.world import FULL, PLENTY, TENANT, Region, node, region, spec
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from durable.model.labels import LabelKey
+from durable.model.fleet.labels import LabelKey
 from durable.scheduling.evidence import filter_nodes
 from durable.scheduling.scores import SCORES, image_label
 from durable.scheduling.snapshot.region import NodeFacts

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling import split as split_module
 from durable.scheduling.room import RegionOffer, Standing
 from durable.scheduling.split import CurrentShares, Slots

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durable.model.policy import Urgency
+from durable.model.policy.policy import Urgency
 from durable.scheduling.policies import PolicyError, first_policy, read_policy
 from durable.scheduling.urgency import urgency_at
 

@@ -8,10 +8,10 @@ from typing import Any
 from durable.model.ids import ActorId, OverrideId
 from durable.model.overrides.effects import Effects, OverrideScope
 from durable.model.overrides.in_force import RegionalOverride
-from durable.model.policy import Policy
+from durable.model.policy.policy import Policy
 from durable.model.resources import NOTHING, Amounts
 from durable.model.states import NodeState
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
 from durable.scheduling.request import PlacementRequest, Proposal

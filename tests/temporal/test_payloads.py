@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from durable.activities.steps import PlacementKey, StepRefusal, StepResult
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 from durable.signals.registry import REGISTRY, Message, Sender
 from durable.temporal.connection import data_converter
 from durable.workflows.inbox import Inbox, MessageLog

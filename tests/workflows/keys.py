@@ -12,7 +12,7 @@ from typing import Any
 from durable.authority.operators.changes import set_key
 from durable.client import Durable
 from durable.model.ids import ActorId
-from durable.model.signature import public_key_of
+from durable.model.operators.signature import public_key_of
 from durable.temporal.signing import Signer, create_key, signer_of
 from tests.workflows.plane import Plane
 

@@ -14,7 +14,7 @@ from durable.authority.overrides.changes import ACTOR
 from durable.authority.overrides.reads import obeyed_overrides
 from durable.authority.overrides.rows import ROLE
 from durable.model.ids import OverrideId, RegionId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
 from durable.signals.payloads import Look

@@ -24,9 +24,9 @@ from durable.authority.reads.claims import read_bindings
 from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
 from durable.ending import end_all
-from durable.model.claims import Binding
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, RegionId
+from durable.model.placement.claims import Binding
 from durable.settings import Settings
 from durable.signals.names import placement_id
 from durable.signals.status import PlacementStatus

@@ -31,9 +31,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from durable.authority.audit.events import read_events
 from durable.authority.operators.changes import set_key
 from durable.authority.overrides.rows import read_overrides
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId
-from durable.model.signature import public_key_of
+from durable.model.operators.signature import public_key_of
 from durable.signals.names import (
     GLOBAL_QUEUE,
     OVERRIDE,

@@ -14,12 +14,12 @@ from durable.authority.queue.decisions import read_decisions
 from durable.authority.queue.requests import read_queue, read_request
 from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.controllers import reconciler
-from durable.model.drain import NodesKind, NodesTarget
+from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName, ZoneId
+from durable.model.placement.request import SchedulingRequest
 from durable.model.refusal import RefusedError
-from durable.model.request import SchedulingRequest
 from durable.model.states import RequestState
-from durable.model.workload import AdmittedWorkload, Condition
+from durable.model.work.workload import AdmittedWorkload, Condition
 from durable.scheduling.request import PlacementRequest
 from durable.signals.names import workload_id
 from durable.signals.status import WorkloadStatus

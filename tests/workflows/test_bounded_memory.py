@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from durable.activities.steps import PlacementKey
 from durable.activities.workload_steps import OpenedShare
-from durable.model.claims import Crash
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
-from durable.model.phases import SlotPhase
-from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, ShareReport
+from durable.model.placement.claims import Crash
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.states import BindingState, RequestState
-from durable.model.workload import MAX_REPLICAS, MAX_SPEC_BYTES, WorkloadSpec
+from durable.model.work.phases import SlotPhase
+from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast, ShareReport
+from durable.model.work.workload import MAX_REPLICAS, MAX_SPEC_BYTES, WorkloadSpec
 from durable.signals.status import MessageRecord
 from durable.temporal.connection import data_converter
 from durable.workflows.inbox import (

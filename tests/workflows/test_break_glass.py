@@ -9,7 +9,7 @@ from durable.authority.audit.events import read_events
 from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.overrides.reads import obeyed_overrides
 from durable.client import Durable
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState

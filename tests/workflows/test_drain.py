@@ -14,10 +14,17 @@ from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.reads.shares import read_shares
 from durable.controllers import reconciler
-from durable.model.drain import Drain, DrainState, LeftCode, NodesKind, NodesTarget, WorkloadLeft
-from durable.model.fleet import Fleet
+from durable.model.fleet.drain import (
+    Drain,
+    DrainState,
+    LeftCode,
+    NodesKind,
+    NodesTarget,
+    WorkloadLeft,
+)
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, Identifier, NodeId
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState
 from durable.signals.drains import DrainStatus

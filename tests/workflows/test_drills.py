@@ -17,7 +17,7 @@ from durable.cli.drills import (
 from durable.cli.drills.as_found import differences, read_state
 from durable.cli.drills.drill import Drill, Expectation
 from durable.model.ids import ActorId
-from durable.model.policy_rollout import PolicyStage
+from durable.model.policy.rollout import PolicyStage
 from durable.scheduling.policies import first_policy
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 

@@ -11,7 +11,7 @@ from durable.agent.nodes import OwnNode
 from durable.agent.process.driver import ProcessDriver
 from durable.agent.process.node_directory import NodeDirectory, PersistentLeases
 from durable.authority.reads.census import take_census
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import ActorId, NodeId
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 

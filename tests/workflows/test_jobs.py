@@ -5,8 +5,8 @@ import pytest
 from durable.cli.render.explain import print_explanation
 from durable.explain.explanation import Explanation
 from durable.explain.slots import SlotEnd
-from durable.model.phases import Owner
 from durable.model.states import BindingState
+from durable.model.work.phases import Owner
 from durable.signals.names import workload_id
 from durable.signals.status import WorkloadStatus
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until

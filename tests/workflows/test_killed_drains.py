@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from durable.failpoints import Failpoint
-from durable.model.drain import DrainState
+from durable.model.fleet.drain import DrainState
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import manifest, small_fleet
 from tests.workflows.processes import AGENT, WORKER, process

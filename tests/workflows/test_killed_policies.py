@@ -6,7 +6,7 @@ import pytest
 
 from durable.authority.policies.rows import read_orders, read_rollout
 from durable.failpoints import Failpoint
-from durable.model.policy_rollout import PolicyOrderKind, PolicyStage
+from durable.model.policy.rollout import PolicyOrderKind, PolicyStage
 from durable.model.states import PolicyState
 from tests.authority.policies.world import have_operators
 from tests.authority.world import TEST, World

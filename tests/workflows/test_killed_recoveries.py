@@ -8,8 +8,8 @@ from durable.authority.operators.changes import set_key
 from durable.authority.quota.budgets import read_budget
 from durable.authority.recovery.recoveries import read_moves
 from durable.failpoints import Failpoint
-from durable.model.recoveries import RecoveryStage
-from durable.model.signature import public_key_of
+from durable.model.operators.signature import public_key_of
+from durable.model.recovery.recoveries import RecoveryStage
 from durable.temporal.signing import signer_of
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet

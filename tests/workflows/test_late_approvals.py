@@ -15,10 +15,10 @@ from temporalio.client import WithStartWorkflowOperation
 from durable.authority.audit.events import read_events
 from durable.authority.overrides.reads import obeyed_overrides
 from durable.model.ids import OverrideId
-from durable.model.override import Override
+from durable.model.operators.rights import Asked
+from durable.model.operators.signature import sign
+from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Asked
-from durable.model.signature import sign
 from durable.model.states import OverrideState
 from durable.signals.names import OVERRIDE
 from durable.signals.payloads import Look

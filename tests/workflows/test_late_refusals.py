@@ -9,9 +9,9 @@ from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.reads.claims import read_reservations
 from durable.authority.sides import Regional
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId
-from durable.model.intents import AnyIntent, Bind, Expire, Granted, Refused, Start
+from durable.model.placement.intents import AnyIntent, Bind, Expire, Granted, Refused, Start
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 
 TEST = ActorId("test")

@@ -8,7 +8,7 @@ import pytest
 
 from durable.authority.db import breaker
 from durable.authority.migrations import upgrade
-from durable.model.claims import Binding
+from durable.model.placement.claims import Binding
 from durable.model.states import BindingState
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.temporal.connection import connect

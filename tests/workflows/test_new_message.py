@@ -14,7 +14,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from durable.activities.authorize import AuthorizationActivities
 from durable.activities.steps import PlacementKey
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.rights import Verb
+from durable.model.operators.rights import Verb
 from durable.signals import registry
 from durable.signals.names import PLACEMENT
 from durable.signals.payloads import OperatorRequest

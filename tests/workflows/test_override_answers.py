@@ -7,7 +7,7 @@ import pytest
 
 from durable.activities.override_steps import Spread
 from durable.model.ids import RegionId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.workflows.override.answers import answer_of
 from durable.workflows.override.state import OverrideMemory
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from durable.authority.reads.claims import read_reservations
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.states import OverrideState
 from tests.workflows.plane import EAST, Plane, small_fleet, until
 from tests.workflows.serving_log import ServingLog

@@ -20,14 +20,14 @@ from durable.authority.queue.requests import read_waiting
 from durable.authority.quota.budgets import read_budget
 from durable.authority.reads.claims import read_reservations
 from durable.controllers import reconciler, wakeups
-from durable.model.claims import Binding
-from durable.model.drain import NodesTarget
-from durable.model.fleet import Fleet
+from durable.model.fleet.drain import NodesTarget
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, BudgetId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.overrides.registry import KINDS
-from durable.model.pending_reasons import PendingCode
-from durable.model.policy_rollout import PolicyStage
+from durable.model.placement.claims import Binding
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import override_id
 from tests.workflows.override_life import ENDS, End, Pair

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from durable.model.ids import RegionId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.signals.overrides import ExtendOverride, OverrideStatus
 from durable.workflows.override.page import override_page
 

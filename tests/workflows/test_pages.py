@@ -4,10 +4,10 @@ import re
 from datetime import UTC, datetime
 
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode
-from durable.model.phases import Owner, PlacementPhase, SlotPhase, WorkloadPhase
-from durable.model.workload import WorkloadSpec
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.work.phases import Owner, PlacementPhase, SlotPhase, WorkloadPhase
+from durable.model.work.workload import WorkloadSpec
 from durable.signals.payloads import EvictSlots
 from durable.signals.status import (
     PlacementStatus,

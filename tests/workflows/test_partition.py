@@ -12,8 +12,8 @@ from durable.authority.db import breaker
 from durable.authority.db.connection import Databases
 from durable.authority.migrations import upgrade
 from durable.authority.operators.changes import set_key
-from durable.model.recoveries import RecoveryStage
-from durable.model.signature import public_key_of
+from durable.model.operators.signature import public_key_of
+from durable.model.recovery.recoveries import RecoveryStage
 from durable.temporal.connection import connect
 from durable.temporal.signing import signer_of
 from durable.temporal.worker import global_worker, regional_worker

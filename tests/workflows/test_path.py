@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.refusal import RefusedError
 from durable.model.states import BindingState
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until

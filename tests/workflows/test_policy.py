@@ -16,8 +16,8 @@ from durable.authority.reads.claims import read_reservations
 from durable.cli.drills import policy_rollback
 from durable.controllers.reconciler import Reconciler
 from durable.model.ids import RegionId
-from durable.model.policy import Guardrails, Policy
-from durable.model.policy_rollout import PolicyProgress, PolicyStage
+from durable.model.policy.policy import Guardrails, Policy
+from durable.model.policy.rollout import PolicyProgress, PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState, PolicyState
 from durable.scheduling.policies import first_policy

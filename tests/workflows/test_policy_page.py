@@ -6,7 +6,7 @@ import re
 import pytest
 
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.policy_rollout import (
+from durable.model.policy.rollout import (
     PolicyHealth,
     PolicyProgress,
     PolicyStage,
@@ -19,7 +19,7 @@ from durable.signals.names import POLICY
 from durable.signals.policies import PolicyStatus
 from durable.signals.registry import messages_to
 from durable.workflows.policy.page import policy_page
-from tests.scheduling.policy_rollout.rollouts import EAST, T0, WEST, bake, regions, rollout
+from tests.planners.policy_rollout.rollouts import EAST, T0, WEST, bake, regions, rollout
 
 RISK, API = TenantId("risk"), WorkloadName("api")
 STATES = regions(east=PolicyState.CANARY, west=PolicyState.PUBLISHED)

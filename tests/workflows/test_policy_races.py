@@ -17,14 +17,14 @@ from durable.authority.queue.decisions import DecisionLog, read_decisions
 from durable.authority.reads.claims import read_reservations
 from durable.authority.sides import Regional
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.intents import AnyIntent, Bind, Granted, Refused, Reserve, Start
-from durable.model.policy_rollout import (
+from durable.model.placement.intents import AnyIntent, Bind, Granted, Refused, Reserve, Start
+from durable.model.placement.records import Decision
+from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
     PolicyStage,
     RolledBack,
 )
-from durable.model.records import Decision
 from durable.model.states import PolicyState
 from durable.plan.shadow import Shadow
 from durable.scheduling.policies import first_policy

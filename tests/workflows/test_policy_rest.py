@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from durable.model.policy_rollout import PolicyProgress, PolicyStage
+from durable.model.policy.rollout import PolicyProgress, PolicyStage
 from durable.workflows import timeouts
 from durable.workflows.policy.rest import rest_of
-from tests.scheduling.policy_rollout.rollouts import T0, after, bake, rollout
+from tests.planners.policy_rollout.rollouts import T0, after, bake, rollout
 
 # A timer that is started and fires, the workflow task of three events, the step's marker.
 EVENTS_PER_LOOK = 6

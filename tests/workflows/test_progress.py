@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.readiness import Recoverable
+from durable.model.recovery.readiness import Recoverable
 from durable.model.resources import Resources
-from durable.model.rollout import RolloutProgress, RolloutState, RolloutStep
-from durable.model.share import ShareReport
 from durable.model.states import BindingState, RequestState
-from durable.model.workload import Condition, WorkloadSpec
+from durable.model.work.rollout import RolloutProgress, RolloutState, RolloutStep
+from durable.model.work.share import ShareReport
+from durable.model.work.workload import Condition, WorkloadSpec
 from durable.workflows.inbox import MessageLog
 from durable.workflows.workload.progress import workload_status
 from durable.workflows.workload.state import HINT_KEPT, WorkloadState

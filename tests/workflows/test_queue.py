@@ -3,11 +3,11 @@
 from itertools import pairwise
 
 from durable.authority.queue.decisions import read_decisions, record_decisions
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
-from durable.model.phases import SlotPhase
-from durable.model.records import Decision
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.records import Decision
+from durable.model.work.phases import SlotPhase
 from durable.scheduling.request import Evidence, Proposal
 from durable.signals.payloads import RetryPlacement
 from tests.authority.world import seconds

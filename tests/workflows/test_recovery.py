@@ -24,12 +24,12 @@ from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.suspicions import record_suspicion
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import ActorId, BudgetId, RegionId, TenantId, WorkloadName
-from durable.model.policy_rollout import PolicyStage
-from durable.model.recoveries import Recovery, RecoveryKey, RecoveryStage, WorkloadMove
-from durable.model.recovery import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.operators.signature import public_key_of
+from durable.model.policy.rollout import PolicyStage
+from durable.model.recovery.detection import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.recovery.recoveries import Recovery, RecoveryKey, RecoveryStage, WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.signature import public_key_of
 from durable.model.states import RegionState
 from durable.scheduling.policies import first_policy
 from durable.signals.names import RECOVERY

@@ -18,14 +18,14 @@ from durable.activities.steps import (
     StepRefusal,
     StepResult,
 )
-from durable.model.claims import ObservedSlot
 from durable.model.ids import ActorId, NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
-from durable.model.phases import SlotPhase
+from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, SlotsObserved
 from durable.model.states import BindingState
-from durable.model.workload import WorkloadKind, WorkloadSpec
+from durable.model.work.phases import SlotPhase
+from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast, SlotsObserved
+from durable.model.work.workload import WorkloadKind, WorkloadSpec
 from durable.signals.names import placement_id
 from durable.signals.payloads import RetryPlacement, Wake
 from durable.temporal.connection import data_converter

@@ -13,9 +13,9 @@ import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
 
-from durable.model.drain import NodesKind, NodesTarget
+from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import Identifier, NodeId
-from durable.model.recoveries import RecoveryStage
+from durable.model.recovery.recoveries import RecoveryStage
 from durable.signals.drains import DrainStatus
 from durable.signals.names import drain_id
 from durable.signals.payloads import EvictSlots, RetryPlacement

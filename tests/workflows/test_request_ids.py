@@ -14,7 +14,7 @@ from durable.authority.audit.events import read_events
 from durable.authority.drains.rows import read_drains
 from durable.authority.workloads.rows import read_workload
 from durable.controllers import reconciler
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId, NodeId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import placement_id

@@ -16,13 +16,13 @@ from durable.authority.fleet.policies import publish_policy
 from durable.authority.operators.changes import add_operator, set_key
 from durable.authority.workloads.rows import read_workload
 from durable.client import Durable
-from durable.model.drain import NodesTarget
-from durable.model.fleet import Fleet
+from durable.model.fleet.drain import NodesTarget
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, NodeId, OverrideId, TenantId, WorkloadName
-from durable.model.policy_rollout import PolicyStage
+from durable.model.operators.rights import Asked, OperatorKind, Right, Scope
+from durable.model.operators.signature import public_key_of, sign
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusedError
-from durable.model.rights import Asked, OperatorKind, Right, Scope
-from durable.model.signature import public_key_of, sign
 from durable.scheduling.policies import first_policy
 from durable.signals.registry import REGISTRY, Sender
 from durable.signals.starting import drain_options, override_options, workload_options

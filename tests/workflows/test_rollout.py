@@ -16,7 +16,7 @@ from durable.client import Durable
 from durable.failpoints import VARIABLE, Failpoint
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusedError
-from durable.model.rollout import GenerationRecord, RolloutStep
+from durable.model.work.rollout import GenerationRecord, RolloutStep
 from durable.signals.payloads import (
     EvictSlots,
     OperatorRequest,

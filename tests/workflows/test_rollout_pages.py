@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
-from durable.model.phases import WorkloadPhase
-from durable.model.rollout import RolloutPause, RolloutProgress, RolloutState, RolloutStep
-from durable.model.workload import WorkloadSpec
+from durable.model.work.phases import WorkloadPhase
+from durable.model.work.rollout import RolloutPause, RolloutProgress, RolloutState, RolloutStep
+from durable.model.work.workload import WorkloadSpec
 from durable.signals.payloads import RollBack
 from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
 from durable.workflows.pages import workload_page

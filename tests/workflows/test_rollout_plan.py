@@ -3,7 +3,7 @@
 from typing import Any
 
 from durable.model.ids import RegionId
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 from durable.plan.planner import Plan, Planner, RegionPlan
 from durable.plan.step import Action
 from tests.workflows.plane import EAST, Plane, until

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rollout import GenerationOutcome, RolloutStep
+from durable.model.work.rollout import GenerationOutcome, RolloutStep
 from durable.signals.status import WorkloadStatus
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 

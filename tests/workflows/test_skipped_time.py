@@ -21,10 +21,10 @@ from durable.authority.fleet.regions import read_region
 from durable.authority.queue.decisions import read_decisions
 from durable.authority.queue.requests import read_request
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
-from durable.model.phases import Owner, SlotPhase
-from durable.model.request import SchedulingRequest
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.request import SchedulingRequest
 from durable.model.states import RequestState
+from durable.model.work.phases import Owner, SlotPhase
 from durable.scheduling.policies import first_policy
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, WORKLOAD, workload_id

@@ -9,8 +9,8 @@ from temporalio.service import RPCError
 
 from durable.activities import placement as steps
 from durable.controllers.status import has_news
-from durable.model.claims import ObservedSlot
 from durable.model.ids import NodeId, TenantId, WorkloadName
+from durable.model.placement.claims import ObservedSlot
 from durable.model.states import BindingState
 from durable.signals.names import workload_id
 from tests.workflows.plane import Plane, manifest, until

@@ -12,7 +12,7 @@ import pytest
 
 from durable.authority.audit.events import read_events
 from durable.authority.overrides.reads import obeyed_overrides
-from durable.model.policy_rollout import PolicyStage
+from durable.model.policy.rollout import PolicyStage
 from durable.model.states import OverrideState, PolicyState
 from durable.signals.names import GLOBAL_QUEUE, OVERRIDE, policy_id
 from tests.workflows.keys import Person

@@ -8,7 +8,7 @@ import pytest
 
 from durable.authority.recovery.fence import fence, reopen
 from durable.model.ids import ActorId
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.states import BindingState
 from durable.workflows import timeouts
 from durable.workflows.placement import slots

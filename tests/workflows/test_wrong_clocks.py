@@ -15,8 +15,8 @@ from durable.authority.db.clock import read_time
 from durable.authority.reads.claims import read_reservations
 from durable.authority.recovery.region_facts import read_facts
 from durable.controllers.region_lease import LEASE_SECONDS
-from durable.model.override import Override
-from durable.model.recovery import LossKind
+from durable.model.overrides.override import Override
+from durable.model.recovery.detection import LossKind
 from durable.model.states import OverrideState
 from tests.workflows.keys import Person
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until

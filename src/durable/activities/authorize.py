@@ -8,8 +8,8 @@ from temporalio import activity
 from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.operators.authorization import check_message
+from durable.model.operators.rights import Asked, Delivery, Scope, Verb
 from durable.model.refusal import RefusedError
-from durable.model.rights import Asked, Delivery, Scope, Verb
 from durable.validation.value import Value
 
 

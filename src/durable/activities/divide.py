@@ -16,6 +16,7 @@ from durable.activities.division import WorkloadDivision, concerned, lowers
 from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.steps import PlacementKey
 from durable.activities.workload_steps import Admitted, Divided, DivideStep, OpenedShare
+from durable.allocation.admission import TtlCache
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.reads.replicas import RegionReplicas, read_replicas
@@ -32,12 +33,11 @@ from durable.authority.workloads.rollouts import (
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import Generation, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rollout import RolloutState, RolloutStep
-from durable.model.workload import AdmittedWorkload, WorkloadKind
-from durable.plan.admission import TtlCache
-from durable.scheduling.rollout.observed import Goal, Observed, ShareName
-from durable.scheduling.rollout.planner import RolloutPlan, plan_shares
-from durable.scheduling.rollout.verdict import judge, look_again_at
+from durable.model.work.rollout import RolloutState, RolloutStep
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind
+from durable.planners.rollout.observed import Goal, Observed, ShareName
+from durable.planners.rollout.planner import RolloutPlan, plan_shares
+from durable.planners.rollout.verdict import judge, look_again_at
 from durable.signals.names import WORKLOAD_CONTROLLER
 
 ACTOR = WORKLOAD_CONTROLLER

@@ -10,14 +10,14 @@ from durable.authority.reads.replicas import OpenShare, RegionReplicas
 from durable.authority.slots.assignment import SlotOwner, SlotOwners
 from durable.authority.slots.shares import Publication, PublishedShare
 from durable.model.ids import RegionId
-from durable.model.pending_reasons import PendingCode
-from durable.model.readiness import Recoverable
-from durable.model.rollout import RolloutState
-from durable.model.share import DesiredShare, ShareReport
-from durable.model.stand_ins import served_slot
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.recovery.readiness import Recoverable
 from durable.model.states import BindingState
-from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
-from durable.scheduling.rollout.observed import (
+from durable.model.work.rollout import RolloutState
+from durable.model.work.share import DesiredShare, ShareReport
+from durable.model.work.stand_ins import served_slot
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
+from durable.planners.rollout.observed import (
     Goal,
     Observed,
     Replica,
@@ -25,7 +25,7 @@ from durable.scheduling.rollout.observed import (
     fenceposts,
     restarts_together,
 )
-from durable.scheduling.rollout.verdict import baked_regions, pause_point
+from durable.planners.rollout.verdict import baked_regions, pause_point
 
 _NO_ROOM = frozenset(
     {

@@ -20,7 +20,7 @@ from durable.authority.drains.rows import read_running
 from durable.authority.sides import Regional
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
-from durable.model.drain import Drain, DrainOrder, DrainProgress, NodesTarget
+from durable.model.fleet.drain import Drain, DrainOrder, DrainProgress, NodesTarget
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusedError
 from durable.signals.names import workload_id

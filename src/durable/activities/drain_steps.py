@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable.model.drain import Drain, DrainState
+from durable.model.fleet.drain import Drain, DrainState
 from durable.model.ids import ActorId
 from durable.validation.value import Value
 

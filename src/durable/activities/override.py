@@ -31,8 +31,8 @@ from durable.authority.overrides.rows import read_override, unknown_override
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId, RegionId, TenantId, WorkloadName
-from durable.model.override import Override, effects_of
 from durable.model.overrides.effects import OverrideScope
+from durable.model.overrides.override import Override, effects_of
 from durable.model.refusal import RefusedError
 from durable.model.states import OverrideState
 from durable.signals.names import workload_id

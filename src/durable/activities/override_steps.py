@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import OverrideId, RegionId
-from durable.model.override import Override
-from durable.model.rights import Asked
+from durable.model.operators.rights import Asked
+from durable.model.overrides.override import Override
 from durable.signals.overrides import ProposeOverride
 from durable.validation.quantities import Duration
 from durable.validation.value import Value

@@ -30,10 +30,10 @@ from durable.activities.steps import (
 from durable.authority.reads.placements import read_placement
 from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
-from durable.model.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
+from durable.model.placement.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
+from durable.model.placement.request import SchedulingRequest
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.request import SchedulingRequest
-from durable.model.share import PlacementFacts
+from durable.model.work.share import PlacementFacts
 from durable.scheduling.urgency import urgency_at
 
 UNREACHABLE = "unreachable"

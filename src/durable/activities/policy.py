@@ -28,8 +28,8 @@ from durable.authority.policies.stages import reach_stage, record_shadow, watch_
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy import Guardrails, Policy
-from durable.model.policy_rollout import (
+from durable.model.policy.policy import Guardrails, Policy
+from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
     PolicyProgress,
@@ -40,9 +40,8 @@ from durable.model.policy_rollout import (
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
 from durable.plan.shadow import Shadow
-from durable.scheduling.policies import read_policy
-from durable.scheduling.policy_rollout.guardrails import stricter
-from durable.scheduling.policy_rollout.steps import (
+from durable.planners.policy_rollout.guardrails import stricter
+from durable.planners.policy_rollout.steps import (
     Enter,
     Leave,
     ObservedPolicy,
@@ -53,6 +52,7 @@ from durable.scheduling.policy_rollout.steps import (
     Watch,
     next_step,
 )
+from durable.scheduling.policies import read_policy
 from durable.signals.names import POLICY_CONTROLLER, workload_id
 from durable.signals.payloads import Look, controllers_request
 

@@ -1,8 +1,8 @@
 """What a policy's workflow and its activities exchange: plain values with defaults."""
 
 from durable.model.ids import PolicyRevision
-from durable.model.policy_rollout import PolicyOrder
-from durable.model.rights import Asked
+from durable.model.operators.rights import Asked
+from durable.model.policy.rollout import PolicyOrder
 from durable.validation.value import Value
 
 

@@ -17,7 +17,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.recovery.recoveries import take_order
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
-from durable.model.recoveries import Recovery, RecoveryKey, RecoveryProgress
+from durable.model.recovery.recoveries import Recovery, RecoveryKey, RecoveryProgress
 from durable.model.refusal import RefusedError
 
 

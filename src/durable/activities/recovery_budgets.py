@@ -16,9 +16,9 @@ from durable.authority.recovery.moved_slots import void_moved
 from durable.authority.recovery.recoveries import note, read_recovery
 from durable.authority.recovery.region_facts import read_facts
 from durable.failpoints import Failpoint, reach
-from durable.model.capacity import RecoveryBudget
+from durable.model.fleet.capacity import RecoveryBudget
 from durable.model.ids import IncidentId, RegionId
-from durable.model.recoveries import BudgetDraw, Recovery, RecoveryKey
+from durable.model.recovery.recoveries import BudgetDraw, Recovery, RecoveryKey
 from durable.model.refusal import RefusedError
 from durable.model.states import RegionState
 from durable.signals.names import RECOVERY_CONTROLLER

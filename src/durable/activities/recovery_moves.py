@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from durable.allocation.moves import read_refuge
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
@@ -26,13 +27,12 @@ from durable.authority.workloads.rows import RowKey, read_workloads
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.recoveries import Recovery, RecoveryKey, WorkloadMove
-from durable.model.recovery import RecoveryPolicy
-from durable.model.stand_ins import served_slot
+from durable.model.recovery.detection import RecoveryPolicy
+from durable.model.recovery.recoveries import Recovery, RecoveryKey, WorkloadMove
 from durable.model.states import RegionState
-from durable.model.workload import AdmittedWorkload, WorkloadKind
-from durable.plan.moves import read_refuge
-from durable.scheduling.recovery.moves import (
+from durable.model.work.stand_ins import served_slot
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind
+from durable.planners.recovery.moves import (
     MovedReplicas,
     is_measured_on,
     is_unheard,

@@ -29,7 +29,9 @@ from durable.authority.recovery.serving import read_presence
 from durable.authority.recovery.suspicions import suspicion_of
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
-from durable.model.recoveries import (
+from durable.model.fleet.region_life import Fence, RegionFact
+from durable.model.recovery.detection import Mode, RecoveryPolicy
+from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
     RecoveryOrder,
@@ -37,12 +39,10 @@ from durable.model.recoveries import (
     RecoveryProgress,
     RecoveryStage,
 )
-from durable.model.recovery import Mode, RecoveryPolicy
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.region_life import Fence, RegionFact
 from durable.model.states import RegionState
-from durable.scheduling.recovery.detection import grace_seconds, is_due
-from durable.scheduling.recovery.moves import is_settled, most_telling, report_on
+from durable.planners.recovery.detection import grace_seconds, is_due
+from durable.planners.recovery.moves import is_settled, most_telling, report_on
 from durable.signals.names import RECOVERY_CONTROLLER
 from durable.signals.payloads import controllers_request
 

@@ -1,7 +1,7 @@
 """What a recovery's workflow and its activities exchange: plain values with defaults."""
 
-from durable.model.recoveries import RecoveryOrder
-from durable.model.rights import Asked
+from durable.model.operators.rights import Asked
+from durable.model.recovery.recoveries import RecoveryOrder
 from durable.validation.value import Value
 
 

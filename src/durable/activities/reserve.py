@@ -11,13 +11,13 @@ from durable.authority.reads.claims import read_live_claims
 from durable.authority.sides import Regional
 from durable.authority.slots.shares import read_moved
 from durable.failpoints import Failpoint, reach
-from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId
-from durable.model.intents import Draw, Granted, Refused, Release, ReleaseCause, Reserve
-from durable.model.pending import Pending
-from durable.model.pending_reasons import Gang, PendingCode
-from durable.model.policy import Policy
-from durable.model.records import Decision
+from durable.model.placement.claims import SlotOnNode
+from durable.model.placement.intents import Draw, Granted, Refused, Release, ReleaseCause, Reserve
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import Gang, PendingCode
+from durable.model.placement.records import Decision
+from durable.model.policy.policy import Policy
 from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.crash_backoff import avoided_until, still_avoided
 from durable.scheduling.decide import decide

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import AwareDatetime, Field
 
-from durable.model.claims import Crash, ObservedSlot, SlotOnNode
 from durable.model.ids import (
     ActorId,
     Generation,
@@ -18,13 +17,14 @@ from durable.model.ids import (
     Token,
     WorkloadName,
 )
-from durable.model.intents import ReleaseCause
-from durable.model.pending import Pending
+from durable.model.placement.claims import Crash, ObservedSlot, SlotOnNode
+from durable.model.placement.intents import ReleaseCause
+from durable.model.placement.pending import Pending
+from durable.model.placement.request import SchedulingRequest
 from durable.model.refusal import Refusal
-from durable.model.request import SchedulingRequest
-from durable.model.share import SlotsObserved
 from durable.model.states import BindingState
-from durable.model.workload import WorkloadSpec
+from durable.model.work.share import SlotsObserved
+from durable.model.work.workload import WorkloadSpec
 from durable.validation.value import Value
 
 ACTOR = ActorId("controller:placement")

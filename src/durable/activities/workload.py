@@ -30,6 +30,7 @@ from durable.activities.workload_steps import (
     RolloutRequestStep,
     WorkloadKey,
 )
+from durable.allocation.admission import AdmissionCheck
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.shares import read_those_shares
@@ -44,12 +45,16 @@ from durable.authority.workloads.rollouts import complete_generation
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId
-from durable.model.job_end import has_missed
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.share import ShareReport
 from durable.model.states import BindingState
-from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest, WorkloadSpec
-from durable.plan.admission import AdmissionCheck
+from durable.model.work.job_end import has_missed
+from durable.model.work.share import ShareReport
+from durable.model.work.workload import (
+    AdmittedWorkload,
+    WorkloadKind,
+    WorkloadManifest,
+    WorkloadSpec,
+)
 from durable.signals.names import WORKLOAD_CONTROLLER
 from durable.validation.problems import problems_in
 

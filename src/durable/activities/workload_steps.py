@@ -6,11 +6,11 @@ from pydantic import AwareDatetime, Field
 
 from durable.activities.steps import PlacementKey
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.readiness import Recoverable
-from durable.model.rights import Asked
-from durable.model.rollout import RolloutProgress, RolloutState
-from durable.model.share import ShareReport
-from durable.model.workload import Condition, WorkloadManifest, WorkloadSpec
+from durable.model.operators.rights import Asked
+from durable.model.recovery.readiness import Recoverable
+from durable.model.work.rollout import RolloutProgress, RolloutState
+from durable.model.work.share import ShareReport
+from durable.model.work.workload import Condition, WorkloadManifest, WorkloadSpec
 from durable.validation.value import Value
 
 Shares = Mapping[RegionId, tuple[Slot, ...]]

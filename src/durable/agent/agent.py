@@ -22,7 +22,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import read_assignments
 from durable.authority.fleet.regions import read_region
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusedError
 

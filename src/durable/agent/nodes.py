@@ -5,9 +5,9 @@ from typing import Protocol
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_reads import read_declared_nodes
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.labels import LabelKey, LabelValue
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import NodeId, RegionId
-from durable.model.labels import LabelKey, LabelValue
 
 # A node with this label has an agent of its own, so nobody may simulate it.
 DRIVER = LabelKey("driver")

@@ -16,7 +16,7 @@ from durable.authority.fleet.node_sessions import (
     renew_leases,
 )
 from durable.failpoints import Failpoint, reach
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 

@@ -14,7 +14,7 @@ from durable.authority.reads.share_feed import ShareWatch
 from durable.authority.slots.reconciliation import SlotQueue
 from durable.authority.workloads.admission_queue import AdmissionQueue
 from durable.model.ids import RegionId
-from durable.model.intents import AnyIntent, Granted, Refused
+from durable.model.placement.intents import AnyIntent, Granted, Refused
 
 
 class GlobalSide:

@@ -30,8 +30,9 @@ from durable.authority.recovery.suspicions import (
 )
 from durable.controllers.region_lease import LEASE_SECONDS
 from durable.controllers.rounds import in_rounds
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, RegionId
-from durable.model.recovery import (
+from durable.model.recovery.detection import (
     LossKind,
     RecoveryPolicy,
     RegionSigns,
@@ -40,8 +41,7 @@ from durable.model.recovery import (
     Verdict,
 )
 from durable.model.refusal import RefusedError
-from durable.model.region_life import RegionFact
-from durable.scheduling.recovery.detection import (
+from durable.planners.recovery.detection import (
     is_due,
     judge,
     keep_watching,

@@ -21,8 +21,8 @@ from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.controllers.rounds import in_rounds
 from durable.controllers.sending import SignalSender
-from durable.model.readiness import Recoverable, recoverable_of
-from durable.model.recoveries import RecoveryStage
+from durable.model.recovery.readiness import Recoverable, recoverable_of
+from durable.model.recovery.recoveries import RecoveryStage
 from durable.plan.readiness import Readiness
 from durable.signals.names import workload_id
 from durable.signals.payloads import Look

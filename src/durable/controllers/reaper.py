@@ -13,7 +13,7 @@ from durable.authority.reads.claims import read_lapsed_reservations
 from durable.authority.sides import Regional
 from durable.controllers.rounds import in_rounds
 from durable.model.ids import ActorId
-from durable.model.intents import Granted
+from durable.model.placement.intents import Granted
 from durable.model.refusal import RefusalCode
 
 log = logging.getLogger(__name__)

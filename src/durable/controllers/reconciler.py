@@ -29,9 +29,9 @@ from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.slots.shares import open_shares
 from durable.authority.workloads.rows import live_workloads
 from durable.controllers.sending import SignalSender
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import OverrideId, PolicyRevision, RegionId, TenantId, WorkloadName
-from durable.model.recoveries import RecoveryKey
+from durable.model.recovery.recoveries import RecoveryKey
 from durable.signals.names import (
     DRAIN,
     OVERRIDE,

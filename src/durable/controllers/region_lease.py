@@ -16,8 +16,8 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.recovery.fenced_claims import release_fenced
 from durable.authority.recovery.region_leases import renew
 from durable.authority.sides import Regional
+from durable.model.fleet.region_life import RegionLease
 from durable.model.refusal import RefusedError
-from durable.model.region_life import RegionLease
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from pydantic import AwareDatetime, ValidationError
 
-from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, PolicyRevision, RegionId, Slot, Token
-from durable.model.intents import Granted
-from durable.model.pending import Pending, show_rejections
-from durable.model.pending_reasons import Rejection
-from durable.model.records import Decision, RecordedIntent
+from durable.model.placement.claims import SlotOnNode
+from durable.model.placement.intents import Granted
+from durable.model.placement.pending import Pending, show_rejections
+from durable.model.placement.pending_reasons import Rejection
+from durable.model.placement.records import Decision, RecordedIntent
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.scheduling.request import Candidate, Proposal

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import read_decisions
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.records import Decision
+from durable.model.placement.records import Decision
 
 ATTEMPTS_SHOWN = 5
 # The decisions on one slot are looked for among this many of the newest.

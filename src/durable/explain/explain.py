@@ -16,7 +16,7 @@ from durable.explain.region import RegionExplainer
 from durable.explain.rollout import explain_rollout
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import AdmittedWorkload, WorkloadSpec
+from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 
 async def explain(

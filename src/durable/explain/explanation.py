@@ -8,10 +8,10 @@ from durable.explain.attempts import AttemptExplanation
 from durable.explain.queue import QueueExplanation
 from durable.explain.rollout import RolloutExplanation
 from durable.explain.slots import EndedSlot
-from durable.model.claims import ObservedSlot
 from durable.model.ids import Generation, PolicyRevision, RegionId, Slot, TenantId, WorkloadName
-from durable.model.phases import Owner
-from durable.model.workload import WorkloadSpec
+from durable.model.placement.claims import ObservedSlot
+from durable.model.work.phases import Owner
+from durable.model.work.workload import WorkloadSpec
 from durable.validation.value import Value
 
 

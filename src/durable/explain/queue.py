@@ -5,8 +5,8 @@ from datetime import datetime
 
 from durable.authority.db.connection import Databases
 from durable.authority.queue.requests import read_queue
-from durable.model.records import Decision
-from durable.model.request import SchedulingRequest
+from durable.model.placement.records import Decision
+from durable.model.placement.request import SchedulingRequest
 from durable.model.states import RequestState
 from durable.validation.value import Value
 

@@ -18,11 +18,11 @@ from durable.explain.slots import (
     ended_slot,
     next_owner,
 )
-from durable.model.claims import ObservedSlot
 from durable.model.ids import RegionId, Slot
-from durable.model.records import Decision
-from durable.model.request import SchedulingRequest
-from durable.model.workload import AdmittedWorkload, WorkloadKind
+from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.records import Decision
+from durable.model.placement.request import SchedulingRequest
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind
 
 
 class RegionExplainer:

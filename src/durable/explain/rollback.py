@@ -6,7 +6,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.workloads.generations import list_generations
 from durable.model.ids import Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rollout import GenerationOutcome, GenerationRecord
+from durable.model.work.rollout import GenerationOutcome, GenerationRecord
 
 
 async def refuse_rolled_back(

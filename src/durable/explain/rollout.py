@@ -9,10 +9,10 @@ from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.reads.shares import ShareStatus, read_shares
 from durable.model.ids import Generation, RegionId
-from durable.model.phases import Counts
-from durable.model.rollout import RolloutState
-from durable.model.workload import AdmittedWorkload
-from durable.scheduling.rollout.verdict import pause_point
+from durable.model.work.phases import Counts
+from durable.model.work.rollout import RolloutState
+from durable.model.work.workload import AdmittedWorkload
+from durable.planners.rollout.verdict import pause_point
 from durable.validation.value import Value
 
 

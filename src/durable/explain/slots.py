@@ -7,11 +7,11 @@ from enum import StrEnum
 from pydantic import AwareDatetime
 
 from durable.explain.queue import QueueExplanation
-from durable.model.claims import ObservedSlot
 from durable.model.ids import NodeId, Slot
-from durable.model.phases import Owner, slot_owner
-from durable.model.records import LastTry
+from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.records import LastTry
 from durable.model.states import BindingState, ObservedState, RequestState
+from durable.model.work.phases import Owner, slot_owner
 from durable.validation.value import Value
 
 

@@ -9,7 +9,7 @@ from durable.authority.quota.lapses import lapsed_regions
 from durable.authority.quota.quotas import read_booked
 from durable.authority.quota.rebalancing import read_needs
 from durable.authority.reads.census import take_census
-from durable.model.capacity import Grant, Quota
+from durable.model.fleet.capacity import Grant, Quota
 from durable.model.ids import RegionId, TenantId
 from durable.model.resources import ZERO, Resources
 from durable.validation.value import Value

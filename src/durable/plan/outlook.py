@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from itertools import count, islice
 
-from durable.model.claims import HeldSlot, SlotOnNode
 from durable.model.ids import Generation, RegionId
-from durable.model.pending import Pending
-from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.model.placement.claims import HeldSlot, SlotOnNode
+from durable.model.placement.pending import Pending
+from durable.model.work.workload import WorkloadKind, WorkloadManifest
+from durable.planners.rollout.observed import fenceposts
 from durable.scheduling.request import PlacementRequest, Proposal
-from durable.scheduling.rollout.observed import fenceposts
 from durable.validation.value import Value
 
 

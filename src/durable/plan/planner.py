@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
+from durable.allocation.admission import AdmissionCheck
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.reads.claims import read_held_slots
 from durable.authority.workloads.generations import read_stable_spec
 from durable.authority.workloads.rows import read_workload
-from durable.model.claims import HeldSlot, SlotOnNode
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.parallelism import RegionUse, divide_parallelism
-from durable.model.pending import Pending, show_rejections
-from durable.model.pending_reasons import PendingCode, Unreachable
+from durable.model.placement.claims import HeldSlot, SlotOnNode
+from durable.model.placement.pending import Pending, show_rejections
+from durable.model.placement.pending_reasons import PendingCode, Unreachable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import BindingState
-from durable.model.workload import AdmittedWorkload, WorkloadManifest
-from durable.plan.admission import AdmissionCheck
+from durable.model.work.parallelism import RegionUse, divide_parallelism
+from durable.model.work.workload import AdmittedWorkload, WorkloadManifest
 from durable.plan.outlook import RolloutOutlook, rollout_outlook
 from durable.plan.region import PlannedRegion
 from durable.plan.step import Action, next_step

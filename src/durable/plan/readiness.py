@@ -18,18 +18,18 @@ from durable.authority.reads.claims import read_held_slots
 from durable.authority.reads.startup import RegionPace, read_pace
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
-from durable.model.capacity import Quota
-from durable.model.claims import SlotOnNode
+from durable.model.fleet.capacity import Quota
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId, TenantId
-from durable.model.readiness import LossOutlook
-from durable.model.recovery import RecoveryPolicy
-from durable.model.region_life import RegionFact
+from durable.model.placement.claims import SlotOnNode
+from durable.model.recovery.detection import RecoveryPolicy
+from durable.model.recovery.readiness import LossOutlook
 from durable.model.resources import Amounts
 from durable.model.states import RegionState
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 from durable.plan.region import PlannedRegion
 from durable.plan.simulated_loss import Simulation, Survivor, detection_seconds
-from durable.scheduling.recovery.objective import is_critical
+from durable.planners.recovery.objective import is_critical
 
 
 class Readiness:

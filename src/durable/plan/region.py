@@ -11,10 +11,10 @@ from durable.authority.cache.region_read import RegionRead, read_whole
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
-from durable.model.capacity import RecoveryBudget
-from durable.model.claims import HeldSlot, SlotOnNode
+from durable.model.fleet.capacity import RecoveryBudget
 from durable.model.ids import PolicyRevision, RegionId, TenantId
-from durable.model.policy import Policy
+from durable.model.placement.claims import HeldSlot, SlotOnNode
+from durable.model.policy.policy import Policy
 from durable.model.resources import NOTHING, Amounts, Resources, minus, plus
 from durable.model.states import RegionState
 from durable.scheduling.decide import decide

@@ -11,10 +11,10 @@ from durable.authority.db.everywhere import Answers, ask_regions
 from durable.authority.fleet.policies import read_revision
 from durable.authority.policies.recent_decisions import read_recent_decisions
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy import Policy
-from durable.model.policy_rollout import MAX_WORKLOADS_REPORTED, ShadowReport
+from durable.model.policy.policy import Policy
+from durable.model.policy.rollout import MAX_WORKLOADS_REPORTED, ShadowReport
+from durable.planners.policy_rollout.shadow import Replayed, replay, summarize
 from durable.scheduling.policies import read_policy
-from durable.scheduling.policy_rollout.shadow import Replayed, replay, summarize
 from durable.scheduling.snapshot.region import NodeFacts
 
 DECISIONS_COMPARED = 100

@@ -4,18 +4,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from durable.authority.reads.startup import RegionPace
-from durable.model.capacity import Quota
-from durable.model.claims import SlotOnNode
+from durable.model.fleet.capacity import Quota
+from durable.model.fleet.region_life import MARGIN
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.pending import Pending
-from durable.model.readiness import WorkloadReadiness
-from durable.model.recovery import RecoveryPolicy
+from durable.model.placement.claims import SlotOnNode
+from durable.model.placement.pending import Pending
+from durable.model.recovery.detection import RecoveryPolicy
+from durable.model.recovery.readiness import WorkloadReadiness
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.region_life import MARGIN
 from durable.model.resources import NOTHING, Amounts, at_least_nothing, minus, plus
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 from durable.plan.region import PlannedRegion
-from durable.scheduling.recovery.objective import needed_replicas
+from durable.planners.recovery.objective import needed_replicas
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.room import RegionOffer
 from durable.scheduling.split import CurrentShares, split

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from durable.model.ids import Generation, RegionId
-from durable.model.workload import (
+from durable.model.work.workload import (
     AdmittedWorkload,
     WorkloadKind,
     WorkloadManifest,

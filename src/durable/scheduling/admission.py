@@ -1,10 +1,10 @@
 """Whether any node of a region could ever take one replica, checked before admission."""
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.pending import Pending
-from durable.model.pending_reasons import NoNode
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import NoNode
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.evidence import filter_lasting
 from durable.scheduling.filters import labels, residency, resources, taints, tenancy
 from durable.scheduling.pending import largest_of, most_frequent

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.model.policy import Policy
+from durable.model.policy.policy import Policy
 from durable.scheduling.filters import CHANGING
 from durable.scheduling.filters.spread import NODE_SKEW, closed_zones
 from durable.scheduling.request import PlacementRequest

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from durable.model.claims import Crash
-from durable.model.policy import Policy
+from durable.model.placement.claims import Crash
+from durable.model.policy.policy import Policy
 
 
 def avoided_until(crash: Crash, policy: Policy) -> datetime:

@@ -5,10 +5,10 @@ Pure: the same snapshot, request and policy give the same proposal, in any proce
 
 from collections.abc import Mapping
 
-from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, PolicyRevision
-from durable.model.pending import Pending
-from durable.model.policy import Policy
+from durable.model.placement.claims import SlotOnNode
+from durable.model.placement.pending import Pending
+from durable.model.policy.policy import Policy
 from durable.scheduling.candidates import Candidates
 from durable.scheduling.evidence import (
     after_placing,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from durable.model.ids import NodeId, PolicyRevision
-from durable.model.pending_reasons import Rejection
-from durable.model.policy import Policy
+from durable.model.placement.pending_reasons import Rejection
+from durable.model.policy.policy import Policy
 from durable.model.resources import minus, times
 from durable.scheduling.candidates import Candidates, largest
 from durable.scheduling.filters import CANDIDATE, ELIGIBLE, FILTERS, LASTING, SPREAD

@@ -3,7 +3,7 @@
 import json
 from hashlib import sha256
 
-from durable.model.pending import Pending
+from durable.model.placement.pending import Pending
 from durable.scheduling.request import PlacementRequest, Proposal
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import holder
-from durable.model.pending import Pending
-from durable.model.pending_reasons import Held, NoGrant, PendingCode, Shortage
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import Held, NoGrant, PendingCode, Shortage
 from durable.model.resources import Amounts, Resources, how_often, minus, plus
 from durable.scheduling.working_set import WorkingSet
 

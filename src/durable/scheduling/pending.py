@@ -2,8 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from durable.model.pending import Pending
-from durable.model.pending_reasons import MAX_REJECTIONS, Gang, NoNode, PendingCode, Rejection
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import (
+    MAX_REJECTIONS,
+    Gang,
+    NoNode,
+    PendingCode,
+    Rejection,
+)
 from durable.model.resources import Resources
 from durable.scheduling.evidence import Rejections
 from durable.scheduling.limits import SlotLimit

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from durable.model.policy import Policy
-from durable.model.rights import NEVER_SIGNED, Verb
+from durable.model.operators.rights import NEVER_SIGNED, Verb
+from durable.model.policy.policy import Policy
 from durable.scheduling.scores import SCORES
 from durable.validation.problems import Location, dotted, problems_in, sentences
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.resources import NOTHING, Amounts, at_most, how_often, minus, times
 from durable.scheduling.snapshot.columns import Mask
 from durable.scheduling.snapshot.region import Snapshot

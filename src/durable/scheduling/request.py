@@ -5,7 +5,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from durable.model.claims import Crash, SlotOnNode
 from durable.model.ids import (
     Generation,
     NodeId,
@@ -15,12 +14,13 @@ from durable.model.ids import (
     TenantId,
     WorkloadName,
 )
-from durable.model.intents import Draw
 from durable.model.overrides.in_force import RegionalOverride, raised
-from durable.model.pending import Pending
-from durable.model.pending_reasons import Rejection
+from durable.model.placement.claims import Crash, SlotOnNode
+from durable.model.placement.intents import Draw
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import Rejection
 from durable.model.resources import NOTHING, Amounts
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.validation.value import Value
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from zlib import crc32
 
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode
-from durable.model.policy import Policy
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.policy.policy import Policy
 
 # The clocks of workflows and of the authority are not read at the same moment.
 MOMENT_SECONDS = 0.1

@@ -17,7 +17,7 @@ from durable.model.resources import (
     plus,
     times,
 )
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from durable.scheduling.evidence import eligible_nodes
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.columns import Rows

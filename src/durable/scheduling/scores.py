@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.model.labels import LabelKey, TaintEffect
+from durable.model.fleet.labels import LabelKey, TaintEffect
 from durable.scheduling.filters.taints import not_tolerated
 from durable.scheduling.snapshot.columns import Rows
 from durable.scheduling.snapshot.region import LabelSet

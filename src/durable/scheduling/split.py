@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.room import RegionOffer, Standing
 
 Slots = tuple[int, ...]

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import NamedTuple
 
-from durable.model.policy import Urgency
+from durable.model.policy.policy import Urgency
 
 
 class Raise(NamedTuple):

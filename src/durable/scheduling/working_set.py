@@ -8,11 +8,11 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from durable.model.claims import Crash
 from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import skipped_gates
-from durable.model.policy import Policy
-from durable.model.workload import Spread
+from durable.model.placement.claims import Crash
+from durable.model.policy.policy import Policy
+from durable.model.work.workload import Spread
 from durable.scheduling.crash_backoff import avoided_until
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask, Rows

@@ -1,6 +1,6 @@
 """What can be sent to a drain, and what its query `status` answers."""
 
-from durable.model.drain import (
+from durable.model.fleet.drain import (
     DEFAULT_DEADLINE,
     Drain,
     DrainDeadline,

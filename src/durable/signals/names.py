@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from durable.model.drain import NodesKind, NodesTarget
+from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import (
     ActorId,
     Generation,

@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import ActorId, Generation, RegionId, Slot
-from durable.model.rights import Signature
-from durable.model.workload import MAX_REPLICAS, WorkloadManifest
+from durable.model.operators.rights import Signature
+from durable.model.work.workload import MAX_REPLICAS, WorkloadManifest
 from durable.validation.text import PlainText
 from durable.validation.value import Value
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy_rollout import PolicyProgress, PolicyStage
+from durable.model.policy.rollout import PolicyProgress, PolicyStage
 from durable.signals.payloads import OperatorRequest
 from durable.signals.status import MessageRecord
 from durable.validation.value import Value

@@ -1,7 +1,7 @@
 """What can be sent to a recovery, and what its query `status` answers."""
 
 from durable.model.ids import RegionId
-from durable.model.recoveries import RecoveryProgress, RecoveryStage
+from durable.model.recovery.recoveries import RecoveryProgress, RecoveryStage
 from durable.signals.payloads import OperatorRequest
 from durable.signals.status import MessageRecord
 from durable.validation.value import Value

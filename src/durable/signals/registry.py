@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from durable.model.rights import Verb
+from durable.model.operators.rights import Verb
 from durable.signals import drains, overrides, payloads, policies, recoveries
 from durable.signals.names import DRAIN, OVERRIDE, PLACEMENT, POLICY, RECOVERY, WORKLOAD
 from durable.signals.payloads import Payload

@@ -10,7 +10,7 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 
-from durable.model.drain import DrainState, NodesTarget
+from durable.model.fleet.drain import DrainState, NodesTarget
 from durable.model.ids import (
     Generation,
     OverrideId,
@@ -19,9 +19,9 @@ from durable.model.ids import (
     TenantId,
     WorkloadName,
 )
-from durable.model.phases import PlacementPhase
-from durable.model.policy_rollout import PolicyStage
-from durable.model.recoveries import RecoveryKey, RecoveryStage
+from durable.model.policy.rollout import PolicyStage
+from durable.model.recovery.recoveries import RecoveryKey, RecoveryStage
+from durable.model.work.phases import PlacementPhase
 from durable.signals import search_attributes
 from durable.signals.names import (
     GLOBAL_QUEUE,

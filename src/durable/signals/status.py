@@ -6,10 +6,10 @@ from typing import Annotated, Any, cast
 from pydantic import AwareDatetime, Field, computed_field, model_validator
 
 from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Token, WorkloadName
-from durable.model.pending import Pending
-from durable.model.phases import Counts, Owner, PlacementPhase, SlotPhase, WorkloadPhase
-from durable.model.rollout import RolloutProgress, RolloutState
-from durable.model.workload import Condition, WorkloadSpec
+from durable.model.placement.pending import Pending
+from durable.model.work.phases import Counts, Owner, PlacementPhase, SlotPhase, WorkloadPhase
+from durable.model.work.rollout import RolloutProgress, RolloutState
+from durable.model.work.workload import Condition, WorkloadSpec
 from durable.validation.value import Value
 
 

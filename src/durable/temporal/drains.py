@@ -14,7 +14,7 @@ from temporalio.client import Client, WithStartWorkflowOperation
 from durable.authority.db.connection import Databases
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drain, read_running
-from durable.model.drain import (
+from durable.model.fleet.drain import (
     DEFAULT_DEADLINE,
     Drain,
     DrainProgress,

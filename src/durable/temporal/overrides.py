@@ -17,7 +17,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.operators.refusals import record_refusal
 from durable.authority.overrides.rows import read_override, unknown_override
 from durable.model.ids import ActorId, OverrideId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import OVERRIDE, override_id
 from durable.signals.overrides import (

@@ -18,8 +18,8 @@ from durable.authority.policies.publishing import publish_next
 from durable.authority.policies.region_reads import read_reports
 from durable.authority.policies.rows import list_rollouts
 from durable.model.ids import ActorId, PolicyRevision, RegionId
-from durable.model.policy import Policy
-from durable.model.policy_rollout import (
+from durable.model.policy.policy import Policy
+from durable.model.policy.rollout import (
     PolicyProgress,
     PolicyRollout,
     PolicyStage,
@@ -27,8 +27,8 @@ from durable.model.policy_rollout import (
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.plan.shadow import Shadow
+from durable.planners.policy_rollout.shadow import admits_nothing
 from durable.scheduling.policies import check_policy
-from durable.scheduling.policy_rollout.shadow import admits_nothing
 from durable.signals.names import NEXT_POLICY, POLICY, policy_id
 from durable.signals.payloads import OperatorRequest
 from durable.signals.policies import (

@@ -17,8 +17,8 @@ from durable.authority.db.connection import Databases
 from durable.authority.recovery.recoveries import newest_recovery
 from durable.authority.recovery.region_facts import read_fact
 from durable.model.ids import ActorId, RegionId
-from durable.model.recoveries import UNFENCED, RecoveryKey, RecoveryProgress
-from durable.model.recovery import Suspicion
+from durable.model.recovery.detection import Suspicion
+from durable.model.recovery.recoveries import UNFENCED, RecoveryKey, RecoveryProgress
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.signals.names import RECOVERY

@@ -13,7 +13,7 @@ from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestK
 from durable.authority.workloads.rows import never_admitted, read_workload
 from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rollout import GenerationRecord
+from durable.model.work.rollout import GenerationRecord
 from durable.signals.payloads import (
     OperatorRequest,
     PauseRollout,

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from durable.authority.db.connection import Databases
 from durable.authority.operators.authorization import read_deployment
 from durable.model.ids import ActorId
-from durable.model.rights import Asked
-from durable.model.signature import sign
+from durable.model.operators.rights import Asked
+from durable.model.operators.signature import sign
 from durable.settings import SettingsError
 from durable.signals.payloads import OperatorRequest
 

@@ -4,8 +4,8 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.authorize import AuthorizationActivities, AuthorizeStep
+    from durable.model.operators.rights import Delivery, Scope
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Delivery, Scope
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, refusal, refusal_in, sentence_of
     from durable.workflows.inbox import REQUESTS_KEPT, Envelope, MessageLog

@@ -23,8 +23,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from durable.model.operators.rights import Asked
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Asked
     from durable.signals.payloads import OperatorRequest, Payload
     from durable.signals.registry import Message, Sender
     from durable.signals.status import MessageRecord

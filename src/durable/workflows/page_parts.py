@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from durable.model.rights import Verb
+from durable.model.operators.rights import Verb
 from durable.signals.registry import Sender, messages_to
 from durable.signals.status import MessageRecord
 

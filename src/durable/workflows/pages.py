@@ -1,8 +1,8 @@
 """A workflow's page in the Temporal UI: its state, the reason, who acts next, what can be sent."""
 
-from durable.model.drain import WorkloadLeft
-from durable.model.phases import Owner
-from durable.model.workload import Condition, WorkloadKind
+from durable.model.fleet.drain import WorkloadLeft
+from durable.model.work.phases import Owner
+from durable.model.work.workload import Condition, WorkloadKind
 from durable.signals.drains import DrainStatus
 from durable.signals.names import DRAIN, PLACEMENT, WORKLOAD, placement_id, workload_id
 from durable.signals.status import PlacementStatus, RegionProgress, SlotView, WorkloadStatus

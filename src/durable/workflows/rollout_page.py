@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import Any
 
 from durable.model.ids import Generation, RegionId
-from durable.model.rollout import RolloutState, RolloutStep
-from durable.model.workload import WorkloadKind
+from durable.model.work.rollout import RolloutState, RolloutStep
+from durable.model.work.workload import WorkloadKind
 from durable.signals.names import placement_id
 from durable.signals.status import ShareProgress, WorkloadStatus
 

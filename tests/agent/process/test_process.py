@@ -8,8 +8,8 @@ from durable.agent.process.launcher import environment_of
 from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.model.ids import NodeId
-from durable.model.intents import ReleaseCause
-from durable.model.stand_ins import stand_in_for
+from durable.model.placement.intents import ReleaseCause
+from durable.model.work.stand_ins import stand_in_for
 from tests.agent.commands import FOREVER, directory_of, runs, shell
 from tests.agent.region import LiveRegion, workload
 from tests.agent.waiting import eventually

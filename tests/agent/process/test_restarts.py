@@ -12,7 +12,7 @@ import pytest
 from durable.agent.process.node_directory import NodeDirectory
 from durable.failpoints import VARIABLE, Failpoint
 from durable.model.ids import NodeId
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from durable.state_dir.record import StackError
 from tests.agent.agent_process import AgentProcesses, exit_code_of
 from tests.agent.commands import directory_of, lives, number_in, shell

@@ -13,7 +13,7 @@ import pytest
 from durable.agent.driver import FENCED
 from durable.agent.process.launcher import SOURCE
 from durable.agent.process.replica_directory import ReplicaDirectory
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from tests.agent.agent_process import AgentProcesses
 from tests.agent.commands import directory_of, lives, number_in, shell
 from tests.agent.conftest import Agents

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from durable.authority.slots.ownership import SlotRegistry
-from durable.model.intents import Bind, Granted, Reserve, Start
+from durable.model.placement.intents import Bind, Granted, Reserve, Start
 from durable.model.resources import Resources
 from durable.model.states import ObservedState
 from tests.agent.conftest import Agents

@@ -20,7 +20,7 @@ from durable.authority.fleet.policies import publish_policy, set_policy_state
 from durable.authority.fleet.regions import read_region
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.recovery.fence import fence, reopen
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState

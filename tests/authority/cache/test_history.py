@@ -10,9 +10,9 @@ import pytest
 from durable.authority.cache.history import read_grants_at, read_nodes_at
 from durable.authority.cache.region_read import RegionRead, read_changes, read_whole
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
-from durable.model.intents import Granted, Reserve
+from durable.model.placement.intents import Granted, Reserve
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import RegionState

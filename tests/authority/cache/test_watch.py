@@ -12,7 +12,7 @@ from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.fleet.regions import read_region
 from durable.authority.recovery.fence import fence
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId, RegionId
 from tests.authority.world import EAST, TEST, WEST, World
 

@@ -12,7 +12,7 @@ from durable.authority.commit import regional_commit
 from durable.authority.commit.regional_commit import GroupCommit
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
-from durable.model.intents import Granted, Refused
+from durable.model.placement.intents import Granted, Refused
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Capacity, Resources
 from tests.authority.invariants import assert_promises_hold

@@ -13,7 +13,7 @@ from durable.authority.reads.invariants import violations
 from durable.authority.recovery.fence import fence
 from durable.authority.slots.shares import Publication, publish
 from durable.model.ids import NodeId
-from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause
+from durable.model.placement.intents import AnyIntent, Granted, Refused, ReleaseCause
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
 from durable.model.states import ObservedState

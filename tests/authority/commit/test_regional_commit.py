@@ -15,9 +15,9 @@ from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.policies import set_policy_state
 from durable.authority.recovery.fence import fence, reopen
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId, BudgetId, IncidentId, NodeId, RegionId, TenantId, ZoneId
-from durable.model.intents import (
+from durable.model.placement.intents import (
     AnyIntent,
     Draw,
     Granted,

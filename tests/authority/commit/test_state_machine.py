@@ -27,10 +27,10 @@ from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.invariants import violations
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.slots.ownership import SlotRegistry
-from durable.model.capacity import RegionStatus
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.capacity import RegionStatus
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import NodeId, RegionId
-from durable.model.intents import AnyIntent, Granted, Refused, ReleaseCause, Reserve
+from durable.model.placement.intents import AnyIntent, Granted, Refused, ReleaseCause, Reserve
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import ObservedState, RegionState

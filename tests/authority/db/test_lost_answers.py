@@ -14,7 +14,7 @@ from durable.authority.db.connection import Databases, engine_for, transact
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.regions import add_region, read_region
 from durable.authority.reads.invariants import violations
-from durable.model.intents import AnyIntent, Granted
+from durable.model.placement.intents import AnyIntent, Granted
 from tests.authority.lossy_proxy import Loses, LossyProxy
 from tests.authority.waiting import until_waiting
 from tests.authority.world import EAST, TEST, World, seconds

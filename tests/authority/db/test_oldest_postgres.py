@@ -13,7 +13,7 @@ from durable.authority.migrations import upgrade
 from durable.authority.queue.requests import write_requests
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.reads.share_feed import ShareFeed
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from durable.stack.child import Child, spawn
 from durable.stack.ports import HOST, free_port
 from durable.stack.postgres.data import binary

@@ -4,7 +4,7 @@ import psycopg
 
 from durable.authority.sides import Regional
 from durable.controllers.statistics import MIN_ROWS, StatisticsController
-from durable.model.intents import Granted
+from durable.model.placement.intents import Granted
 from durable.model.resources import Resources
 from tests.authority.world import EAST, World, node
 

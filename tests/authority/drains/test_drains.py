@@ -11,7 +11,7 @@ from durable.authority.drains.orders import begin_drain, end_drain
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
-from durable.model.drain import Drain, DrainOrder, DrainState, NodesKind, NodesTarget
+from durable.model.fleet.drain import Drain, DrainOrder, DrainState, NodesKind, NodesTarget
 from durable.model.ids import Identifier
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.world import EAST, TEST, World, node

@@ -10,7 +10,7 @@ from durable.authority.fleet.nodes import declare_nodes
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import list_regions
 from durable.model.ids import NodeId, RegionId
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from durable.model.refusal import RefusedError
 from durable.model.states import ObservedState
 from tests.authority.world import EAST, TEST, World, labels, node

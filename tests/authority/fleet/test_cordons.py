@@ -9,7 +9,7 @@ from durable.authority.cache.region_read import read_whole
 from durable.authority.drains.orders import begin_drain
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.fleet.node_targets import locate_nodes
-from durable.model.drain import DrainOrder, NodesKind, NodesTarget
+from durable.model.fleet.drain import DrainOrder, NodesKind, NodesTarget
 from durable.model.ids import ActorId, Identifier, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.world import EAST, TEST, WEST, World, node

@@ -9,7 +9,7 @@ from durable.authority.fleet.devices import report_unhealthy_devices
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.fleet.nodes import declare_nodes
 from durable.model.ids import DeviceId, NodeId
-from durable.model.intents import Refused
+from durable.model.placement.intents import Refused
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from tests.authority.world import EAST, TEST, World, node

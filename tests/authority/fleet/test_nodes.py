@@ -9,7 +9,7 @@ from sqlalchemy import text
 from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.node_sessions import register_nodes, renew_leases
 from durable.authority.recovery.fence import fence, reopen
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import DeviceId, NodeId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources

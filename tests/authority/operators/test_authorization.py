@@ -11,9 +11,7 @@ from durable.authority.fleet.policies import publish_policy
 from durable.authority.operators.authorization import Authorizer, check_message
 from durable.authority.policies.stages import reach_stage
 from durable.model.ids import ActorId, TenantId
-from durable.model.policy_rollout import PolicyStage
-from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import (
+from durable.model.operators.rights import (
     EVERYTHING,
     Asked,
     Delivery,
@@ -23,7 +21,9 @@ from durable.model.rights import (
     Scope,
     Verb,
 )
-from durable.model.signature import public_key_of, sign
+from durable.model.operators.signature import public_key_of, sign
+from durable.model.policy.rollout import PolicyStage
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.scheduling.policies import first_policy
 from tests.authority.policies.world import everywhere, order
 from tests.authority.world import TEST, World

@@ -19,8 +19,8 @@ from durable.authority.operators.changes import (
     set_key,
 )
 from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.operators.rights import OperatorKind, Right, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import OperatorKind, Right, Scope, Verb
 from tests.authority.world import TEST, World
 
 BOB, EVE = ActorId("bob"), ActorId("eve")

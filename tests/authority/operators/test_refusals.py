@@ -5,7 +5,7 @@ import pytest
 from durable.authority.audit.events import read_events
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.policies.publishing import publish_next
-from durable.model.drain import NodesKind, NodesTarget
+from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import ActorId, Identifier
 from durable.model.refusal import RefusedError
 from durable.scheduling.policies import first_policy

@@ -13,13 +13,13 @@ from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
 from durable.authority.overrides.requests import OverrideRequest
 from durable.model.ids import OverrideId, RegionId
-from durable.model.intents import AnyIntent, Refused
-from durable.model.override import Override
+from durable.model.operators.rights import Asked
+from durable.model.operators.signature import public_key_of, sign
 from durable.model.overrides.effects import OverrideScope
+from durable.model.overrides.override import Override
 from durable.model.overrides.registry import KINDS
+from durable.model.placement.intents import AnyIntent, Refused
 from durable.model.refusal import RefusalCode
-from durable.model.rights import Asked
-from durable.model.signature import public_key_of, sign
 from durable.signals.names import override_id
 from tests.authority.world import EAST, World
 from tests.conftest import DEPLOYMENT

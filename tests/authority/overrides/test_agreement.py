@@ -12,11 +12,11 @@ from durable.authority.cache.region_read import read_whole
 from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.quota.quotas import set_quota
 from durable.authority.reads.invariants import violations_everywhere
-from durable.model.intents import Refused
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.intents import Refused
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
 from durable.scheduling.request import PlacementRequest, Proposal

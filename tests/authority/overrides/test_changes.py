@@ -14,7 +14,7 @@ from durable.authority.overrides.freeze import check_not_frozen
 from durable.authority.overrides.rows import read_override, read_overrides
 from durable.authority.reads.invariants import violations_everywhere
 from durable.model.ids import OverrideId, RegionId
-from durable.model.policy_rollout import PolicyStage
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.scheduling.policies import first_policy

@@ -24,19 +24,19 @@ from durable.authority.quota.budgets import read_budget, set_budget
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.reads.replicas import read_replicas
 from durable.authority.reads.shares import read_shares
-from durable.model.drain import DrainOrder, DrainState, NodesTarget
-from durable.model.fleet import Fleet
+from durable.model.fleet.drain import DrainOrder, DrainState, NodesTarget
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import BudgetId, IncidentId, NodeId, OverrideId, RegionId, WorkloadName
-from durable.model.intents import AnyIntent, Granted, Refused
 from durable.model.overrides.effects import KeptBudget, OverrideScope
 from durable.model.overrides.in_force import raised
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.intents import AnyIntent, Granted, Refused
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.request import SchedulingRequest
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.request import SchedulingRequest
 from durable.model.resources import Resources
 from durable.model.states import OverrideState, RequestState
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from tests.authority.overrides.asking import change, ended, give_keys, in_force, propose
 from tests.authority.world import EAST, RISK, T0, TEST, WEST, World, node
 

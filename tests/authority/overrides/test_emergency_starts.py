@@ -10,7 +10,7 @@ from durable.authority.overrides.copies import copy_override
 from durable.authority.overrides.reads import read_effects
 from durable.authority.reads.claims import read_live_claims
 from durable.authority.reads.invariants import violations_everywhere
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode
 from tests.authority.overrides.asking import change, ended, give_keys, in_force, outcome
 from tests.authority.world import API, EAST, RISK, World

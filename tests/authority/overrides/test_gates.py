@@ -7,8 +7,8 @@ import pytest
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.policies.regions import enter_region, leave_region
 from durable.model.ids import NodeId
-from durable.model.intents import AnyIntent, Refused
 from durable.model.overrides.effects import Gate
+from durable.model.placement.intents import AnyIntent, Refused
 from durable.model.refusal import RefusalCode
 from durable.model.states import PolicyState
 from tests.authority.overrides.asking import give_keys, in_force

@@ -14,8 +14,8 @@ from durable.authority.fleet.cordons import write_cordons
 from durable.authority.overrides.copies import copy_override
 from durable.authority.reads.invariants import violations_everywhere
 from durable.model.ids import NodeId, TenantId
-from durable.model.override import Override
 from durable.model.overrides.effects import Gate
+from durable.model.overrides.override import Override
 from tests.authority.overrides.asking import change, ended, give_keys, in_force
 from tests.authority.policies.world import everywhere
 from tests.authority.world import EAST, TEST, World, node

@@ -12,10 +12,10 @@ from durable.authority.reads.replicas import read_replicas
 from durable.authority.reads.shares import read_shares
 from durable.authority.slots.replacements import mark_replaced
 from durable.authority.slots.shares import Publication, PublishedShare, open_shares, publish
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.resources import Resources
-from durable.model.share import DesiredShare
-from durable.model.workload import WorkloadSpec
+from durable.model.work.share import DesiredShare
+from durable.model.work.workload import WorkloadSpec
 from tests.authority.overrides.asking import ended, give_keys, in_force
 from tests.authority.policies.world import everywhere, order
 from tests.authority.world import API, EAST, RISK, TEST, World

@@ -12,10 +12,10 @@ from durable.authority.overrides.proposals import Answered
 from durable.authority.overrides.rows import read_override
 from durable.authority.quota.quotas import set_quota
 from durable.model.ids import OverrideId
+from durable.model.operators.signature import public_key_of
 from durable.model.overrides.registry import KINDS
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.signature import public_key_of
 from durable.model.states import OverrideState
 from tests.authority.overrides.asking import KEYS, change, give_keys, propose
 from tests.authority.world import BILLING, EAST, RISK, TEST, World

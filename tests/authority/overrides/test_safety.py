@@ -13,8 +13,8 @@ from durable.authority.fleet.devices import report_unhealthy_devices
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.recovery.fence import fence, reopen
 from durable.model.ids import DeviceId, NodeId, RegionId, ZoneId
-from durable.model.intents import AnyIntent, Requirements
 from durable.model.overrides.effects import Gate
+from durable.model.placement.intents import AnyIntent, Requirements
 from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
 from tests.authority.overrides.asking import ended, give_keys, in_force, outcome

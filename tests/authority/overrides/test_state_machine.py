@@ -17,11 +17,11 @@ from durable.authority.overrides.changes import expire_override
 from durable.authority.overrides.copies import copy_override
 from durable.authority.overrides.reads import obeyed_overrides
 from durable.authority.overrides.rows import read_override
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId, OverrideId, RegionId
-from durable.model.intents import Granted, Refused, ReleaseCause
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.overrides.registry import KINDS
+from durable.model.placement.intents import Granted, Refused, ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import ObservedState, OverrideState

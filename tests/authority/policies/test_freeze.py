@@ -10,8 +10,8 @@ from durable.authority.policies.region_reads import read_in_force
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.stages import reach_stage, watch_region
 from durable.model.ids import RegionId
-from durable.model.policy import Guardrails
-from durable.model.policy_rollout import PolicyStage
+from durable.model.policy.policy import Guardrails
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
 from tests.authority.overrides.asking import ended, give_keys, in_force, propose

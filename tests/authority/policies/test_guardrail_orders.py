@@ -10,8 +10,8 @@ from durable.activities.policy_steps import PolicyKey
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.rows import read_orders
 from durable.authority.policies.stages import watch_region
-from durable.model.policy import Guardrails
-from durable.model.policy_rollout import PolicyHealth, PolicyStage
+from durable.model.policy.policy import Guardrails
+from durable.model.policy.rollout import PolicyHealth, PolicyStage
 from durable.model.states import PolicyState
 from durable.signals.payloads import RequestId, controllers_request
 from tests.authority.policies.world import order, published

@@ -10,14 +10,14 @@ from durable.authority.policies.health import read_health, read_pending_percent
 from durable.authority.queue.decisions import record_decisions
 from durable.authority.queue.requests import write_requests
 from durable.authority.slots.ownership import SlotRegistry
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode
-from durable.model.policy_rollout import PolicyHealth
-from durable.model.records import Decision
-from durable.model.request import SchedulingRequest
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.records import Decision
+from durable.model.placement.request import SchedulingRequest
+from durable.model.policy.rollout import PolicyHealth
 from durable.model.resources import Resources
 from durable.model.states import RequestState
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from tests.authority.policies.world import in_force, published
 from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, T0, World, seconds
 

@@ -6,11 +6,11 @@ import pytest
 
 from durable.authority.policies.loosening import what_it_lifts
 from durable.authority.policies.rows import read_rollout
+from durable.model.operators.rights import Verb
 from durable.model.overrides.effects import Gate
-from durable.model.policy import DEFAULT_GATES
-from durable.model.policy_rollout import PolicyStage
+from durable.model.policy.policy import DEFAULT_GATES
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Verb
 from tests.authority.policies.world import everywhere, order, published
 from tests.authority.world import World
 

@@ -11,10 +11,10 @@ from durable.authority.audit.events import read_events
 from durable.authority.policies.publishing import publish_next
 from durable.authority.policies.rows import list_rollouts, read_orders, read_rollout
 from durable.model.ids import ActorId
-from durable.model.policy_rollout import PolicyRollout, PolicyStage
+from durable.model.operators.rights import Verb
+from durable.model.operators.signature import public_key_of
+from durable.model.policy.rollout import PolicyRollout, PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Verb
-from durable.model.signature import public_key_of
 from durable.scheduling.policies import first_policy
 from durable.signals.names import NEXT_POLICY
 from durable.temporal.signing import Signer

@@ -18,9 +18,9 @@ from durable.authority.policies.regions import enter_region, leave_region
 from durable.authority.policies.rows import read_rollout
 from durable.authority.policies.stages import reach_stage, watch_region
 from durable.authority.queue.decisions import record_decisions
-from durable.model.intents import Granted, Refused
-from durable.model.policy_rollout import PolicyStage
-from durable.model.records import Decision
+from durable.model.placement.intents import Granted, Refused
+from durable.model.placement.records import Decision
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
 from tests.authority.invariants import assert_promises_hold

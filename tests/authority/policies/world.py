@@ -12,9 +12,9 @@ from durable.authority.policies.region_reads import read_region_policy
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.stages import reach_stage
 from durable.model.ids import ActorId, RegionId
-from durable.model.policy_rollout import PolicyOrder, PolicyOrderKind, PolicyRollout, PolicyStage
-from durable.model.rights import Asked
-from durable.model.signature import public_key_of, sign
+from durable.model.operators.rights import Asked
+from durable.model.operators.signature import public_key_of, sign
+from durable.model.policy.rollout import PolicyOrder, PolicyOrderKind, PolicyRollout, PolicyStage
 from durable.model.states import PolicyState
 from durable.scheduling.policies import first_policy
 from durable.signals.names import policy_id

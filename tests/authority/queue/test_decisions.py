@@ -15,8 +15,8 @@ from durable.authority.queue.decisions import (
 )
 from durable.authority.reads.intents import read_intents
 from durable.model.ids import WorkloadName
-from durable.model.intents import Granted, Refused
-from durable.model.records import Decision
+from durable.model.placement.intents import Granted, Refused
+from durable.model.placement.records import Decision
 from tests.authority.waiting import until_waiting
 from tests.authority.world import API, EAST, RISK, World, seconds
 

@@ -15,12 +15,12 @@ from durable.authority.queue.requests import (
     write_requests,
 )
 from durable.model.ids import WorkloadName
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.request import SchedulingRequest
 from durable.model.refusal import RefusalCode
-from durable.model.request import SchedulingRequest
 from durable.model.resources import Resources
 from durable.model.states import REQUEST_MOVES, RequestState
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from tests.authority.world import API, EAST, RISK, World, seconds
 from tests.model.pending import pending
 

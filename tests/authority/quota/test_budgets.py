@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from durable.authority.quota.budgets import close_budget, open_budget, set_budget
 from durable.model.ids import BudgetId, IncidentId, RegionId
-from durable.model.intents import Draw, Reserve
+from durable.model.placement.intents import Draw, Reserve
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from tests.authority.invariants import assert_promises_hold

@@ -15,7 +15,7 @@ from durable.authority.quota.grants import protect_grant, read_unused_grant
 from durable.authority.quota.quotas import read_quota, set_quota
 from durable.authority.quota.rebalancing import reclaim, resume_transfers, top_up
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources

@@ -11,11 +11,11 @@ from durable.authority.quota.transfers import transfer_grant
 from durable.controllers import quota as quota_controller
 from durable.controllers.quota import RETRY_FIRST_SECONDS, QuotaController
 from durable.model.ids import RegionId, WorkloadName
-from durable.model.intents import Reserve
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.intents import Reserve
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 from tests.authority.invariants import assert_promises_hold
 from tests.authority.queue.test_requests import request
 from tests.authority.quota.test_grants import billing, cpu, moving, split, use

@@ -7,7 +7,7 @@ from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import read_region
 from durable.authority.reads.claims import read_bindings, read_reservations
 from durable.model.ids import ActorId, NodeId
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import BindingState, ObservedState, ReservationState

@@ -8,7 +8,7 @@ import pytest
 from durable.authority.reads.readiness import OVERDUE_AFTER_SECONDS, RegionReadiness, read_readiness
 from durable.authority.reads.wanted import read_last_changes, read_wanted
 from durable.model.ids import TenantId
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 from tests.authority.world import (
     API,
     EAST,

@@ -12,7 +12,7 @@ from durable.authority.reads import share_feed, shares
 from durable.authority.reads.share_feed import ShareFeed
 from durable.authority.reads.shares import SHARES_PER_READ, ShareStatus, read_shares
 from durable.model.ids import ActorId, NodeId, RegionId, WorkloadName
-from durable.model.intents import Granted, ReleaseCause
+from durable.model.placement.intents import Granted, ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import BindingState, ObservedState, RequestState

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from durable.authority.reads.share_feed import ShareWatch
 from durable.authority.reads.shares import ShareStatus
-from durable.model.claims import ObservedSlot
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+from durable.model.placement.claims import ObservedSlot
 from durable.model.states import BindingState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

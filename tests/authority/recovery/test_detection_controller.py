@@ -11,10 +11,10 @@ from durable.authority.fleet.policies import publish_policy
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.region_leases import renew
 from durable.controllers.detection import DetectionController
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import RegionId
-from durable.model.policy_rollout import PolicyStage
-from durable.model.recovery import LossKind, RecoveryPolicy, Suspicion
+from durable.model.policy.rollout import PolicyStage
+from durable.model.recovery.detection import LossKind, RecoveryPolicy, Suspicion
 from durable.model.states import RegionState
 from durable.scheduling.policies import first_policy
 from durable.signals.names import regional_queue

@@ -10,8 +10,8 @@ from durable.authority.recovery.fenced_claims import release_fenced
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.region_leases import renew
 from durable.authority.slots.ownership import SlotRegistry
+from durable.model.fleet.region_life import MARGIN
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.region_life import MARGIN
 from durable.model.states import RegionState
 from durable.stack.postgres.server import EmbeddedPostgres
 from tests.agent.waiting import eventually

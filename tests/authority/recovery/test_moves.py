@@ -17,10 +17,15 @@ from durable.authority.recovery.recoveries import read_moves, take_order
 from durable.authority.workloads.deletion import request_delete
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import RegionId
-from durable.model.recoveries import RecoveryKey, RecoveryOrder, RecoveryOrderKind, WorkloadMove
+from durable.model.recovery.recoveries import (
+    RecoveryKey,
+    RecoveryOrder,
+    RecoveryOrderKind,
+    WorkloadMove,
+)
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload
 
 LOST = RecoveryKey(region=EAST, epoch=2)

@@ -19,9 +19,14 @@ from durable.authority.recovery.recoveries import (
 )
 from durable.authority.workloads.deletion import request_delete
 from durable.authority.workloads.rollouts import complete_generation, read_to_divide
-from durable.model.recoveries import RecoveryKey, RecoveryOrder, RecoveryOrderKind, RecoveryStage
+from durable.model.recovery.recoveries import (
+    RecoveryKey,
+    RecoveryOrder,
+    RecoveryOrderKind,
+    RecoveryStage,
+)
 from durable.model.states import RegionState
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from tests.authority.invariants import assert_promises_hold
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, seconds
 

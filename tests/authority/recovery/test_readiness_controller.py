@@ -7,10 +7,10 @@ import pytest
 
 from durable.authority.recovery.region_leases import renew
 from durable.controllers.readiness import REST, ReadinessController
-from durable.model.recovery import RecoveryPolicy
-from durable.model.region_life import MARGIN
+from durable.model.fleet.region_life import MARGIN
+from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from durable.plan.readiness import Readiness
 from durable.stack.postgres.server import EmbeddedPostgres
 from tests.authority.world import API, RISK, TEST, WEST, World, admit_workload

@@ -23,7 +23,14 @@ from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion
 from durable.controllers.sending import SignalSender
 from durable.model.ids import ActorId
-from durable.model.recoveries import (
+from durable.model.recovery.detection import (
+    LossKind,
+    RecoveryPolicy,
+    RegionSigns,
+    Suspicion,
+    Verdict,
+)
+from durable.model.recovery.recoveries import (
     UNFENCED,
     Recovery,
     RecoveryKey,
@@ -31,7 +38,6 @@ from durable.model.recoveries import (
     RecoveryOrderKind,
     RecoveryStage,
 )
-from durable.model.recovery import LossKind, RecoveryPolicy, RegionSigns, Suspicion, Verdict
 from durable.model.refusal import RefusedError
 from durable.signals.payloads import RequestId
 from durable.temporal.recoveries import Recoveries

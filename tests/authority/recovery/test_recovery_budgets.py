@@ -14,7 +14,7 @@ from durable.authority.recovery.moves import list_affected
 from durable.authority.recovery.recoveries import reach_stage, take_order
 from durable.controllers.sending import SignalSender
 from durable.model.ids import BudgetId, IncidentId
-from durable.model.recoveries import (
+from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
     RecoveryOrder,
@@ -23,7 +23,7 @@ from durable.model.recoveries import (
     RecoveryStage,
 )
 from durable.model.resources import Resources
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from durable.signals.payloads import Payload
 from durable.stack.postgres.server import EmbeddedPostgres
 from tests.agent.waiting import eventually

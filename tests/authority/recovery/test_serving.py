@@ -10,10 +10,10 @@ from durable.authority.db.connection import Databases
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.recovery.serving import read_done, read_serving
 from durable.model.ids import NodeId
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from durable.model.resources import Resources
 from durable.model.states import ObservedState
-from durable.model.workload import AdmittedWorkload, WorkloadSpec
+from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 from tests.authority.world import API, EAST, RISK, TEST, World
 
 NAME = (str(RISK), str(API))

@@ -7,7 +7,7 @@ from durable.authority.recovery.fence import fence
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.signs import read_node_signs
 from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion, suspicion_of
-from durable.model.recovery import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.recovery.detection import LossKind, RegionSigns, Suspicion, Verdict
 from durable.model.states import RegionState
 from tests.authority.world import EAST, T0, TEST, World, node, seconds
 

@@ -14,8 +14,8 @@ from durable.authority.slots.reconciliation import SlotQueue, reconcile_slots
 from durable.model.ids import RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.running import Run
-from durable.model.workload import WorkloadManifest, WorkloadSpec
+from durable.model.work.running import Run
+from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from tests.authority.invariants import assert_promises_hold, copies_of
 from tests.authority.waiting import until_waiting
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload

@@ -5,8 +5,8 @@ from sqlalchemy import text
 
 from durable.authority.slots.shares import Publication, PublishedShare, open_shares, publish
 from durable.model.resources import Resources
-from durable.model.share import DesiredShare
-from durable.model.workload import WorkloadSpec
+from durable.model.work.share import DesiredShare
+from durable.model.work.workload import WorkloadSpec
 from tests.authority.world import API, EAST, RISK, World
 
 SPEC = WorkloadSpec(replicas=2, resources=Resources.of(1000, 512))

@@ -10,7 +10,7 @@ from durable.authority.reads.invariants import violations
 from durable.authority.recovery.fence import fence
 from durable.authority.slots.ownership import SlotRegistry
 from durable.model.ids import RegionId, TenantId
-from durable.model.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.invariants import assert_promises_hold, copies_of
 from tests.authority.world import API, EAST, FIRST_DIVISION, RISK, TEST, WEST, World, seconds

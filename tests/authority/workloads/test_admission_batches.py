@@ -21,8 +21,8 @@ from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.running import Run
-from durable.model.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
+from durable.model.work.running import Run
+from durable.model.work.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from tests.authority.lossy_proxy import Loses, LossyProxy
 from tests.authority.world import BILLING, EAST, RISK, TEST, World
 

@@ -14,9 +14,9 @@ from durable.authority.workloads.rollouts import (
 )
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import RegionId
-from durable.model.readiness import Recoverable
+from durable.model.recovery.readiness import Recoverable
 from durable.model.refusal import RefusedError
-from durable.model.running import Run
+from durable.model.work.running import Run
 from tests.authority.workloads.test_workloads import apply, manifest
 from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload
 

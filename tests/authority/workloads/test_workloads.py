@@ -23,7 +23,7 @@ from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
-from durable.model.workload import AdmittedWorkload, Condition, WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import AdmittedWorkload, Condition, WorkloadManifest, WorkloadSpec
 from tests.authority.world import (
     API,
     BILLING,

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from durable.cli.commands.audit import _refusal, _sender  # pyright: ignore[reportPrivateUsage]
-from durable.model.records import AuditEvent
+from durable.model.placement.records import AuditEvent
 
 from ..builders import SMALL_FLEET
 from ..conftest import Write

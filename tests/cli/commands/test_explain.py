@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from durable.client import Durable
-from durable.model.phases import Owner
+from durable.model.work.phases import Owner
 from durable.plan.step import Action
 from durable.settings import Settings
 

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from durable.model.rights import Asked
-from durable.model.signature import is_signed_by
+from durable.model.operators.rights import Asked
+from durable.model.operators.signature import is_signed_by
 from durable.settings import Settings
 from tests.conftest import DEPLOYMENT
 

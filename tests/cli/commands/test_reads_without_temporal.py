@@ -10,10 +10,10 @@ from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import record_decisions
 from durable.authority.queue.requests import write_requests
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
-from durable.model.records import Decision
-from durable.model.request import SchedulingRequest
+from durable.model.placement.records import Decision
+from durable.model.placement.request import SchedulingRequest
 from durable.model.states import RequestState
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 from durable.scheduling.request import Evidence, Proposal
 from tests.authority.world import admit_workload
 

@@ -2,7 +2,7 @@
 
 from durable.cli.drills.subject import busiest_region, most_important
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.workload import AdmittedWorkload, WorkloadSpec
+from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 
 def workload(

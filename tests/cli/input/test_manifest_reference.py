@@ -11,7 +11,7 @@ import pytest
 
 from durable.cli.input.manifests import load_manifest
 from durable.model.resources import Resources
-from durable.model.workload import Condition, WorkloadManifest
+from durable.model.work.workload import Condition, WorkloadManifest
 from durable.validation.quantities import show_duration
 from durable.validation.value import Value
 

@@ -9,8 +9,8 @@ import pytest
 from durable.cli.render.attempts import AttemptDescriber
 from durable.explain.attempts import AttemptExplanation, StepOutcome
 from durable.model.ids import NodeId, RegionId
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode, Rejection
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode, Rejection
 from durable.model.refusal import Refusal, RefusalCode
 from durable.scheduling.request import Candidate
 from tests.model.pending import pending

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from durable.cli.render.fleet import budget_row
-from durable.model.capacity import RecoveryBudget
+from durable.model.fleet.capacity import RecoveryBudget
 from durable.model.ids import BudgetId, IncidentId, RegionId
 from durable.model.resources import Resources
 

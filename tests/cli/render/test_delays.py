@@ -7,9 +7,9 @@ from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.progress import WaitTarget
 from durable.client import Until
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
-from durable.model.phases import WorkloadPhase
-from durable.model.workload import WorkloadSpec
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.work.phases import WorkloadPhase
+from durable.model.work.workload import WorkloadSpec
 from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 from tests.model.pending import pending

@@ -5,10 +5,10 @@ from typing import Any
 
 from durable.cli.render.explain import describe_ended, describe_slots
 from durable.explain.slots import EndedSlot, SlotEnd
-from durable.model.claims import ObservedSlot
 from durable.model.ids import NodeId
-from durable.model.phases import Owner
+from durable.model.placement.claims import ObservedSlot
 from durable.model.states import BindingState
+from durable.model.work.phases import Owner
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

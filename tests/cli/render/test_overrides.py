@@ -8,7 +8,7 @@ import pytest
 from durable.authority.overrides.reads import RegionalEffect
 from durable.cli.render.overrides import override_row, time_left
 from durable.model.ids import OverrideId, RegionId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAME, EAST, WEST = OverrideId("o-1"), RegionId("east"), RegionId("west")

@@ -3,9 +3,9 @@
 import pytest
 
 from durable.cli.render.plan import print_plan
-from durable.model.claims import SlotOnNode
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.claims import SlotOnNode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.plan.planner import Plan, RegionPlan
 from durable.plan.step import Action
 from tests.model.pending import pending

@@ -10,8 +10,8 @@ from durable.cli.render.progress import WaitTarget, counts_of
 from durable.cli.render.rollout import RolloutReport, print_rollout
 from durable.cli.render.spec_diff import differences, show_value
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.pending_reasons import PendingCode
-from durable.model.rollout import RolloutStep
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.work.rollout import RolloutStep
 from durable.plan.outlook import RolloutOutlook
 from durable.plan.planner import Plan
 from durable.plan.step import Action

@@ -9,7 +9,7 @@ from durable.cli.commands.audit import print_events
 from durable.cli.render.output import print_error, print_json, print_lines, results
 from durable.cli.render.tables import print_table
 from durable.cli.render.visible import in_one_cell, visible
-from durable.model.records import AuditEvent
+from durable.model.placement.records import AuditEvent
 
 HOSTILE = "a\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202egnp.exe\u2066\x7f\u2028[bold]b[/]"
 SHOWN = r"a\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202egnp.exe\u2066\x7f\u2028[bold]b[/]"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from durable.model.operators.rights import Verb
 from durable.model.overrides.effects import Effects, Gate, OverrideScope
 from durable.model.overrides.registry import KINDS
-from durable.model.rights import Verb
 from durable.validation.quantities import show_duration
 
 EAST = {"region": "us-east"}

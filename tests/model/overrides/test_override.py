@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 from durable.model.ids import ActorId, OverrideId, RegionId
-from durable.model.override import (
-    Override,
-    check_approval,
-    check_extension,
-    check_rejection,
-    check_revocation,
-    is_overdue,
-)
+from durable.model.operators.rights import OperatorKind
 from durable.model.overrides.effects import Effects, OverrideScope
 from durable.model.overrides.in_force import (
     RegionalOverride,
@@ -24,8 +17,15 @@ from durable.model.overrides.in_force import (
     keeps_off,
     raised,
 )
+from durable.model.overrides.override import (
+    Override,
+    check_approval,
+    check_extension,
+    check_rejection,
+    check_revocation,
+    is_overdue,
+)
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import OperatorKind
 from durable.model.states import OverrideState
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from durable.authority.reads.readiness import RegionReadiness
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId
-from durable.model.recovery import LossKind, Seen
-from durable.model.region_life import RegionFact
+from durable.model.recovery.detection import LossKind, Seen
 from durable.model.states import RegionState
 from durable.stack.health.regions import LASTING, impaired, unready
 

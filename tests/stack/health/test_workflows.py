@@ -8,7 +8,7 @@ from temporalio.client import WorkflowExecutionStatus as Status
 
 from durable.authority.reads.wanted import LastChanges, WantedWorkload
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.workload import WorkloadKind
+from durable.model.work.workload import WorkloadKind
 from durable.stack.health.workflows import judge, placements_of
 from durable.temporal.running import cause_of
 

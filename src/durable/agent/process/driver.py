@@ -14,8 +14,8 @@ from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.ending import end_all
 from durable.model.ids import RegionId
-from durable.model.running import Run
 from durable.model.states import ObservedState
+from durable.model.work.running import Run
 
 # People may want to read the logs of what has ended, but not of everything that ever ran here.
 MAX_ENDED_DIRECTORIES = 50

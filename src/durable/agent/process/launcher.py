@@ -15,8 +15,8 @@ from durable.agent.process.node_directory import lease_file
 from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.authority.fleet.assignments import Assignment
 from durable.failpoints import Failpoint, reach
-from durable.model.running import AUTO, Limits, OnDisconnect, Run
-from durable.model.stand_ins import served_slot
+from durable.model.work.running import AUTO, Limits, OnDisconnect, Run
+from durable.model.work.stand_ins import served_slot
 
 PORT_ATTEMPTS = 100
 LOOPBACK = "127.0.0.1"

@@ -18,8 +18,8 @@ from durable.agent.process.replica_directory import (
     known_exit_code,
 )
 from durable.authority.fleet.assignments import Assignment
-from durable.model.running import Run
 from durable.model.states import ObservedState
+from durable.model.work.running import Run
 
 POLL_SECONDS = 0.1
 LOG_CHECK_SECONDS = 1.0

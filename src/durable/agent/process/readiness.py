@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from durable.agent.driver import Report
-from durable.model.running import AUTO, CommandProbe, HttpProbe, Port, Readiness, TcpProbe
 from durable.model.states import ObservedState
+from durable.model.work.running import AUTO, CommandProbe, HttpProbe, Port, Readiness, TcpProbe
 
 HOST = "127.0.0.1"
 MAX_STATUS_LINE_BYTES = 8_192

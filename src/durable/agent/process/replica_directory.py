@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from durable.agent.driver import StopOrder
 from durable.agent.process.watchdog import is_locked
 from durable.authority.fleet.assignments import Assignment
-from durable.model.job import SIGNAL_CODES
 from durable.model.states import ObservedState
+from durable.model.work.job import SIGNAL_CODES
 
 # A shell adds this to the number of the signal that ended a command.
 SIGNAL_BASE = 128

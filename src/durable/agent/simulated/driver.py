@@ -13,7 +13,7 @@ from durable.agent.simulated.timers import Timer, Timers
 from durable.authority.fleet.assignments import Assignment
 from durable.ending import end_all
 from durable.model.states import ObservedState
-from durable.model.workload import WorkloadKind
+from durable.model.work.workload import WorkloadKind
 
 FAULTS_CHECK_SECONDS = 0.2
 

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from durable.agent.log import EventLog, Log
 from durable.authority.fleet.assignments import Assignment
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.validation.value import Value
 
 MAX_BYTES = 256 * 1024

@@ -13,7 +13,7 @@ from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import BrokenConstraintError
 from durable.authority.db.everywhere import Missing, ask_databases
 from durable.model.ids import ActorId, RegionId
-from durable.model.records import AuditEvent
+from durable.model.placement.records import AuditEvent
 
 # Within the calendar of this program, whatever somebody wrote past the table's constraint.
 _EVENTS = text("""

@@ -11,7 +11,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.fleet.policies import read_revision
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy import Policy
+from durable.model.policy.policy import Policy
 from durable.model.resources import NOTHING, Amounts, at_most, minus
 from durable.model.states import NodeState, RegionState
 from durable.scheduling.policies import PolicyError, read_policy

@@ -14,7 +14,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.ending import end_all
 from durable.model.ids import RegionId
-from durable.model.policy import Policy
+from durable.model.policy.policy import Policy
 from durable.model.refusal import RefusedError
 from durable.scheduling.relief import Relief
 from durable.scheduling.snapshot.region import Snapshot

@@ -19,9 +19,9 @@ from durable.authority.commit.ledger import (
     NodeHealth,
 )
 from durable.model.ids import RegionId
-from durable.model.intents import AnyIntent, Evict, Release, ReleaseCause, Reserve
 from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import RegionalOverride
+from durable.model.placement.intents import AnyIntent, Evict, Release, ReleaseCause, Reserve
 from durable.model.states import PolicyState, RegionState
 
 # NO KEY UPDATE: writers of rows that only refer to the region need not wait.

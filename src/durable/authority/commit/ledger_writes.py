@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.commit.ledger import Ledger
-from durable.model.intents import OUTCOME, AnyIntent, Granted, IntentKey, Refused
+from durable.model.placement.intents import OUTCOME, AnyIntent, Granted, IntentKey, Refused
 
 # By key: the hash of the payload that was recorded, and its outcome.
 Recorded = dict[IntentKey, tuple[bytes, Granted | Refused]]

@@ -4,7 +4,6 @@ An override that has expired or was revoked while the commit waited for the lock
 """
 
 from durable.authority.commit.ledger import DrawEntry, Ledger
-from durable.model.intents import Refused
 from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import (
     RegionalOverride,
@@ -14,6 +13,7 @@ from durable.model.overrides.in_force import (
     skipped_gates,
     skipping_only,
 )
+from durable.model.placement.intents import Refused
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.resources import NOTHING, Amounts, at_most, plus
 

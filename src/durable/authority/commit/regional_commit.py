@@ -25,7 +25,7 @@ from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import BrokenConstraintError
 from durable.authority.db.fair_queue import Turn
 from durable.model.ids import RegionId
-from durable.model.intents import AnyIntent, Granted, IntentKey, Refused, Reserve
+from durable.model.placement.intents import AnyIntent, Granted, IntentKey, Refused, Reserve
 from durable.model.refusal import RefusalCode
 
 MAX_BATCH: Final = 512

@@ -22,7 +22,7 @@ from durable.authority.commit.override_rules import (
     skips_cordon,
 )
 from durable.model.ids import DeviceId
-from durable.model.intents import Granted, Refused, Reserve
+from durable.model.placement.intents import Granted, Refused, Reserve
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.resources import at_least_nothing, at_most, minus, plus, show_amounts
 from durable.model.states import PolicyState, RegionState

@@ -10,7 +10,7 @@ from durable.authority.commit.ledger import Availability, ClaimEntry, Ledger
 from durable.authority.commit.override_rules import hold_refuses, overrides_for, place_avoided
 from durable.authority.commit.reserve_rules import health_refuses, refused, region_refuses, reserve
 from durable.model.ids import NodeId
-from durable.model.intents import (
+from durable.model.placement.intents import (
     AnyIntent,
     Bind,
     Evict,

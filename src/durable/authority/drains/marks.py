@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.drains.orders import ROLE
-from durable.model.drain import Drain
+from durable.model.fleet.drain import Drain
 from durable.model.ids import RegionId
 from durable.signals.names import drain_id
 

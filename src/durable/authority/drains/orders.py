@@ -11,7 +11,7 @@ from durable.authority.drains.rows import drain_of, find_drain, refuse_while_dra
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.fleet.node_targets import FoundNode, find_nodes
 from durable.authority.fleet.regions import lock_region
-from durable.model.drain import Drain, DrainOrder, DrainState, NodesTarget
+from durable.model.fleet.drain import Drain, DrainOrder, DrainState, NodesTarget
 from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import drain_id

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.queue.requests import pending_of
-from durable.model.drain import Drain, DrainProgress, LeftFacts, LeftReplica, measure_progress
+from durable.model.fleet.drain import Drain, DrainProgress, LeftFacts, LeftReplica, measure_progress
 from durable.model.ids import RegionId, TenantId, WorkloadName
 
 # The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.

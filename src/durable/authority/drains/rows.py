@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
-from durable.model.drain import Drain, NodesTarget
+from durable.model.fleet.drain import Drain, NodesTarget
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import drain_id

@@ -19,9 +19,9 @@ from durable.model.ids import (
     Token,
     WorkloadName,
 )
-from durable.model.running import OnDisconnect
 from durable.model.states import ObservedState
-from durable.model.workload import WorkloadSpec
+from durable.model.work.running import OnDisconnect
+from durable.model.work.workload import WorkloadSpec
 from durable.validation.value import Value
 
 

@@ -13,9 +13,9 @@ from durable.authority.fleet.node_targets import find_nodes
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.operators.authorization import check_right
 from durable.authority.operators.refusals import audits_refusals
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId, NodeId, RegionId
-from durable.model.rights import Scope, Verb
+from durable.model.operators.rights import Scope, Verb
 from durable.validation.text import PLAIN_TEXT
 
 _SET = text("""

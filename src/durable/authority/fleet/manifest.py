@@ -21,10 +21,10 @@ from durable.authority.quota.quotas import amount_of, read_quota, set_quota
 from durable.authority.quota.rebalancing import resume_transfers
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.census import take_census
-from durable.model.fleet import Fleet, NodeSpec, Region, TenantSpec
+from durable.model.fleet.manifest import Fleet, NodeSpec, Region, TenantSpec
 from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.operators.rights import EVERYTHING, Verb
 from durable.model.resources import DIMENSIONS, ZERO, Resources
-from durable.model.rights import EVERYTHING, Verb
 
 _GRANTED = text("""
     SELECT granted_cpu_millis, granted_memory_mib, granted_gpus

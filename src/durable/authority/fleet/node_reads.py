@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.authority.quota.quotas import amount_of
-from durable.model.capacity import Device, Node
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.capacity import Device, Node
+from durable.model.fleet.labels import Taint
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, TenantId, ZoneId
-from durable.model.labels import Taint
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Capacity
 

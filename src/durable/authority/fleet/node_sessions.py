@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, write_nodes
 from durable.authority.fleet.regions import lock_region
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 

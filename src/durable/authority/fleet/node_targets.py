@@ -9,7 +9,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import list_regions
-from durable.model.drain import NodesKind, NodesTarget
+from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import Identifier, NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources

@@ -14,10 +14,10 @@ from durable.authority.db.transaction import global_transaction, regional_transa
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.model.ids import ActorId, PolicyRevision, RegionId
 from durable.model.overrides.effects import Gate
-from durable.model.policy import DEFAULT_GATES
-from durable.model.policy_rollout import PolicyStage
-from durable.model.records import SchedulerPolicy
-from durable.model.recovery import RecoveryPolicy
+from durable.model.placement.records import SchedulerPolicy
+from durable.model.policy.policy import DEFAULT_GATES
+from durable.model.policy.rollout import PolicyStage
+from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import POLICY_MOVES, PolicyState
 from durable.scheduling.policies import first_policy, read_policy

@@ -11,7 +11,7 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.db.transaction import global_transaction, regional_transaction
-from durable.model.capacity import RegionStatus
+from durable.model.fleet.capacity import RegionStatus
 from durable.model.ids import ActorId, RegionId, ZoneId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState

@@ -17,9 +17,7 @@ from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.repetitions import SignedRequest, take_request
 from durable.authority.operators.rows import find_operators
 from durable.model.ids import ActorId
-from durable.model.policy import Policy
-from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import (
+from durable.model.operators.rights import (
     SIGNATURE_LASTS,
     SIGNER_AHEAD,
     Asked,
@@ -29,7 +27,9 @@ from durable.model.rights import (
     Verb,
     covers,
 )
-from durable.model.signature import is_signed_by
+from durable.model.operators.signature import is_signed_by
+from durable.model.policy.policy import Policy
+from durable.model.refusal import RefusalCode, RefusedError
 
 # The revision that came into force everywhere last, until another one has replaced it everywhere:
 # one that is only published must not lift the demand, nor one that is still watched in a region.

@@ -16,8 +16,8 @@ from durable.authority.operators.authorization import NotAllowedError, require_r
 from durable.authority.operators.refusals import audits_refusals
 from durable.authority.operators.rows import ANY_VERB, find_operators
 from durable.model.ids import ActorId, TenantId
+from durable.model.operators.rights import EVERYTHING, Operator, OperatorKind, Right, Verb, covers
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import EVERYTHING, Operator, OperatorKind, Right, Verb, covers
 
 ROLE = "durable_operators"
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.model.operators.rights import Asked, Delivery
+from durable.model.operators.signature import is_signed_by
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Asked, Delivery
-from durable.model.signature import is_signed_by
 
 _TAKE = text("""
     INSERT INTO global.taken_requests (workflow_id, request, run, number, message, actor, at)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.model.rights import Operator, Right, Scope, Verb
+from durable.model.operators.rights import Operator, Right, Scope, Verb
 
 ANY_VERB = "*"
 

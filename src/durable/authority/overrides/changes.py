@@ -29,7 +29,8 @@ from durable.authority.overrides.rows import (
 )
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, OverrideId
-from durable.model.override import (
+from durable.model.operators.rights import OperatorKind, Verb
+from durable.model.overrides.override import (
     Override,
     check_approval,
     check_extension,
@@ -37,7 +38,6 @@ from durable.model.override import (
     check_revocation,
     is_overdue,
 )
-from durable.model.rights import OperatorKind, Verb
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
 

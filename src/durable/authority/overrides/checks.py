@@ -12,10 +12,10 @@ from durable.authority.fleet.node_targets import find_nodes
 from durable.authority.fleet.policies import read_revision
 from durable.authority.fleet.regions import list_regions
 from durable.authority.recovery.region_facts import read_facts
-from durable.model.drain import NodesKind, NodesTarget
+from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import RegionId
 from durable.model.overrides.effects import Effects, Gate, KeptBudget, OverrideScope
-from durable.model.policy import Policy
+from durable.model.policy.policy import Policy
 from durable.model.refusal import RefusalCode, RefusedError
 
 _ACTIVE = text("""

@@ -21,7 +21,7 @@ from durable.authority.overrides.marks import mark_claims, unmark_claims
 from durable.authority.overrides.rows import ROLE, read_overrides
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, RegionId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
 

@@ -8,8 +8,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.model.ids import RegionId
-from durable.model.override import Override
 from durable.model.overrides.in_force import RegionalOverride
+from durable.model.overrides.override import Override
 from durable.signals.names import override_id
 
 _MARK = text("""

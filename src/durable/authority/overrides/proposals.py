@@ -16,11 +16,11 @@ from durable.authority.overrides.requests import OverrideRequest
 from durable.authority.overrides.rows import ROLE, lock_override, override_of
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId
-from durable.model.override import PROPOSAL_LASTS, Override
+from durable.model.operators.rights import Scope, Verb
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.kind import Kind
+from durable.model.overrides.override import PROPOSAL_LASTS, Override
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Scope, Verb
 from durable.signals.names import override_id
 from durable.validation.quantities import show_duration
 

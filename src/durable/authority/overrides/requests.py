@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from durable.authority.operators.authorization import Authorizer
+from durable.model.operators.rights import Asked
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Asked
 
 # An override that was changed so often is not extended any more; everything else happens once.
 MAX_REQUESTS = 100

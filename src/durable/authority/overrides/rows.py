@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import OverrideId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode, RefusedError
 
 ROLE = "durable_override"

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy_rollout import PolicyHealth
+from durable.model.policy.rollout import PolicyHealth
 
 _PENDING = text("""
     SELECT coalesce(sum(waiting), 0) AS waiting,

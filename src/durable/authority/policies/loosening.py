@@ -16,9 +16,9 @@ from durable.authority.operators.authorization import (
     signature_missing,
 )
 from durable.model.ids import PolicyRevision
-from durable.model.policy import DEFAULT_GATES, Policy
-from durable.model.policy_rollout import PolicyOrderKind, PolicyRollout
-from durable.model.rights import EVERYTHING, Asked, Operator, Verb
+from durable.model.operators.rights import EVERYTHING, Asked, Operator, Verb
+from durable.model.policy.policy import DEFAULT_GATES, Policy
+from durable.model.policy.rollout import PolicyOrderKind, PolicyRollout
 
 _DEMANDING = text(f"SELECT spec {DEMANDING}")
 _SPEC = text("SELECT spec FROM global.policies WHERE revision = :revision")

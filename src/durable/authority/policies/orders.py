@@ -23,15 +23,15 @@ from durable.authority.policies.rows import (
     rollout_of,
 )
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy_rollout import (
+from durable.model.operators.rights import EVERYTHING, Asked, Verb
+from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
     PolicyRollout,
     TakenOrder,
 )
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import EVERYTHING, Asked, Verb
-from durable.scheduling.policy_rollout.orders import apply_order
+from durable.planners.policy_rollout.orders import apply_order
 from durable.signals.names import policy_id
 
 ROLE = "durable_policy"

@@ -11,8 +11,8 @@ from durable.authority.operators.authorization import authorize
 from durable.authority.operators.refusals import audits_refusals
 from durable.authority.policies.orders import LOCK, ROLE
 from durable.model.ids import PolicyRevision
-from durable.model.policy_rollout import PolicyStage
-from durable.model.rights import EVERYTHING, Asked, Verb
+from durable.model.operators.rights import EVERYTHING, Asked, Verb
+from durable.model.policy.rollout import PolicyStage
 from durable.signals.names import NEXT_POLICY
 from durable.signals.policies import PublishPolicy
 

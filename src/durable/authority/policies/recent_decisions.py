@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import RegionId
-from durable.model.records import Decision
+from durable.model.placement.records import Decision
 
 _RECENT = text("""
     SELECT * FROM regional.decisions WHERE region = :region ORDER BY decided_at DESC LIMIT :most

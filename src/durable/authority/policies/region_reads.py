@@ -15,7 +15,7 @@ from durable.model.ids import (
     TenantId,
     WorkloadName,
 )
-from durable.model.policy_rollout import RegionPolicy, RolledBack, RolledBackShare
+from durable.model.policy.rollout import RegionPolicy, RolledBack, RolledBackShare
 from durable.model.states import PolicyState
 
 _READ = text("""

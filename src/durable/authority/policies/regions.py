@@ -23,7 +23,7 @@ from durable.authority.policies.region_reads import find_region_policy, find_rep
 from durable.authority.reads.marks import is_marked
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.overrides.effects import Gate
-from durable.model.policy_rollout import (
+from durable.model.policy.rollout import (
     MAX_WORKLOADS_REPORTED,
     PolicyRollout,
     RolledBack,

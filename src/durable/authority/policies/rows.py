@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.fleet.policies import unknown_revision
 from durable.model.ids import ActorId, PolicyRevision
-from durable.model.policy_rollout import PolicyRollout, ShadowReport, TakenOrder
+from durable.model.policy.rollout import PolicyRollout, ShadowReport, TakenOrder
 from durable.validation.value import Value
 
 LISTED = 100

@@ -16,7 +16,7 @@ from durable.authority.overrides.freeze import refuse_while_frozen
 from durable.authority.policies.orders import LOCK, ROLE, write_rollout
 from durable.authority.policies.rows import find_rollout
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy_rollout import Bake, PolicyRollout, PolicyStage, ShadowReport
+from durable.model.policy.rollout import Bake, PolicyRollout, PolicyStage, ShadowReport
 from durable.signals.names import POLICY_CONTROLLER, policy_id
 
 _NOW = text("SELECT clock_timestamp()")

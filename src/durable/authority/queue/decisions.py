@@ -18,7 +18,7 @@ from durable.authority.db.fair_queue import Turn
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.records import Decision
+from durable.model.placement.records import Decision
 
 ROLE = "durable_scheduler"
 MAX_DECISIONS_PER_CALL = 500

@@ -14,10 +14,10 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.overrides.in_force import MAX_PRIORITY
-from durable.model.pending import Pending
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending import Pending
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.placement.request import QueuedRequest, SchedulingRequest
 from durable.model.refusal import Refusal, RefusalCode
-from durable.model.request import QueuedRequest, SchedulingRequest
 from durable.model.states import RequestState
 from durable.scheduling.relief import Waiting
 

@@ -11,9 +11,9 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.quota.quotas import amount_of, amount_parameters
-from durable.model.capacity import RecoveryBudget
+from durable.model.fleet.capacity import RecoveryBudget
 from durable.model.ids import ActorId, BudgetId, IncidentId, RegionId
-from durable.model.intents import Draw
+from durable.model.placement.intents import Draw
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 

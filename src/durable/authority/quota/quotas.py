@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import global_transaction
-from durable.model.capacity import Quota
+from durable.model.fleet.capacity import Quota
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources

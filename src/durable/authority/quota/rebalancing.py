@@ -16,10 +16,10 @@ from durable.authority.quota.grants import owe_grant, read_unused_grant
 from durable.authority.quota.quotas import amount_of, read_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import ZERO, Resources, plus, times
-from durable.model.workload import WorkloadSpec
+from durable.model.work.workload import WorkloadSpec
 
 MAX_RESUMED = 1_000
 MAX_WAITING = 1_000

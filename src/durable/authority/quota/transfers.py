@@ -21,7 +21,7 @@ from durable.authority.quota.quotas import (
     quota_of,
     unknown_tenant,
 )
-from durable.model.capacity import Quota
+from durable.model.fleet.capacity import Quota
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources

@@ -11,7 +11,7 @@ from durable.authority.db.connection import Databases, transact
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.quota.budgets import budget_of
 from durable.authority.quota.quotas import amount_of, quota_of
-from durable.model.capacity import Grant, Quota, RecoveryBudget, RegionStatus
+from durable.model.fleet.capacity import Grant, Quota, RecoveryBudget, RegionStatus
 from durable.model.ids import PoolId, RegionId, TenantId, ZoneId
 from durable.model.resources import ZERO, Resources
 from durable.model.states import RegionState

@@ -9,7 +9,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.quota.quotas import amount_of
-from durable.model.claims import Binding, HeldSlot, ObservedSlot, Reservation
 from durable.model.ids import (
     ActorId,
     Generation,
@@ -20,7 +19,8 @@ from durable.model.ids import (
     Token,
     WorkloadName,
 )
-from durable.model.intents import Expire
+from durable.model.placement.claims import Binding, HeldSlot, ObservedSlot, Reservation
+from durable.model.placement.intents import Expire
 from durable.validation.value import Value
 
 # `binding_status` is given a stable clock: with a volatile one the planner cannot look into it, and

@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.records import LastTry, RecordedIntent
+from durable.model.placement.records import LastTry, RecordedIntent
 
 MAX_READ = 1_000
 

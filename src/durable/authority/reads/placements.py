@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.reads.claims import live_claims
 from durable.authority.reads.shares import EVIDENCE_KEPT
-from durable.model.claims import ObservedSlot
 from durable.model.ids import Generation, NodeId, RegionId, TenantId, WorkloadName
-from durable.model.share import DesiredShare, PlacementFacts, PlacementPast, SlotFailures
+from durable.model.placement.claims import ObservedSlot
 from durable.model.states import TROUBLED
-from durable.model.workload import WorkloadKind
+from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast, SlotFailures
+from durable.model.work.workload import WorkloadKind
 
 EVIDENCE_IN_ALL = 400_000
 

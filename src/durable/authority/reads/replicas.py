@@ -14,8 +14,8 @@ from durable.authority.fleet.regions import unknown_region
 from durable.authority.queue.requests import pending_of
 from durable.authority.reads.marks import is_marked
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.share import DesiredShare, ShareReport
 from durable.model.states import BindingState
+from durable.model.work.share import DesiredShare, ShareReport
 
 # The version comes first: what is read after it is of that version or a later one.
 _REGION = text("""

@@ -14,11 +14,11 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.authority.queue.requests import pending_of
 from durable.authority.reads.marks import is_marked
-from durable.model.claims import ObservedSlot
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.pending import Pending
-from durable.model.share import ShareReport, SlotsObserved
+from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.pending import Pending
 from durable.model.states import TROUBLED, BindingState, RequestState
+from durable.model.work.share import ShareReport, SlotsObserved
 from durable.validation.value import Value
 
 SHARES_PER_READ = 200

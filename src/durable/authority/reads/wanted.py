@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.workload import WorkloadKind
+from durable.model.work.workload import WorkloadKind
 from durable.validation.value import Value
 
 MAX_LISTED = 10_000

@@ -21,10 +21,10 @@ from durable.authority.fleet.regions import lock_region, read_region
 from durable.authority.quota.lapses import settle_lapsed
 from durable.authority.recovery.moved_slots import void_moved
 from durable.authority.recovery.region_facts import lock_fact, read_fact, wait_for_holders
-from durable.model.capacity import RegionStatus
+from durable.model.fleet.capacity import RegionStatus
+from durable.model.fleet.region_life import Fence, RegionFact
 from durable.model.ids import ActorId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.region_life import Fence, RegionFact
 from durable.model.states import RegionState
 
 OBEYS = ActorId("controller:region")

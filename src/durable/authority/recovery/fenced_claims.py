@@ -21,9 +21,9 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.recovery.moved_slots import void_moved
 from durable.authority.recovery.originals import IS_KEPT, SERVED_SLOT
+from durable.model.fleet.region_life import FencedClaims
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, Token, WorkloadName
-from durable.model.intents import Evict, Granted, Release, ReleaseCause
-from durable.model.region_life import FencedClaims
+from durable.model.placement.intents import Evict, Granted, Release, ReleaseCause
 from durable.validation.value import Value
 
 ACTOR = ActorId("controller:recovery")

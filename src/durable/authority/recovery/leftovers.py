@@ -4,7 +4,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import global_transaction
-from durable.model.recoveries import Recovery
+from durable.model.recovery.recoveries import Recovery
 
 # Budgets that were kept for it, and quota that a tenant whose work it moved was given since the
 # loss. What else people have overridden meanwhile is none of its concern.

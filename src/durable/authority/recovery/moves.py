@@ -20,9 +20,9 @@ from durable.authority.recovery.recoveries import ROLE, of_key
 from durable.authority.recovery.region_facts import lock_fact
 from durable.authority.workloads.rows import RowKey, lock_workloads
 from durable.model.ids import ActorId, IncidentId, RegionId, TenantId, WorkloadName
-from durable.model.recoveries import RecoveryKey, WorkloadMove
+from durable.model.recovery.recoveries import RecoveryKey, WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import AdmittedWorkload, WorkloadKind
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind
 
 Shares = Mapping[RegionId, tuple[int, ...]]
 # Given the locked workload, its new shares; a refusal says why it stays.

@@ -18,7 +18,7 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import RegionId
-from durable.model.stand_ins import FIRST, served_slot
+from durable.model.work.stand_ins import FIRST, served_slot
 
 # The slot for which the one named `slot` serves: its own, or that of an original elsewhere.
 SERVED_SLOT = f"CASE WHEN slot >= {FIRST} THEN slot - {FIRST} ELSE slot END"

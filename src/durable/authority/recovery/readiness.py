@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.readiness import Name, Recoverable
+from durable.model.recovery.readiness import Name, Recoverable
 
 _READ = text("""
     SELECT is_met, sentence FROM global.readiness WHERE tenant = :tenant AND workload = :workload

@@ -17,8 +17,10 @@ from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
 from durable.authority.recovery.region_facts import lock_fact
 from durable.authority.recovery.suspicions import suspicion_of
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, RegionId
-from durable.model.recoveries import (
+from durable.model.operators.rights import Asked, Scope, Verb
+from durable.model.recovery.recoveries import (
     ENDED,
     Recovery,
     RecoveryKey,
@@ -27,10 +29,8 @@ from durable.model.recoveries import (
     WorkloadMove,
 )
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.region_life import RegionFact
-from durable.model.rights import Asked, Scope, Verb
 from durable.model.states import RegionState
-from durable.scheduling.recovery.orders import apply_order
+from durable.planners.recovery.orders import apply_order
 
 ROLE = "durable_recovery"
 LISTED = 100

@@ -7,8 +7,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import global_transaction
 from durable.authority.fleet.regions import unknown_region
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId
-from durable.model.region_life import RegionFact
 
 _FIELDS = """region, epoch, state, since, reason, evidence, lease_expires_at, lease_holder,
            lease_seconds, is_leased_fenced, watched_at, seen,

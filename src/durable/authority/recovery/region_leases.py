@@ -15,8 +15,8 @@ from durable.authority.db.transaction import global_transaction, regional_transa
 from durable.authority.fleet.regions import lock_region, unknown_region
 from durable.authority.recovery.fence import obey
 from durable.authority.recovery.region_facts import lock_fact, read_fact
+from durable.model.fleet.region_life import RegionFact, RegionLease
 from durable.model.ids import RegionId
-from durable.model.region_life import RegionFact, RegionLease
 
 _CLOCK = text("""
     SELECT clock_timestamp() AS now, lease_expires_at IS NOT NULL AS is_leased

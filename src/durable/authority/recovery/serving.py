@@ -14,7 +14,7 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.queue.requests import pending_of
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import RegionId
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 
 _KEYS = sent_rows("keys", "key", "tenant text, workload text")
 

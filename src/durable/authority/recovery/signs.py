@@ -5,7 +5,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import NodeId, RegionId, ZoneId
-from durable.model.recovery import ZoneSigns
+from durable.model.recovery.detection import ZoneSigns
 from durable.validation.value import Value
 
 SILENT_SHOWN = 20

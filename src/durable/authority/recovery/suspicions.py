@@ -8,9 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, RegionId
-from durable.model.recovery import Seen, Suspicion
-from durable.model.region_life import RegionFact
+from durable.model.recovery.detection import Seen, Suspicion
 from durable.model.states import RegionState
 
 # The epoch is compared: a region that was fenced meanwhile is no longer merely suspected.

@@ -13,7 +13,7 @@ from durable.authority.slots.assignment import ROLE
 from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import has_ended, lock_workload, never_admitted
 from durable.model.ids import ActorId, RegionId, Slot, TenantId, WorkloadName
-from durable.model.rights import Asked, Scope, Verb
+from durable.model.operators.rights import Asked, Scope, Verb
 from durable.signals.names import workload_id
 
 # A claim that has ended meanwhile needs no mark; the same request marks it once.

@@ -21,7 +21,7 @@ from durable.authority.fleet.regions import lock_region
 from durable.authority.reads.marks import is_marked
 from durable.authority.slots.assignment import ROLE
 from durable.model.ids import Generation, IncidentId, RegionId, TenantId, WorkloadName
-from durable.model.share import DesiredShare
+from durable.model.work.share import DesiredShare
 
 MAX_SHARES_PER_CALL = 200
 

@@ -12,10 +12,10 @@ from durable.authority.operators.authorization import Authorizer
 from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import ActorId, RegionId
+from durable.model.operators.rights import Asked, Scope, Verb
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.rights import Asked, Scope, Verb
-from durable.model.rollout import RolloutState
-from durable.model.workload import (
+from durable.model.work.rollout import RolloutState
+from durable.model.work.workload import (
     AdmittedWorkload,
     WorkloadKind,
     WorkloadManifest,

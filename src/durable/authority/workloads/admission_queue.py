@@ -28,10 +28,10 @@ from durable.authority.workloads.rows import (
     lock_workloads,
     write_workloads,
 )
+from durable.model.operators.rights import Scope
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.rights import Scope
-from durable.model.rollout import GenerationOutcome
-from durable.model.workload import AdmittedWorkload, WorkloadSpec
+from durable.model.work.rollout import GenerationOutcome
+from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 MAX_REQUESTS_PER_CALL = 200
 # Each replica is written three times: in the share, in the answer and in the audit.

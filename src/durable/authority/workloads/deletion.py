@@ -19,9 +19,9 @@ from durable.authority.workloads.rows import (
     workload_of,
 )
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
+from durable.model.operators.rights import Asked, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Asked, Scope, Verb
-from durable.model.workload import AdmittedWorkload, Condition
+from durable.model.work.workload import AdmittedWorkload, Condition
 from durable.signals.names import workload_id
 
 # Holds a workload's row until every binding is released and every slot given up.

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.model.ids import ActorId
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 
 
 async def audit_workload(

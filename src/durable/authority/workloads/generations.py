@@ -11,8 +11,8 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rollout import GenerationOutcome, GenerationRecord
-from durable.model.workload import AdmittedWorkload, WorkloadSpec
+from durable.model.work.rollout import GenerationOutcome, GenerationRecord
+from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 GENERATIONS_KEPT = 20
 

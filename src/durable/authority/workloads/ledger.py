@@ -19,9 +19,9 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.repetitions import SignedRequest
 from durable.model.ids import ActorId, TenantId, WorkloadName
+from durable.model.operators.rights import Asked
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Asked
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 
 _READ = text(f"""
     SELECT tenant, workload, request, r.kind, payload_sha256, answer, actor, is_signed, at,

@@ -26,10 +26,15 @@ from durable.authority.workloads.rows import (
     write_workloads,
 )
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
+from durable.model.operators.rights import Asked, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Asked, Scope, Verb
-from durable.model.rollout import GenerationOutcome, GenerationRecord, RolloutPause, RolloutState
-from durable.model.workload import (
+from durable.model.work.rollout import (
+    GenerationOutcome,
+    GenerationRecord,
+    RolloutPause,
+    RolloutState,
+)
+from durable.model.work.workload import (
     AdmittedWorkload,
     WorkloadKind,
     WorkloadSpec,

@@ -20,10 +20,10 @@ from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.generations import find_stable, settle_generation, stable_spec
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted, workload_of
 from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
-from durable.model.readiness import Recoverable
-from durable.model.rollout import GenerationOutcome, GenerationRecord, RolloutState
-from durable.model.running import OnReconnect
-from durable.model.workload import AdmittedWorkload, WorkloadSpec, with_template
+from durable.model.recovery.readiness import Recoverable
+from durable.model.work.rollout import GenerationOutcome, GenerationRecord, RolloutState
+from durable.model.work.running import OnReconnect
+from durable.model.work.workload import AdmittedWorkload, WorkloadSpec, with_template
 
 _READ = text("""
     SELECT w.*, clock_timestamp() AS now, r.is_met, r.sentence

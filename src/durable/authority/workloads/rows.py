@@ -16,7 +16,7 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 
 ROLE = "durable_workload"
 MAX_LISTED = 10_000

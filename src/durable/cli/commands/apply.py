@@ -29,7 +29,7 @@ from durable.cli.render.workloads import (
 )
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
 
 
 def apply(

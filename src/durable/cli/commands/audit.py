@@ -26,7 +26,7 @@ from durable.cli.render.output import (
     timestamp,
 )
 from durable.cli.render.tables import print_table
-from durable.model.records import AuditEvent
+from durable.model.placement.records import AuditEvent
 from durable.validation.quantities import read_duration
 from durable.validation.text import counted
 

@@ -14,7 +14,7 @@ from durable.cli.input.nodes import (
 )
 from durable.cli.input.options import AsJson, Reason, StateDir, parse_option
 from durable.cli.render.output import print_json, results
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId
 from durable.validation.text import PLAIN_TEXT, counted
 

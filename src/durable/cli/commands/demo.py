@@ -34,9 +34,9 @@ from durable.cli.render.output import (
 from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.client import Durable
 from durable.explain.explain import explain
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 from durable.stack.detached import start_detached
 from durable.stack.shutdown import stop_stack
 from durable.state_dir.record import StackError, read_record

@@ -13,7 +13,7 @@ from durable.cli.render.spec_diff import differences, show_value
 from durable.cli.render.tables import print_table
 from durable.explain.explain import require_workload
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.rollout import GenerationRecord
+from durable.model.work.rollout import GenerationRecord
 
 MAX_GENERATION = 2**31 - 1
 

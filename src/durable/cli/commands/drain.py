@@ -27,7 +27,7 @@ from durable.cli.input.options import (
 from durable.cli.render.drains import DrainLines, drain_row
 from durable.cli.render.output import error_object, fail, print_json, progress, results
 from durable.client import Durable
-from durable.model.drain import Drain, DrainProgress, DrainState
+from durable.model.fleet.drain import Drain, DrainProgress, DrainState
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import drain_id
 

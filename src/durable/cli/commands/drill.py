@@ -24,8 +24,8 @@ from durable.cli.input.options import AsJson, flag, load_settings, state_dir_opt
 from durable.cli.render.output import Steps, error_object, fail, print_json, progress
 from durable.cli.render.workloads import failure_of
 from durable.client import Durable
-from durable.model.fleet import Fleet
-from durable.model.workload import WorkloadManifest
+from durable.model.fleet.manifest import Fleet
+from durable.model.work.workload import WorkloadManifest
 from durable.stack.detached import start_detached
 from durable.stack.shutdown import stop_stack
 from durable.state_dir.record import StackError, is_running

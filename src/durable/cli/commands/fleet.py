@@ -15,7 +15,7 @@ from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.amounts import show_rounded
 from durable.cli.render.output import fail, note_missing, print_json, progress, results
 from durable.cli.render.tables import print_table
-from durable.model.fleet import Fleet
+from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
 from durable.model.resources import ZERO, Resources
 

@@ -62,9 +62,9 @@ from durable.cli.render.workloads import (
     workload_row,
 )
 from durable.explain.explain import require_workload
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId, TenantId
-from durable.model.region_life import RegionFact
-from durable.model.workload import WorkloadKind
+from durable.model.work.workload import WorkloadKind
 from durable.plan.grants import report_grants
 from durable.signals.names import region_of
 from durable.validation.text import counted

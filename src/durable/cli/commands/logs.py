@@ -25,9 +25,9 @@ from durable.cli.input.options import (
 )
 from durable.cli.render.logs import LogFile, ReplicaFiles, find_replica_files, print_logs, tail
 from durable.cli.render.output import print_json, progress
-from durable.model.capacity import Node
-from durable.model.claims import ObservedSlot
+from durable.model.fleet.capacity import Node
 from durable.model.ids import Slot, TenantId, WorkloadName
+from durable.model.placement.claims import ObservedSlot
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.state_dir.record import StackError
 

@@ -21,7 +21,15 @@ from durable.cli.input.options import (
 from durable.cli.render.output import print_json, results, timestamp
 from durable.cli.render.tables import Row, print_rows
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.rights import EVERYTHING, Operator, OperatorKind, PublicKey, Right, Scope, Verb
+from durable.model.operators.rights import (
+    EVERYTHING,
+    Operator,
+    OperatorKind,
+    PublicKey,
+    Right,
+    Scope,
+    Verb,
+)
 from durable.validation.text import PLAIN_TEXT
 
 app = typer.Typer(
@@ -172,7 +180,7 @@ def key(
 ) -> None:
     """Make a key to sign with, and register its public half; needs the right operators."""
     # Imported here: only this command makes keys.
-    from durable.model.signature import public_key_of
+    from durable.model.operators.signature import public_key_of
     from durable.temporal.signing import create_key, key_path, read_key
 
     operator, why = current_user() if name is None else _named(name), _reason(reason)

@@ -51,8 +51,8 @@ from durable.cli.render.spec_diff import differences, show_value
 from durable.cli.render.tables import print_rows, print_table
 from durable.client import Durable
 from durable.model.ids import PolicyRevision
-from durable.model.policy import Policy
-from durable.model.policy_rollout import PolicyRollout, PolicyStage, ShadowReport
+from durable.model.policy.policy import Policy
+from durable.model.policy.rollout import PolicyRollout, PolicyStage, ShadowReport
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.plan.shadow import Shadow
 from durable.scheduling.policies import policy_problems, read_policy

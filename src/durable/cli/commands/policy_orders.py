@@ -25,7 +25,7 @@ from durable.cli.render.policies import PolicyLines, describe_rollout, print_rep
 from durable.client import Durable
 from durable.model.ids import RegionId
 from durable.model.overrides.policy_freeze import KIND as FREEZE
-from durable.model.policy_rollout import ON_THE_WAY, PolicyProgress, PolicyStage, RolledBack
+from durable.model.policy.rollout import ON_THE_WAY, PolicyProgress, PolicyStage, RolledBack
 from durable.model.refusal import RefusalCode, RefusedError
 
 MAX_REVISION = 2**31 - 1

@@ -7,7 +7,7 @@ from durable.cli.connections import select_regions, with_authority
 from durable.cli.input.options import AsJson, RegionOption, StateDir, parse_region
 from durable.cli.render.output import missing_object, note_missing, print_json, results
 from durable.cli.render.tables import print_table
-from durable.model.request import QueuedRequest
+from durable.model.placement.request import QueuedRequest
 
 
 def queue(region: RegionOption = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:

@@ -9,7 +9,7 @@ from durable.cli.connections import select_regions, with_authority
 from durable.cli.input.options import AsJson, RegionOption, StateDir, parse_region
 from durable.cli.render.output import print_json
 from durable.cli.render.readiness import print_outlooks
-from durable.model.readiness import LossOutlook
+from durable.model.recovery.readiness import LossOutlook
 from durable.plan.readiness import Readiness
 
 

@@ -26,13 +26,13 @@ from durable.cli.render.output import error_object, fail, print_json, results
 from durable.cli.render.recoveries import RecoveryLines, print_recovery
 from durable.client import Durable
 from durable.model.ids import RegionId
-from durable.model.recoveries import (
+from durable.model.recovery.recoveries import (
     RecoveryKey,
     RecoveryProgress,
     RecoveryStage,
 )
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.scheduling.recovery.moves import most_telling, report_on
+from durable.planners.recovery.moves import most_telling, report_on
 from durable.temporal.recoveries import Recoveries
 
 app = typer.Typer(

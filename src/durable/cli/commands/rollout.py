@@ -27,8 +27,8 @@ from durable.cli.render.tables import print_rows
 from durable.explain.explain import require_workload
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rollout import GenerationRecord
-from durable.model.workload import WorkloadKind, WorkloadManifest, WorkloadSpec
+from durable.model.work.rollout import GenerationRecord
+from durable.model.work.workload import WorkloadKind, WorkloadManifest, WorkloadSpec
 
 if TYPE_CHECKING:
     from durable.client import Durable

@@ -20,7 +20,7 @@ from durable.cli.render.tables import Row, print_table
 from durable.client import Durable
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 from durable.signals.names import PLACEMENT, placement_id
 from durable.signals.payloads import OperatorRequest
 from durable.signals.registry import Message, messages_to

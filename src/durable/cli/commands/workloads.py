@@ -23,7 +23,7 @@ from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
 from durable.cli.render.workloads import AppliedWorkload, applied_row, print_applied
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.workload import MAX_REPLICAS, WorkloadManifest
+from durable.model.work.workload import MAX_REPLICAS, WorkloadManifest
 
 
 def scale(

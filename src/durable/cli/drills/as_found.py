@@ -19,10 +19,10 @@ from durable.cli.drills.signing import signed
 from durable.cli.render.output import progress
 from durable.client import Durable
 from durable.model.ids import OverrideId
-from durable.model.recoveries import UNFENCED, Recovery
+from durable.model.recovery.recoveries import UNFENCED, Recovery
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
-from durable.model.workload import WorkloadKind
+from durable.model.work.workload import WorkloadKind
 from durable.state_dir.record import StackError
 from durable.validation.value import Value
 

@@ -18,11 +18,11 @@ from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable, WaitTimeoutError
 from durable.explain.attempts import AttemptExplanation
 from durable.explain.explanation import RegionExplanation
-from durable.model.drain import NodesTarget
+from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId, OverrideId, RegionId, TenantId
-from durable.model.pending_reasons import PendingCode
+from durable.model.operators.rights import Right, Scope, Verb
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.rights import Right, Scope, Verb
 from durable.model.states import BindingState
 from durable.scheduling.snapshot.region import NodeFacts
 from durable.signals.names import override_id

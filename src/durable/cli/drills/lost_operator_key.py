@@ -12,8 +12,8 @@ from durable.cli.drills.people import temporary_person, with_new_key, without_ke
 from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable
 from durable.model.ids import OverrideId
+from durable.model.operators.rights import Right, Scope, Verb
 from durable.model.refusal import RefusalCode
-from durable.model.rights import Right, Scope, Verb
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
 from durable.temporal.overrides import new_id

@@ -8,9 +8,9 @@ from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.client import Durable
-from durable.model.running import OnDisconnect
 from durable.model.states import BindingState, RegionState
-from durable.model.workload import WorkloadKind
+from durable.model.work.running import OnDisconnect
+from durable.model.work.workload import WorkloadKind
 
 MOST_WORKFLOWS = 200
 

@@ -12,7 +12,7 @@ from durable.cli.drills.expectations import audit_tells, invariants_hold
 from durable.cli.drills.subject import find_subject
 from durable.client import Durable
 from durable.model.ids import RegionId, TenantId, WorkloadName, ZoneId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.states import BindingState, OverrideState
 from durable.signals.names import override_id
 

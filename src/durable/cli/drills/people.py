@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from durable.authority.operators.changes import add_operator, remove_operator, set_key
 from durable.client import Durable
 from durable.model.ids import ActorId
+from durable.model.operators.rights import OperatorKind, Right
+from durable.model.operators.signature import public_key_of
 from durable.model.refusal import RefusedError
-from durable.model.rights import OperatorKind, Right
-from durable.model.signature import public_key_of
 from durable.temporal.signing import signer_of
 
 WHY = "somebody for a drill"

@@ -16,8 +16,8 @@ from durable.cli.drills.signing import signed
 from durable.cli.drills.subject import find_subject
 from durable.client import Durable
 from durable.model.ids import PolicyRevision, TenantId
-from durable.model.policy import Guardrails, Policy
-from durable.model.policy_rollout import PolicyStage
+from durable.model.policy.policy import Guardrails, Policy
+from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusedError
 from durable.scheduling.policies import first_policy
 from durable.signals.names import policy_id

@@ -15,9 +15,9 @@ from durable.cli.drills.signing import signed
 from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable
 from durable.model.ids import IncidentId, RegionId
-from durable.model.override import Override
+from durable.model.operators.rights import Right, Scope, Verb
+from durable.model.overrides.override import Override
 from durable.model.resources import NOTHING, Amounts, Resources, minus, plus, show_amounts
-from durable.model.rights import Right, Scope, Verb
 from durable.model.states import NodeState
 from durable.signals.names import override_id
 from durable.state_dir.record import StackError

@@ -15,16 +15,16 @@ from durable.cli.drills.expectations import invariants_hold
 from durable.cli.drills.signing import signed
 from durable.client import Durable
 from durable.model.ids import RegionId
-from durable.model.recoveries import (
+from durable.model.recovery.detection import RecoveryPolicy
+from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
     RecoveryProgress,
     RecoveryStage,
     WorkloadMove,
 )
-from durable.model.recovery import RecoveryPolicy
-from durable.model.workload import WorkloadKind
-from durable.scheduling.recovery.objective import is_critical, needed_replicas
+from durable.model.work.workload import WorkloadKind
+from durable.planners.recovery.objective import is_critical, needed_replicas
 
 # Leases lapse, the loss lasts, and a worker notices; on a slow machine all of it later.
 DETECT_SECONDS = 120.0

@@ -14,7 +14,7 @@ from durable.cli.render.recovery_view import RecoveryView
 from durable.client import Durable
 from durable.ending import end_all
 from durable.model.ids import RegionId
-from durable.model.recoveries import RecoveryProgress
+from durable.model.recovery.recoveries import RecoveryProgress
 from durable.validation.value import Value
 
 

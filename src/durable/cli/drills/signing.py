@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from durable.authority.operators.changes import read_operator, set_key
 from durable.client import Durable
-from durable.model.signature import public_key_of
+from durable.model.operators.signature import public_key_of
 from durable.state_dir.record import StackError
 from durable.temporal.signing import signer_of
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from durable.authority.workloads.rows import list_workloads
 from durable.client import Durable
 from durable.model.ids import RegionId
-from durable.model.workload import AdmittedWorkload, WorkloadKind
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind
 from durable.state_dir.record import StackError
 
 

@@ -10,7 +10,7 @@ from durable.cli.drills.expectations import is_refused
 from durable.cli.drills.people import without_key
 from durable.client import Durable
 from durable.model.ids import RegionId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode
 from durable.model.states import OverrideState
 

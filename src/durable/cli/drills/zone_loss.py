@@ -14,7 +14,7 @@ from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable
 from durable.model.ids import RegionId
 from durable.model.states import BindingState, RegionState
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 from durable.validation.text import counted
 
 # Leases lapse, nodes count as lost, and their work is placed again.

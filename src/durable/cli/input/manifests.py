@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from durable.cli.input.documents import Document, YamlError, read_documents
-from durable.model.workload import WorkloadManifest
+from durable.model.work.workload import WorkloadManifest
 from durable.validation.problems import Location, dotted, problems_in
 from durable.validation.value import Value
 

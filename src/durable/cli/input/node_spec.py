@@ -7,9 +7,9 @@ from pydantic import TypeAdapter
 
 from durable.agent.nodes import DRIVER, PROCESS
 from durable.cli.input.options import parse_option
-from durable.model.fleet import NodeSpec
+from durable.model.fleet.labels import LabelKey, Labels, LabelValue, Taint, TaintEffect
+from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import DeviceId, NodeId, PoolId, RegionId, ZoneId
-from durable.model.labels import LabelKey, Labels, LabelValue, Taint, TaintEffect
 from durable.model.resources import Capacity
 
 _LABELS: TypeAdapter[Labels] = TypeAdapter(Labels)

@@ -8,7 +8,7 @@ import typer
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_targets import locate_nodes
 from durable.cli.input.options import parse_option, parse_region
-from durable.model.drain import NodesKind, NodesTarget
+from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import Identifier, NodeId, PoolId, ZoneId
 from durable.validation.quantities import read_duration
 

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from durable.cli.render.output import grouped, listed, numbered, timestamp
 from durable.explain.attempts import AttemptExplanation, StepOutcome
-from durable.model.pending import Pending
+from durable.model.placement.pending import Pending
 from durable.validation.text import counted
 
 CANDIDATES_SHOWN = 3

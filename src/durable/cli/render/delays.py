@@ -7,7 +7,7 @@ from durable.authority.reads.claims import Stop
 from durable.cli.render.output import clock_time
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
-from durable.model.rollout import RolloutStep
+from durable.model.work.rollout import RolloutStep
 from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.validation.text import counted
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT

@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from durable.cli.render.output import progress
 from durable.cli.render.tables import Row
-from durable.model.drain import Drain, DrainProgress, DrainState
+from durable.model.fleet.drain import Drain, DrainProgress, DrainState
 from durable.model.ids import ActorId, NodeId
 from durable.signals.names import drain_id
 from durable.validation.text import counted

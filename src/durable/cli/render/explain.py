@@ -16,9 +16,9 @@ from durable.cli.render.output import (
 from durable.explain.explanation import Explanation, RegionExplanation
 from durable.explain.queue import QueueExplanation
 from durable.explain.slots import EndedSlot, SlotEnd
-from durable.model.claims import ObservedSlot
-from durable.model.phases import Owner, slot_owner
+from durable.model.placement.claims import ObservedSlot
 from durable.model.states import BindingState, RequestState
+from durable.model.work.phases import Owner, slot_owner
 from durable.validation.text import counted
 
 PLACES_SHOWN = 50

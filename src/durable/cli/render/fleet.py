@@ -7,10 +7,10 @@ from typing import ClassVar
 from durable.authority.cache.region_read import RegionRead
 from durable.authority.reads.census import RegionCensus, TenantCensus
 from durable.cli.render.tables import Row
-from durable.model.capacity import Grant, RecoveryBudget
+from durable.model.fleet.capacity import Grant, RecoveryBudget
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import BudgetId, IncidentId, NodeId, PoolId, RegionId, TenantId, ZoneId
-from durable.model.recovery import LossKind
-from durable.model.region_life import RegionFact
+from durable.model.recovery.detection import LossKind
 from durable.model.resources import Resources
 from durable.model.states import RegionState
 from durable.plan.grants import GrantReport, GrantStanding

@@ -7,7 +7,7 @@ from typing import ClassVar
 from durable.authority.overrides.reads import RegionalEffect
 from durable.cli.render.tables import Row
 from durable.model.ids import ActorId, OverrideId, RegionId
-from durable.model.override import Override
+from durable.model.overrides.override import Override
 from durable.model.resources import show_amounts
 from durable.model.states import OverrideState
 from durable.validation.quantities import show_roughly

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from durable.cli.render.output import listed, print_lines, results
 from durable.cli.render.tables import print_table
-from durable.model.claims import SlotOnNode
+from durable.model.placement.claims import SlotOnNode
 from durable.plan.planner import Plan, RegionPlan
 from durable.plan.step import Action
 from durable.validation.text import counted

@@ -12,7 +12,7 @@ from durable.authority.policies.rows import ListedPolicy
 from durable.cli.render.output import note_missing, progress, results
 from durable.cli.render.tables import Row, print_table
 from durable.model.ids import ActorId, RegionId
-from durable.model.policy_rollout import (
+from durable.model.policy.rollout import (
     PolicyProgress,
     PolicyRollout,
     PolicyStage,

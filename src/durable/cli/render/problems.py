@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from durable.model.ids import RegionId
-from durable.model.workload import AdmittedWorkload
+from durable.model.work.workload import AdmittedWorkload
 from durable.signals.names import placement_id, workload_id
 
 if TYPE_CHECKING:

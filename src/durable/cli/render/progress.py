@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from durable.cli.render.output import progress, timestamp
 from durable.client import Until
-from durable.model.workload import WorkloadKind, WorkloadManifest
+from durable.model.work.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
 
 STAGES = ("bound", "ready", "serving")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from durable.cli.render.output import results
 from durable.cli.render.tables import print_table
-from durable.model.readiness import LossOutlook, WorkloadReadiness
+from durable.model.recovery.readiness import LossOutlook, WorkloadReadiness
 
 
 def print_outlooks(outlooks: Sequence[LossOutlook]) -> None:

@@ -8,7 +8,12 @@ from rich.markup import escape
 from durable.cli.render.output import progress, results
 from durable.cli.render.tables import Row, print_rows
 from durable.model.ids import ActorId, IncidentId, RegionId
-from durable.model.recoveries import Recovery, RecoveryProgress, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import (
+    Recovery,
+    RecoveryProgress,
+    RecoveryStage,
+    WorkloadMove,
+)
 
 
 class RecoveryRow(Row):

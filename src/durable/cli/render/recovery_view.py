@@ -9,7 +9,7 @@ from rich.table import Table
 
 from durable.cli.render.output import progress
 from durable.cli.render.recoveries import RecoveryLines, describe
-from durable.model.recoveries import RecoveryProgress, WorkloadMove
+from durable.model.recovery.recoveries import RecoveryProgress, WorkloadMove
 
 REDRAWN_PER_SECOND = 4
 

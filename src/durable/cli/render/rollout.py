@@ -10,8 +10,8 @@ from durable.cli.render.output import print_lines, results, timestamp
 from durable.cli.render.tables import Row
 from durable.explain.rollback import why_rolled_back
 from durable.model.ids import ActorId
-from durable.model.phases import Counts
-from durable.model.rollout import (
+from durable.model.work.phases import Counts
+from durable.model.work.rollout import (
     GenerationOutcome,
     GenerationRecord,
     RolloutPause,

@@ -10,13 +10,13 @@ from pydantic import AwareDatetime
 from durable.activities.workload_steps import Admitted
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.cli.render.tables import Row, print_table
-from durable.model.claims import ObservedSlot
 from durable.model.ids import RegionId
-from durable.model.pending import Pending
-from durable.model.phases import Counts, WorkloadPhase, workload_phase
-from durable.model.records import Decision
+from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.pending import Pending
+from durable.model.placement.records import Decision
 from durable.model.states import BindingState, RequestState
-from durable.model.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
+from durable.model.work.phases import Counts, WorkloadPhase, workload_phase
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
 from durable.scheduling.request import Proposal
 from durable.signals.names import placement_id
 from durable.signals.status import WorkloadStatus

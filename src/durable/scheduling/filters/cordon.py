@@ -1,7 +1,7 @@
 """A cordoned node keeps what it runs and takes nothing new."""
 
 from durable.model.overrides.effects import Gate
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, same_words
 from durable.scheduling.snapshot.columns import Mask
 from durable.scheduling.working_set import RowSelection, WorkingSet

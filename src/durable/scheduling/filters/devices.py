@@ -1,6 +1,6 @@
 """A gpu that is not healthy takes no work, though nobody holds it."""
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.resources import DIMENSIONS
 from durable.scheduling.filters.filter import Filter, same_words
 from durable.scheduling.snapshot.columns import Mask

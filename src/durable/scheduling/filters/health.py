@@ -1,6 +1,6 @@
 """A node must be ready."""
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, same_words
 from durable.scheduling.snapshot.columns import Mask
 from durable.scheduling.working_set import RowSelection, WorkingSet

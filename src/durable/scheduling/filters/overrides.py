@@ -6,7 +6,7 @@ import numpy as np
 
 from durable.model.overrides.effects import Effects, Gate
 from durable.model.overrides.in_force import RegionalOverride
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter
 from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.working_set import RowSelection, WorkingSet

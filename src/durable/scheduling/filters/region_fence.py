@@ -1,6 +1,6 @@
 """A fenced region takes no new work."""
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, every_node, same_words
 from durable.scheduling.snapshot.columns import Mask
 from durable.scheduling.working_set import RowSelection, WorkingSet

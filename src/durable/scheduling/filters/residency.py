@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.scheduling.filters.filter import Filter, count_by_id, every_node
 from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.working_set import RowSelection, WorkingSet

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from durable.model.pending_reasons import PendingCode
+from durable.model.placement.pending_reasons import PendingCode
 from durable.model.resources import DIMENSION_NAMES, show_dimension
 from durable.scheduling.filters.filter import Filter, same_words
 from durable.scheduling.snapshot.columns import Mask, Rows

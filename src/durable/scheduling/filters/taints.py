@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from durable.model.labels import TaintEffect
+from durable.model.fleet.labels import TaintEffect
 from durable.model.overrides.effects import Gate
-from durable.model.pending_reasons import PendingCode
-from durable.model.workload import Toleration
+from durable.model.placement.pending_reasons import PendingCode
+from durable.model.work.workload import Toleration
 from durable.scheduling.filters.filter import Filter, count_by_id
 from durable.scheduling.snapshot.columns import Mask, Rows
 from durable.scheduling.snapshot.region import TaintSet

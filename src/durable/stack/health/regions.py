@@ -10,8 +10,8 @@ from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
-from durable.model.recovery import LossKind
-from durable.model.region_life import RegionFact
+from durable.model.fleet.region_life import RegionFact
+from durable.model.recovery.detection import LossKind
 from durable.model.states import RegionState
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.stack.health import findings

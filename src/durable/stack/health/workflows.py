@@ -15,7 +15,7 @@ from durable.authority.reads.wanted import (
 )
 from durable.authority.slots.shares import open_shares
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.workload import WorkloadKind
+from durable.model.work.workload import WorkloadKind
 from durable.signals.names import placement_id, workload_id
 from durable.stack.health import findings
 from durable.stack.health.findings import Finding

@@ -7,7 +7,7 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.drain_steps import ACTOR
-    from durable.model.drain import Drain, DrainProgress, DrainState, NodesTarget
+    from durable.model.fleet.drain import Drain, DrainProgress, DrainState, NodesTarget
     from durable.model.ids import ActorId, NodeId, RegionId
     from durable.signals.drains import DrainStatus
     from durable.signals.names import drain_id

@@ -17,9 +17,9 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.drain import DrainActivities
     from durable.activities.drain_steps import EndStep
     from durable.activities.placement import PlacementActivities
-    from durable.model.drain import DrainOrder, DrainProgress, DrainState
+    from durable.model.fleet.drain import DrainOrder, DrainProgress, DrainState
+    from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Scope
     from durable.signals import drains, payloads, search_attributes
     from durable.signals.drains import DrainStatus
     from durable.signals.names import DRAIN

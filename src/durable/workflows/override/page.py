@@ -3,8 +3,8 @@
 import json
 from datetime import datetime, timedelta
 
-from durable.model.override import Override
-from durable.model.rights import Verb
+from durable.model.operators.rights import Verb
+from durable.model.overrides.override import Override
 from durable.model.states import OverrideState
 from durable.signals.names import OVERRIDE, override_id
 from durable.signals.overrides import OverrideStatus

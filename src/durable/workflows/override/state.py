@@ -9,7 +9,7 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.override_steps import Seen, Spread
-    from durable.model.override import Override
+    from durable.model.overrides.override import Override
     from durable.model.refusal import Refusal
     from durable.signals.overrides import OverrideStatus
     from durable.workflows.continued import continued

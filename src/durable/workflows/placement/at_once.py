@@ -3,10 +3,10 @@
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.pending import Pending
-    from durable.model.pending_reasons import HeldBack, PendingCode
-    from durable.model.phases import SlotPhase
-    from durable.model.share import DesiredShare
+    from durable.model.placement.pending import Pending
+    from durable.model.placement.pending_reasons import HeldBack, PendingCode
+    from durable.model.work.phases import SlotPhase
+    from durable.model.work.share import DesiredShare
     from durable.workflows.placement.slots import PlacementSlots
 
 

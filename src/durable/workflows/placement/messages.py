@@ -7,9 +7,9 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.phases import SlotPhase
+    from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Scope
+    from durable.model.work.phases import SlotPhase
     from durable.signals import payloads
     from durable.signals.status import PlacementStatus
     from durable.workflows.authorization import refuse_unauthorized

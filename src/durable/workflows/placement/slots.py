@@ -9,12 +9,12 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import Claim
-    from durable.model.claims import Crash, ObservedSlot, SlotOnNode
     from durable.model.ids import NodeId
-    from durable.model.phases import SlotPhase
-    from durable.model.share import PlacementPast, SlotsObserved
+    from durable.model.placement.claims import Crash, ObservedSlot, SlotOnNode
     from durable.model.states import BindingState
-    from durable.model.workload import WorkloadKind, WorkloadSpec
+    from durable.model.work.phases import SlotPhase
+    from durable.model.work.share import PlacementPast, SlotsObserved
+    from durable.model.work.workload import WorkloadKind, WorkloadSpec
     from durable.signals.status import SlotView
     from durable.workflows.timeouts import (
         CRASH_FIRST,

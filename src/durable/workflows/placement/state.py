@@ -9,15 +9,15 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
-    from durable.model.claims import ObservedSlot
     from durable.model.ids import RegionId, TenantId, WorkloadName
-    from durable.model.pending import Pending
-    from durable.model.pending_reasons import Crashed, PendingCode
-    from durable.model.phases import Owner, PlacementPhase, SlotPhase, placement_phase
-    from durable.model.request import SchedulingRequest
-    from durable.model.share import DesiredShare, PlacementFacts, PlacementPast
+    from durable.model.placement.claims import ObservedSlot
+    from durable.model.placement.pending import Pending
+    from durable.model.placement.pending_reasons import Crashed, PendingCode
+    from durable.model.placement.request import SchedulingRequest
     from durable.model.states import RequestState
-    from durable.model.workload import Deadlines, WorkloadKind, WorkloadSpec
+    from durable.model.work.phases import Owner, PlacementPhase, SlotPhase, placement_phase
+    from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast
+    from durable.model.work.workload import Deadlines, WorkloadKind, WorkloadSpec
     from durable.signals.names import placement_id
     from durable.signals.status import PlacementStatus
     from durable.validation.value import Value

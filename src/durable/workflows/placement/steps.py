@@ -9,9 +9,9 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
     from durable.activities.steps import Claim, ClaimsStep, StepResult
-    from durable.model.intents import ReleaseCause
-    from durable.model.pending import Pending
-    from durable.model.pending_reasons import PendingCode, Unreachable
+    from durable.model.placement.intents import ReleaseCause
+    from durable.model.placement.pending import Pending
+    from durable.model.placement.pending_reasons import PendingCode, Unreachable
     from durable.model.refusal import RefusalCode
     from durable.model.states import BindingState
     from durable.workflows import timeouts

@@ -16,10 +16,10 @@ from temporalio.exceptions import FailureError
 with workflow.unsafe.imports_passed_through():
     from durable.activities.placement import PlacementActivities
     from durable.activities.steps import Claim, RecallStep, ReserveStep, StartStep, UrgencyStep
-    from durable.model.intents import ReleaseCause
-    from durable.model.phases import PlacementPhase, SlotPhase
+    from durable.model.placement.intents import ReleaseCause
     from durable.model.states import COMING_UP, BindingState, RequestState
-    from durable.model.workload import WorkloadKind
+    from durable.model.work.phases import PlacementPhase, SlotPhase
+    from durable.model.work.workload import WorkloadKind
     from durable.signals import search_attributes
     from durable.signals.names import PLACEMENT, workload_id
     from durable.signals.payloads import Look

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from durable.model.policy_rollout import PolicyProgress, PolicyStage, ShadowReport
+from durable.model.policy.rollout import PolicyProgress, PolicyStage, ShadowReport
 from durable.signals.names import POLICY, policy_id
 from durable.signals.policies import PolicyStatus
 from durable.validation.text import counted

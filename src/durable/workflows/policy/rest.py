@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.policy_rollout import PolicyProgress, PolicyRollout, PolicyStage
+    from durable.model.policy.rollout import PolicyProgress, PolicyRollout, PolicyStage
     from durable.workflows import timeouts
 
 

@@ -7,7 +7,7 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import PolicyRevision
-    from durable.model.policy_rollout import PolicyProgress
+    from durable.model.policy.rollout import PolicyProgress
     from durable.signals.names import policy_id
     from durable.signals.policies import PolicyStatus, StartPolicy
     from durable.workflows.continued import continued

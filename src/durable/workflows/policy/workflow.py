@@ -16,14 +16,14 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.policy import PolicyActivities
     from durable.activities.policy_steps import OrderStep, PolicyKey
     from durable.activities.workload import REFUSED, WorkloadActivities
-    from durable.model.policy_rollout import (
+    from durable.model.operators.rights import Asked
+    from durable.model.policy.rollout import (
         PolicyOrder,
         PolicyOrderKind,
         PolicyRollout,
         PolicyStage,
     )
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Asked
     from durable.signals import payloads, policies, search_attributes
     from durable.signals.names import POLICY
     from durable.signals.policies import PolicyStatus

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from durable.model.recoveries import RecoveryProgress, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import RecoveryProgress, RecoveryStage, WorkloadMove
 from durable.signals.names import RECOVERY
 from durable.signals.recoveries import RecoveryStatus
 from durable.workflows.page_parts import (

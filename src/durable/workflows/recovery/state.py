@@ -7,7 +7,7 @@ from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import RegionId
-    from durable.model.recoveries import RecoveryKey, RecoveryProgress
+    from durable.model.recovery.recoveries import RecoveryKey, RecoveryProgress
     from durable.model.refusal import RefusalCode
     from durable.signals.recoveries import RecoveryStatus
     from durable.workflows.continued import continued

@@ -17,17 +17,17 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.recovery_steps import RecoveryOrderStep
     from durable.activities.workload import WorkloadActivities
     from durable.model.ids import RegionId
-    from durable.model.recoveries import (
+    from durable.model.operators.rights import Asked
+    from durable.model.recovery.recoveries import (
         Recovery as RecoveryFact,
     )
-    from durable.model.recoveries import (
+    from durable.model.recovery.recoveries import (
         RecoveryKey,
         RecoveryOrder,
         RecoveryOrderKind,
         RecoveryStage,
     )
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Asked
     from durable.signals import payloads, recoveries, search_attributes
     from durable.signals.names import RECOVERY
     from durable.signals.recoveries import RecoveryStatus

@@ -22,8 +22,8 @@ with workflow.unsafe.imports_passed_through():
         WorkloadKey,
     )
     from durable.model.ids import TenantId, WorkloadName
+    from durable.model.operators.rights import Asked
     from durable.model.refusal import RefusalCode
-    from durable.model.rights import Asked
     from durable.signals.names import ENDING
     from durable.signals.payloads import (
         ApplyWorkload,

@@ -6,10 +6,10 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import RegionId
-    from durable.model.job_end import has_missed
-    from durable.model.parallelism import RegionUse, divide_parallelism
-    from durable.model.pending_reasons import PendingCode
-    from durable.model.share import ShareReport
+    from durable.model.placement.pending_reasons import PendingCode
+    from durable.model.work.job_end import has_missed
+    from durable.model.work.parallelism import RegionUse, divide_parallelism
+    from durable.model.work.share import ShareReport
     from durable.workflows import timeouts
     from durable.workflows.workload.state import WorkloadState
 

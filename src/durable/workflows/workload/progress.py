@@ -8,12 +8,12 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-    from durable.model.job_end import why_given_up
-    from durable.model.phases import Counts, Owner, workload_phase
-    from durable.model.readiness import Recoverable
-    from durable.model.rollout import RolloutProgress, RolloutState
-    from durable.model.share import ShareReport
-    from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
+    from durable.model.recovery.readiness import Recoverable
+    from durable.model.work.job_end import why_given_up
+    from durable.model.work.phases import Counts, Owner, workload_phase
+    from durable.model.work.rollout import RolloutProgress, RolloutState
+    from durable.model.work.share import ShareReport
+    from durable.model.work.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
     from durable.workflows.inbox import MessageLog
 

@@ -9,10 +9,10 @@ from temporalio.common import RawValue
 with workflow.unsafe.imports_passed_through():
     from durable.activities.workload_steps import OpenedShare
     from durable.model.ids import RegionId, TenantId, WorkloadName
-    from durable.model.readiness import Recoverable
-    from durable.model.rollout import RolloutProgress, RolloutState
-    from durable.model.share import ShareReport
-    from durable.model.workload import Condition, WorkloadKind, WorkloadSpec
+    from durable.model.recovery.readiness import Recoverable
+    from durable.model.work.rollout import RolloutProgress, RolloutState
+    from durable.model.work.share import ShareReport
+    from durable.model.work.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.names import workload_id
     from durable.signals.status import WorkloadStatus
     from durable.validation.value import Value

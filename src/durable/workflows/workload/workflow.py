@@ -23,8 +23,8 @@ with workflow.unsafe.imports_passed_through():
         FinishStep,
         ObserveStep,
     )
-    from durable.model.job_end import why_given_up
     from durable.model.states import BindingState
+    from durable.model.work.job_end import why_given_up
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
     from durable.signals.status import WorkloadStatus

@@ -1,0 +1,1 @@
+"""Where work runs: regions, nodes, capacity, and nodes that are emptied."""

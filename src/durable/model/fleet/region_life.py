@@ -1,0 +1,96 @@
+"""How a region lives: on a lease from the global side, until it is fenced."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import AwareDatetime, Field
+
+from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.recovery.detection import Seen
+from durable.model.recovery.recoveries import RecoveryKey
+from durable.model.states import RegionState
+from durable.validation.value import Value
+
+# Two clocks are never compared, but a lease is measured by both; one may run a little faster.
+MARGIN = timedelta(seconds=3)
+
+
+class RegionFact(Value):
+    """What the global side knows of a region; what the region itself has is a copy."""
+
+    region: RegionId
+    epoch: int
+    state: RegionState
+    since: AwareDatetime
+    reason: str = ""
+    evidence: Mapping[str, Any] = Field(default={})
+    # None: no worker of the region ever renewed a lease.
+    lease_expires_at: AwareDatetime | None = None
+    lease_holder: str | None = None
+    # How long it lasts from a renewal.
+    lease_seconds: float | None = None
+    # Whether its lease may be extended although it is fenced, since its own database obeys.
+    is_leased_fenced: bool = False
+    # When its worker last saw the region as it was; None: it never said.
+    watched_at: AwareDatetime | None = None
+    # What it is taken for from outside; None: nobody has looked yet.
+    seen: Seen | None = None
+    # When all of this was read, by the global side's clock.
+    read_at: AwareDatetime
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.state is RegionState.FENCED
+
+    @property
+    def loss(self) -> RecoveryKey:
+        """Which loss of it is under way, or would be the next one."""
+        epoch = self.epoch if self.is_fenced else self.epoch + 1
+        return RecoveryKey(region=self.region, epoch=epoch)
+
+    @property
+    def movable_at(self) -> datetime | None:
+        """When a fenced region's slots may be handed over without it; None if never."""
+        if not self.is_fenced or self.lease_expires_at is None:
+            return None
+        return self.lease_expires_at + MARGIN
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether that moment has come."""
+        at = self.movable_at
+        return at is not None and at <= self.read_at
+
+
+class RegionLease(Value):
+    """What a renewal came to: a lease until then by the region's own clock, and the fence."""
+
+    region: RegionId
+    epoch: int
+    is_fenced: bool
+    # None if it was not extended.
+    expires_at: AwareDatetime | None = None
+
+
+class Fence(Value):
+    """A region that was fenced, and from when on its slots may go elsewhere."""
+
+    region: RegionId
+    epoch: int
+    # Its own database answered and obeys. Its claims are then released one by one, by evidence.
+    is_in_region: bool
+    # When its slots may be handed over without it, by the global side's clock; None: only when its
+    # database answers, since it never lived on a lease that could be waited out.
+    movable_at: AwareDatetime | None
+
+
+class FencedClaims(Value):
+    """What was released of a fenced region, and what still waits for evidence."""
+
+    released: int
+    waiting: int
+    # Whose claims were released: they may go on elsewhere.
+    workloads: frozenset[tuple[TenantId, WorkloadName]] = frozenset()
+    # When it is worth asking again, by the region's clock; None: when an agent reports.
+    next_at: AwareDatetime | None = None

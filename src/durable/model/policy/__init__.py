@@ -1,0 +1,1 @@
+"""The scheduler policy, and how a revision of it comes into force."""

@@ -1,0 +1,1 @@
+"""What runs: workloads, jobs, rollouts, shares and how far they have come."""

@@ -1,0 +1,178 @@
+"""The next step of a policy revision: pure, so that every case is a row of a table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import assert_never
+
+from durable.model.ids import RegionId
+from durable.model.policy.policy import Guardrails
+from durable.model.policy.rollout import (
+    Bake,
+    PolicyHealth,
+    PolicyRollout,
+    PolicyStage,
+    RegionPolicy,
+)
+from durable.model.states import PolicyState
+from durable.planners.policy_rollout.guardrails import broken_guardrail
+
+
+@dataclass(frozen=True)
+class ObservedPolicy:
+    """A revision as the authority has it at one moment."""
+
+    rollout: PolicyRollout
+    regions: Mapping[RegionId, RegionPolicy]
+    now: datetime
+    # Regions that did not answer, with the reason.
+    missing: Mapping[RegionId, str] = field(default_factory=dict[RegionId, str])
+    # Of the region that is watched.
+    health: PolicyHealth | None = None
+    # Regions where somebody has frozen the policy, with the sentence that says so.
+    frozen: Mapping[RegionId, str] = field(default_factory=dict[RegionId, str])
+
+    def state(self, region: RegionId) -> PolicyState | None:
+        found = self.regions.get(region)
+        return None if found is None else found.state
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Note what a region shows before the revision comes into force there."""
+
+    region: RegionId
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Bring the revision into force in a region."""
+
+    region: RegionId
+    state: PolicyState
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Take the revision back in a region."""
+
+    region: RegionId
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Record that the revision has come to another stage."""
+
+    stage: PolicyStage
+
+
+@dataclass(frozen=True)
+class Trip:
+    """A guardrail is broken: roll back."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Nothing to do before somebody orders something, or before this moment."""
+
+    why: str
+    until: datetime | None = None
+    # Whether it will go on by itself.
+    is_final: bool = False
+
+
+PolicyStep = Watch | Enter | Leave | Reach | Trip | Rest
+
+
+def next_step(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
+    """What comes next; asked again after each step, whoever took it."""
+    stage = observed.rollout.stage
+    match stage:
+        case PolicyStage.SHADOW:
+            return Rest("somebody to promote it")
+        case PolicyStage.CANARY | PolicyStage.WIDENING:
+            return _forward(observed, guardrails)
+        case PolicyStage.ROLLING_BACK:
+            return _back(observed)
+        case PolicyStage.EVERYWHERE | PolicyStage.SUPERSEDED | PolicyStage.ROLLED_BACK:
+            return Rest("", is_final=True)
+    assert_never(stage)
+
+
+def _forward(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
+    rollout = observed.rollout
+    bake, health = rollout.bake, observed.health
+    if bake is not None and health is not None:
+        broken = broken_guardrail(guardrails, bake, health)
+        if broken is not None:
+            return Trip(broken)
+    if rollout.is_paused:
+        return Rest(f"somebody to promote it: {rollout.actor} paused it ({rollout.reason[:200]})")
+    if rollout.stage is PolicyStage.CANARY:
+        return _canary(observed, guardrails)
+    return _widen(observed, guardrails)
+
+
+def _canary(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
+    rollout = observed.rollout
+    region = rollout.canary
+    assert region is not None, "a canary has its region"
+    if region in observed.missing:
+        return Rest(f"{region} to answer: {observed.missing[region]}"[:500])
+    bake = rollout.bake
+    if bake is None:
+        return Watch(region)
+    if observed.state(region) not in (PolicyState.CANARY, PolicyState.ACTIVE):
+        return Enter(region, PolicyState.CANARY)
+    rest = _baking(observed, bake, guardrails.bake_seconds)
+    return rest or Reach(PolicyStage.WIDENING)
+
+
+def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
+    """Region by region, the canary's first: there it only becomes the one active revision."""
+    rollout, bake = observed.rollout, observed.rollout.bake
+    canary = rollout.canary
+    if canary is not None and observed.state(canary) is PolicyState.CANARY:
+        return Enter(canary, PolicyState.ACTIVE)
+    if bake is not None and bake.region != canary:
+        is_there = observed.state(bake.region) is PolicyState.ACTIVE
+        is_missing = bake.region in observed.missing
+        if not is_there and not is_missing and bake.region not in observed.frozen:
+            return Enter(bake.region, PolicyState.ACTIVE)
+        rest = _baking(observed, bake, guardrails.step_seconds) if is_there or is_missing else None
+        if rest is not None:
+            return rest
+    known = {*observed.regions, *observed.missing}
+    left = sorted(one for one in known if observed.state(one) is not PolicyState.ACTIVE)
+    for region in left:
+        # A freeze of one region is no reason for another to wait.
+        if region not in observed.missing and region not in observed.frozen:
+            return Watch(region)
+    if left:
+        frozen, first = observed.frozen.get(left[0]), left[0]
+        return Rest((frozen or f"{first} to answer: {observed.missing[first]}")[:500])
+    return Reach(PolicyStage.EVERYWHERE)
+
+
+def _baking(observed: ObservedPolicy, bake: Bake, seconds: float) -> Rest | None:
+    ends_at = bake.ends_at(seconds)
+    if observed.now >= ends_at:
+        return None
+    why = observed.missing.get(bake.region)
+    if why is not None:
+        end = f"the end of its watch at {ends_at:%H:%M:%S}Z"
+        return Rest(f"{bake.region} to answer, or {end}: {why}"[:500], ends_at)
+    return Rest(f"{bake.region} is watched until {ends_at:%H:%M:%S}Z", ends_at)
+
+
+def _back(observed: ObservedPolicy) -> PolicyStep:
+    """Every region that answers at once; the others as soon as they do."""
+    number = observed.rollout.number
+    for region, policy in sorted(observed.regions.items()):
+        if policy.state is not PolicyState.ROLLED_BACK or policy.number < number:
+            return Leave(region)
+    for region, why in sorted(observed.missing.items()):
+        return Rest(f"{region} to answer: {why}"[:500])
+    return Reach(PolicyStage.ROLLED_BACK)
