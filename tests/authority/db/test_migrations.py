@@ -1,4 +1,4 @@
-"""A migrated database is the schema, whichever way it came about, and faults are one sentence."""
+"""A database comes to the newest schema, whichever way, and faults are one sentence."""
 
 import traceback
 from collections.abc import Iterator
@@ -6,18 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import make_url
 
 from durable.authority import migrations
 from durable.authority.cache.watch import watch
-from durable.authority.db.connection import Databases, driver_url
+from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
 from durable.authority.db.schema_version import REVISION, schema_problem
 from durable.authority.fleet.regions import read_region
 from durable.authority.migrations import head_revision, upgrade
-from durable.authority.schema import metadata
 from durable.stack.ports import free_port
 from durable.stack.postgres.server import EmbeddedPostgres
 from tests.authority.world import EAST
@@ -162,44 +159,6 @@ def test_an_upgrade_that_fails_leaves_nothing_behind(empty_url: str) -> None:
         upgrade(empty_url)
     assert seen(empty_url, TABLES) == before
     assert seen(empty_url, "SELECT to_regclass('alembic_version')") == [(None,)]
-
-
-# ── what was migrated is what the code believes ─────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("query", [TABLES, COLUMNS, CONSTRAINTS, INDEXES],
-                         ids=["tables", "columns", "constraints", "indexes"])  # fmt: skip
-def test_the_migrated_catalog_is_the_one_that_the_metadata_creates(
-    database_url: str, created_url: str, query: str
-) -> None:
-    migrated, created = seen(database_url, query), seen(created_url, query)
-    assert migrated
-    assert migrated == created
-
-
-@pytest.fixture(scope="module")
-def created_url(copies: Copies) -> Iterator[str]:
-    """A database made from the metadata alone, without migrations."""
-    with copies.lend("template1") as url:
-        with psycopg.connect(url) as owner:
-            for schema in ("global", "regional", "audit"):
-                owner.execute(f"CREATE SCHEMA {schema}".encode())
-        engine = create_engine(driver_url(url))
-        metadata.create_all(engine)
-        engine.dispose()
-        yield url
-
-
-def test_alembic_finds_no_difference_either(database_url: str) -> None:
-    engine = create_engine(driver_url(database_url))
-    with engine.connect() as connection:
-        context = MigrationContext.configure(
-            connection,
-            # Defaults are compared above; alembic's own way cannot read generated columns.
-            opts={"include_schemas": True, "compare_type": True},
-        )
-        assert compare_metadata(context, metadata) == []
-    engine.dispose()
 
 
 # ── faults ──────────────────────────────────────────────────────────────────────────────────────

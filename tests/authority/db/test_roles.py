@@ -7,7 +7,6 @@ import pytest
 
 from durable.authority.db.roles import ROLES
 from durable.authority.migrations import upgrade
-from durable.authority.schema import metadata
 from tests.conftest import Copies
 
 # Who writes what, written down again from the state model so that two hands must agree.
@@ -222,7 +221,10 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     "durable_reader": {},
 }  # fmt: skip
 
-TABLES = {f"{table.schema}.{table.name}": table for table in metadata.sorted_tables}
+COLUMNS = """
+    SELECT format('%s.%s', table_schema, table_name), column_name
+      FROM information_schema.columns WHERE table_schema IN ('global', 'regional', 'audit')
+"""
 
 
 @pytest.fixture(scope="module")
@@ -239,13 +241,15 @@ def test_every_role_is_in_the_table() -> None:
 def test_a_role_may_write_exactly_what_it_owns(migrated_url: str, role: str) -> None:
     wrong: list[str] = []
     with psycopg.connect(migrated_url) as connection:
-        for (name, table), verb in product(TABLES.items(), ("SELECT", "INSERT", "UPDATE")):
+        columns = connection.execute(COLUMNS.encode()).fetchall()
+        for (name, column), verb in product(columns, ("SELECT", "INSERT", "UPDATE")):
             owned = OWNS[role].get(name, {}).get(verb, set())
-            for column in table.columns.keys():  # noqa: SIM118 - a collection, not a dict
-                may = verb == "SELECT" or column in owned or "*" in owned
-                if asked(connection, "column", role, name, column, verb) != may:
-                    wrong.append(f"{verb} {name}.{column} should be {may}")
-        for name, verb in product(TABLES, ("DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")):
+            may = verb == "SELECT" or column in owned or "*" in owned
+            if asked(connection, "column", role, name, column, verb) != may:
+                wrong.append(f"{verb} {name}.{column} should be {may}")
+        tables = sorted({name for name, _ in columns})
+        assert OWNS[role].keys() <= set(tables)
+        for name, verb in product(tables, ("DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")):
             may = verb in OWNS[role].get(name, {})
             if asked(connection, "table", role, name, verb) != may:
                 wrong.append(f"{verb} {name} should be {may}")

@@ -10,10 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import read_region, unknown_region
-from durable.authority.schema.columns import DIMENSIONS
 from durable.model.ids import RegionId
 from durable.model.overrides.in_force import RegionalOverride
-from durable.model.resources import Amounts, minus
+from durable.model.resources import DIMENSIONS, Amounts, minus
 from durable.model.states import NodeState, RegionState
 from durable.scheduling.snapshot.region import EmergencyDraw, NodeFacts
 

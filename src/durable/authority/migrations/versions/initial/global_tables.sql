@@ -1,20 +1,31 @@
--- The global side: facts that no region owns. `schema/global_side.py` says what they mean.
+-- The global side: tenants, quotas, slots, workloads, policies, operators; facts that no region owns.
+-- It never meets the regional side in one transaction: they may live in one database or in several.
 
 CREATE SCHEMA global;
 
+-- Every region that was ever declared: whether it may take part, and until when its lease lasts. The
+-- fact; a region's own row has a copy of epoch and state, and obeys a lease that ends no later.
 CREATE TABLE global.regions (
     region TEXT NOT NULL,
     epoch BIGINT DEFAULT 1 NOT NULL,
     state TEXT DEFAULT 'open' NOT NULL,
     since TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     reason TEXT DEFAULT '' NOT NULL,
+    -- What led to the state.
     evidence JSONB DEFAULT '{}' NOT NULL,
+    -- How often the lease was renewed, by which worker last, and until when it lasts; none so far: a
+    -- region that was never leased cannot be waited out.
     lease_number BIGINT DEFAULT 0 NOT NULL,
     lease_holder TEXT,
     lease_expires_at TIMESTAMP WITH TIME ZONE,
+    -- How long it lasts from a renewal.
     lease_seconds DOUBLE PRECISION,
+    -- While it is fenced: whether its own database has the fence and answers, so that its lease may
+    -- be extended, and what could not be moved goes on. A lease that has lapsed is not begun anew.
     is_leased_fenced BOOLEAN DEFAULT false NOT NULL,
+    -- When its worker last saw the region as it was.
     watched_at TIMESTAMP WITH TIME ZONE,
+    -- What whoever watches it from outside takes it for, in a sentence, and since when.
     seen JSONB,
     CONSTRAINT regions_key PRIMARY KEY (region),
     CONSTRAINT regions_state_known CHECK (state IN ('open', 'suspected', 'fenced')),
@@ -29,6 +40,8 @@ CREATE TABLE global.tenants (
     CONSTRAINT tenants_key PRIMARY KEY (tenant)
 );
 
+-- `hard` is the limit in force, `target` the one that was requested. They differ while a lowered
+-- quota waits for usage to fall.
 CREATE TABLE global.quotas (
     tenant TEXT NOT NULL,
     hard_cpu_millis BIGINT DEFAULT 0 NOT NULL,
@@ -100,6 +113,7 @@ CREATE TABLE global.grant_transfers (
 );
 CREATE INDEX grant_transfers_open ON global.grant_transfers (tenant)
     WHERE state IN ('requested', 'moved');
+-- Given back without the region, which follows when it answers again.
 CREATE INDEX grant_transfers_lapsed ON global.grant_transfers (from_region)
     WHERE state = 'lapsed';
 
@@ -112,15 +126,24 @@ CREATE TABLE global.workloads (
     delete_requested_at TIMESTAMP WITH TIME ZONE,
     status JSONB DEFAULT '{}' NOT NULL,
     observed_generation BIGINT DEFAULT 0 NOT NULL,
+    -- Which slots each region must run.
     share JSONB DEFAULT '{}' NOT NULL,
+    -- Of the newest division of the slots: an older one changes nothing any more.
     revision BIGINT DEFAULT 0 NOT NULL,
+    -- How many generations there were; the wanted one may be an older one, when a rollout is undone.
     generations BIGINT DEFAULT 1 NOT NULL,
+    -- The last one of which every replica served at once.
     stable_generation BIGINT,
+    -- The rollout that is under way.
     rollout JSONB,
+    -- The row stays as a tombstone, so that generations never start again.
     deleted_at TIMESTAMP WITH TIME ZONE,
+    -- When this generation was admitted: a deadline counts from here.
     admitted_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     deadline_missed_at TIMESTAMP WITH TIME ZONE,
+    -- Until when a job that has ended is listed; none: for ever.
     listed_until TIMESTAMP WITH TIME ZONE,
+    -- The recovery that moved it, on whose budgets it may draw.
     incident TEXT,
     CONSTRAINT workloads_key PRIMARY KEY (tenant, workload),
     CONSTRAINT workloads_generation
@@ -132,6 +155,7 @@ CREATE TABLE global.workloads (
 CREATE INDEX workloads_live ON global.workloads (tenant, workload) WHERE deleted_at IS NULL;
 CREATE INDEX workloads_ended ON global.workloads (listed_until) WHERE deleted_at IS NOT NULL;
 
+-- Requests about a workload with their answers: the same request again gets the same answer.
 CREATE TABLE global.workload_requests (
     tenant TEXT NOT NULL,
     workload TEXT NOT NULL,
@@ -140,6 +164,7 @@ CREATE TABLE global.workload_requests (
     payload_sha256 BYTEA NOT NULL,
     answer JSONB NOT NULL,
     actor TEXT NOT NULL,
+    -- Whether its sender proved to be the actor: a repetition then has to, as well.
     is_signed BOOLEAN NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT workload_requests_key PRIMARY KEY (tenant, workload, request),
@@ -151,6 +176,7 @@ CREATE TABLE global.workload_requests (
 );
 CREATE INDEX workload_requests_age ON global.workload_requests (tenant, workload, at);
 
+-- Whether critical work would come back if a region were lost now, as it was last simulated.
 CREATE TABLE global.readiness (
     tenant TEXT NOT NULL,
     workload TEXT NOT NULL,
@@ -161,17 +187,20 @@ CREATE TABLE global.readiness (
         FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
 );
 
+-- What a workload was, generation by generation; the last ones are kept.
 CREATE TABLE global.generations (
     tenant TEXT NOT NULL,
     workload TEXT NOT NULL,
     generation BIGINT NOT NULL,
     spec JSONB NOT NULL,
+    -- Which slots each region had when the generation was left; where they go back to.
     share JSONB DEFAULT '{}' NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     admitted_at TIMESTAMP WITH TIME ZONE NOT NULL,
     outcome TEXT NOT NULL,
     outcome_reason TEXT DEFAULT '' NOT NULL,
+    -- When every replica served at once.
     completed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT generations_key PRIMARY KEY (tenant, workload, generation),
     CONSTRAINT generations_outcome_known
@@ -181,6 +210,9 @@ CREATE TABLE global.generations (
         FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
 );
 
+-- Which region may bind a slot is one row, and only a transfer changes it. `number` counts owners so
+-- far, so a transfer that arrives late is recognised by its old number. The row stays when no region
+-- owns the slot, so that numbers never start again.
 CREATE TABLE global.slots (
     tenant TEXT NOT NULL,
     workload TEXT NOT NULL,
@@ -189,6 +221,7 @@ CREATE TABLE global.slots (
     number BIGINT NOT NULL,
     transfer TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
+    -- Its region's copy may have been taken back; a division that keeps it there hands it out anew.
     is_leaving BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT slots_key PRIMARY KEY (tenant, workload, slot),
     CONSTRAINT slots_counters CHECK (slot >= 0 AND number >= 1),
@@ -204,11 +237,13 @@ CREATE TABLE global.policies (
     CONSTRAINT policies_revision_positive CHECK (revision >= 1)
 );
 
+-- How far a revision has come, and by which order; one at a time is on its way through the regions.
 CREATE TABLE global.policy_rollouts (
     revision INTEGER NOT NULL,
     stage TEXT NOT NULL,
     number BIGINT DEFAULT 0 NOT NULL,
     canary TEXT,
+    -- The region that is watched now, since when, and what waited there before.
     bake JSONB,
     is_paused BOOLEAN DEFAULT false NOT NULL,
     to_revision INTEGER,
@@ -216,7 +251,9 @@ CREATE TABLE global.policy_rollouts (
     actor TEXT NOT NULL,
     reason TEXT DEFAULT '' NOT NULL,
     changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    -- When it last came into force everywhere; a rollback goes to no revision that never was.
     in_force_at TIMESTAMP WITH TIME ZONE,
+    -- By region, what it would have changed of recent decisions.
     shadows JSONB DEFAULT '{}' NOT NULL,
     CONSTRAINT policy_rollouts_key PRIMARY KEY (revision),
     CONSTRAINT policy_rollouts_stage_known
@@ -230,6 +267,8 @@ CREATE TABLE global.policy_rollouts (
 CREATE UNIQUE INDEX policy_rollouts_one_under_way ON global.policy_rollouts ((true))
     WHERE stage IN ('canary', 'widening');
 
+-- Orders about revisions, in the order in which they were taken: of two at once, one is told of the
+-- other.
 CREATE TABLE global.policy_orders (
     number BIGINT NOT NULL,
     revision INTEGER NOT NULL,
@@ -249,6 +288,7 @@ CREATE TABLE global.policy_orders (
 );
 CREATE INDEX policy_orders_revision_number_index ON global.policy_orders (revision, number);
 
+-- A region that was lost, and how far its work has come; one of a region is under way.
 CREATE TABLE global.recoveries (
     region TEXT NOT NULL,
     epoch BIGINT NOT NULL,
@@ -264,6 +304,7 @@ CREATE TABLE global.recoveries (
     moved_at TIMESTAMP WITH TIME ZONE,
     back_since TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
+    -- Which budgets of other regions are open for it, and what was left behind at its end.
     draws JSONB DEFAULT '[]' NOT NULL,
     findings JSONB DEFAULT '[]' NOT NULL,
     CONSTRAINT recoveries_key PRIMARY KEY (region, epoch),
@@ -292,6 +333,7 @@ CREATE TABLE global.recovery_orders (
         FOREIGN KEY (region, epoch) REFERENCES global.recoveries (region, epoch)
 );
 
+-- What a recovery moves of each workload.
 CREATE TABLE global.recovery_moves (
     region TEXT NOT NULL,
     epoch BIGINT NOT NULL,
@@ -315,6 +357,7 @@ CREATE TABLE global.recovery_moves (
         FOREIGN KEY (region, epoch) REFERENCES global.recoveries (region, epoch)
 );
 
+-- Who may ask for changes. A row stays when its operator is removed: the audit names it.
 CREATE TABLE global.operators (
     operator TEXT NOT NULL,
     kind TEXT NOT NULL,
@@ -323,10 +366,12 @@ CREATE TABLE global.operators (
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     removed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT operators_key PRIMARY KEY (operator),
+    -- One key proves to be one person: two operators who share one are no two people.
     CONSTRAINT operators_public_key_unique UNIQUE (public_key),
     CONSTRAINT operators_kind_known CHECK (kind IN ('person', 'service'))
 );
 
+-- A verb, or '*' for all of them; of a tenant, in a region, or without both for everything: ''.
 CREATE TABLE global.operator_rights (
     operator TEXT NOT NULL,
     verb TEXT NOT NULL,
@@ -339,6 +384,7 @@ CREATE TABLE global.operator_rights (
         FOREIGN KEY (operator) REFERENCES global.operators (operator)
 );
 
+-- Which installation this is: what is signed for one counts in no other.
 CREATE TABLE global.deployment (
     singleton BOOLEAN DEFAULT true NOT NULL,
     id TEXT DEFAULT gen_random_uuid()::text NOT NULL,
@@ -347,6 +393,8 @@ CREATE TABLE global.deployment (
 );
 INSERT INTO global.deployment DEFAULT VALUES;
 
+-- Requests that a workflow counts itself, and the run that had them first: reset, or terminated and
+-- started again, it remembers none of them.
 CREATE TABLE global.taken_requests (
     workflow_id TEXT NOT NULL,
     request TEXT NOT NULL,

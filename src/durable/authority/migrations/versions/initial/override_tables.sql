@@ -9,15 +9,19 @@ CREATE TABLE global.overrides (
     ttl_seconds BIGINT NOT NULL,
     needs_approval BOOLEAN NOT NULL,
     approver TEXT,
+    -- Who made its latest change.
     changed_by TEXT NOT NULL,
     state TEXT NOT NULL,
+    -- It grows with every change: a region replaces the copy of a smaller one, never the reverse.
     number BIGINT DEFAULT 1 NOT NULL,
     proposed_at TIMESTAMP WITH TIME ZONE NOT NULL,
     activated_at TIMESTAMP WITH TIME ZONE,
+    -- While it is proposed: when the proposal lapses.
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     latest_expiry TIMESTAMP WITH TIME ZONE NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
     outcome TEXT DEFAULT '' NOT NULL,
+    -- By request id, what was asked and answered: the same request again gets the same answer.
     requests JSONB DEFAULT '{}' NOT NULL,
     CONSTRAINT overrides_key PRIMARY KEY (override),
     CONSTRAINT overrides_state_known
@@ -37,6 +41,7 @@ CREATE INDEX overrides_live ON global.overrides (expires_at) WHERE ended_at IS N
 
 CREATE INDEX overrides_latest ON global.overrides (proposed_at);
 
+-- The region's copy of the overrides that concern it, which its commits obey; see `number` there.
 CREATE TABLE regional.overrides (
     region TEXT NOT NULL,
     override TEXT NOT NULL,
@@ -49,6 +54,7 @@ CREATE TABLE regional.overrides (
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
+    -- How many claims were to be replaced because of it.
     marked INTEGER DEFAULT 0 NOT NULL,
     CONSTRAINT overrides_key PRIMARY KEY (region, override),
     CONSTRAINT overrides_counters CHECK (number >= 1 AND marked >= 0),
@@ -58,6 +64,8 @@ CREATE TABLE regional.overrides (
 
 CREATE INDEX overrides_in_force ON regional.overrides (region) WHERE ended_at IS NULL;
 
+-- What a tenant may use beside its grant while an emergency quota is in force. It has a counter of
+-- its own, so that the rules of grants stay as they are.
 CREATE TABLE regional.emergency_draws (
     region TEXT NOT NULL,
     override TEXT NOT NULL,

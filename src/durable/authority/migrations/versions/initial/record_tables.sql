@@ -1,4 +1,4 @@
--- What is only ever appended, but for the counts of repeats. `schema/records.py` says what it means.
+-- What is only ever appended, but for the counts of repeats.
 
 CREATE SCHEMA audit;
 
@@ -10,6 +10,8 @@ CREATE TABLE regional.intents (
     slot INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     step TEXT NOT NULL,
+    -- Why a release was safe, empty for every other step: part of the key, so that a release for one
+    -- cause does not use up the key of a release for another.
     cause TEXT NOT NULL,
     ordinal INTEGER NOT NULL,
     payload_sha256 BYTEA NOT NULL,
@@ -49,11 +51,15 @@ CREATE TABLE regional.decisions (
     cache_version BIGINT NOT NULL,
     evidence JSONB NOT NULL,
     decided_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    -- A digest of what was found, where nothing was placed: the same again is counted below.
     findings TEXT,
     CONSTRAINT decisions_key PRIMARY KEY (region, tenant, workload, generation, attempt)
 );
+-- What was decided last, for a comparison of revisions.
 CREATE INDEX decisions_recent ON regional.decisions (region, decided_at);
 
+-- How often a decision that placed nothing was made again with the same findings; no append, or a
+-- request that nothing can help would fill the disk by waiting.
 CREATE TABLE regional.decision_repeats (
     region TEXT NOT NULL,
     tenant TEXT NOT NULL,
@@ -68,6 +74,7 @@ CREATE TABLE regional.decision_repeats (
     CONSTRAINT decision_repeats_repeats_positive CHECK (repeats >= 1)
 );
 
+-- One chain per region and one for the global side; each event's hash covers the one before it.
 CREATE TABLE audit.events (
     chain TEXT NOT NULL,
     sequence BIGINT NOT NULL,
@@ -81,6 +88,7 @@ CREATE TABLE audit.events (
     hash BYTEA NOT NULL,
     CONSTRAINT events_key PRIMARY KEY (chain, sequence),
     CONSTRAINT events_sequence_positive CHECK (sequence >= 1),
+    -- What every reader's calendar has: no infinity, and no year before the first.
     CONSTRAINT events_at_readable
         CHECK (at BETWEEN '0002-01-01 00:00:00+00' AND '9999-01-01 00:00:00+00')
 );
@@ -94,6 +102,7 @@ CREATE TABLE audit.heads (
     CONSTRAINT heads_key PRIMARY KEY (chain)
 );
 
+-- Which role may append which actions, to the global side's chain or to regions'; from `roles.py`.
 CREATE TABLE audit.rights (
     role TEXT NOT NULL,
     side TEXT NOT NULL,

@@ -1,7 +1,9 @@
--- The regional side: what a region decides alone. `schema/regional_side.py` says what it means.
+-- The regional side: nodes, grants, claims and what is observed of them; what a region decides alone.
+-- Triggers alone write counters (`used_*`, sums of `granted_*`); see `counters.sql`.
 
 CREATE SCHEMA regional;
 
+-- One row, written by the migration: whether this database serves the global side too.
 CREATE TABLE regional.deployment (
     singleton BOOLEAN DEFAULT true NOT NULL,
     serves_global BOOLEAN NOT NULL,
@@ -9,12 +11,14 @@ CREATE TABLE regional.deployment (
     CONSTRAINT deployment_one_row CHECK (singleton)
 );
 
+-- The coordination boundary: every regional transaction begins by locking this row.
 CREATE TABLE regional.regions (
     region TEXT NOT NULL,
     epoch BIGINT DEFAULT 1 NOT NULL,
     version BIGINT DEFAULT 0 NOT NULL,
     tokens_issued BIGINT DEFAULT 0 NOT NULL,
     state TEXT DEFAULT 'open' NOT NULL,
+    -- Until when the global side leaves the region to itself; a region without one is on none yet.
     lease_expires_at TIMESTAMP WITH TIME ZONE,
     capacity_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     capacity_memory_mib BIGINT DEFAULT 0 NOT NULL,
@@ -30,6 +34,7 @@ CREATE TABLE regional.regions (
         CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0)
 );
 
+-- The zones that the fleet declares for a region; nodes register in no other.
 CREATE TABLE regional.zones (
     region TEXT NOT NULL,
     zone TEXT NOT NULL,
@@ -51,6 +56,7 @@ CREATE TABLE regional.nodes (
     labels JSONB DEFAULT '{}' NOT NULL,
     taints JSONB DEFAULT '[]' NOT NULL,
     dedicated_to TEXT,
+    -- Of the node's row, so that a change has a version and the past can be rebuilt.
     unhealthy_devices TEXT[] DEFAULT '{}' NOT NULL,
     state TEXT DEFAULT 'ready' NOT NULL,
     cordon_reason TEXT,
@@ -66,10 +72,12 @@ CREATE TABLE regional.nodes (
     CONSTRAINT nodes_removed_empty
         CHECK (state <> 'removed' OR used_cpu_millis + used_memory_mib + used_gpus = 0),
     CONSTRAINT nodes_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
+-- Counters change at every placement: free space on a page keeps those updates off the indexes.
 ) WITH (fillfactor = 70);
 CREATE INDEX nodes_changes ON regional.nodes (region, changed_version);
 CREATE INDEX nodes_silent ON regional.nodes (region) WHERE state IN ('unknown', 'lost');
 
+-- What a node looked like at each version, so that an old snapshot can be rebuilt.
 CREATE TABLE regional.node_history (
     region TEXT NOT NULL,
     node TEXT NOT NULL,
@@ -78,11 +86,13 @@ CREATE TABLE regional.node_history (
     CONSTRAINT node_history_key PRIMARY KEY (region, node, version)
 );
 
+-- Apart from `nodes`: heartbeats take no region lock and must not queue behind placements.
 CREATE TABLE regional.node_leases (
     region TEXT NOT NULL,
     node TEXT NOT NULL,
     session BIGINT NOT NULL,
     epoch BIGINT NOT NULL,
+    -- Who hosts the node: another agent may not, for as long as the lease lasts.
     host TEXT NOT NULL,
     renewed_at TIMESTAMP WITH TIME ZONE NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -92,9 +102,11 @@ CREATE TABLE regional.node_leases (
         FOREIGN KEY (region, node) REFERENCES regional.nodes (region, node)
 ) WITH (fillfactor = 70);
 
+-- Which agent hosts the region's declared nodes; it counts while that agent's connection lives.
 CREATE TABLE regional.agent_locks (
     region TEXT NOT NULL,
     pid INTEGER NOT NULL,
+    -- The number of an advisory lock that the holder's connection holds.
     life_sign BIGINT NOT NULL,
     holder TEXT NOT NULL,
     held_since TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -135,6 +147,7 @@ CREATE TABLE regional.grants (
     protected_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     protected_memory_mib BIGINT DEFAULT 0 NOT NULL,
     protected_gpus BIGINT DEFAULT 0 NOT NULL,
+    -- What a lowered quota wants back as soon as it is free: nothing new may be reserved from it.
     owed_cpu_millis BIGINT DEFAULT 0 NOT NULL,
     owed_memory_mib BIGINT DEFAULT 0 NOT NULL,
     owed_gpus BIGINT DEFAULT 0 NOT NULL,
@@ -154,6 +167,8 @@ CREATE TABLE regional.grants (
     CONSTRAINT grants_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 ) WITH (fillfactor = 50);
 
+-- One row per half of a transfer that reached this region, negative where grant was taken: a resend
+-- changes nothing, and the sum up to a version is the grant at that version.
 CREATE TABLE regional.grant_changes (
     region TEXT NOT NULL,
     transfer TEXT NOT NULL,
@@ -166,6 +181,8 @@ CREATE TABLE regional.grant_changes (
     CONSTRAINT grant_changes_key PRIMARY KEY (region, transfer)
 );
 
+-- A region's copy of the slots it owns. One row per slot, whatever the region, so that two regions
+-- that share a database can never both own it. A slot that was taken away keeps its row and number.
 CREATE TABLE regional.slots (
     tenant TEXT NOT NULL,
     workload TEXT NOT NULL,
@@ -202,8 +219,11 @@ CREATE TABLE regional.policy_states (
     state TEXT NOT NULL,
     changed_by TEXT NOT NULL,
     changed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    -- Of the order that it follows: an older one changes nothing in this region any more.
     number BIGINT DEFAULT 0 NOT NULL,
+    -- What an override may let work pass here while this revision is in force.
     overridable_gates JSONB DEFAULT '[]' NOT NULL,
+    -- What became of each workload when it was rolled back.
     report JSONB,
     report_count INTEGER DEFAULT 0 NOT NULL,
     CONSTRAINT policy_states_key PRIMARY KEY (region, revision),
@@ -218,6 +238,8 @@ CREATE UNIQUE INDEX policy_states_one_active
 CREATE UNIQUE INDEX policy_states_one_canary
     ON regional.policy_states (region) WHERE state = 'canary';
 
+-- What a workload wants of the region: written by the workload under its revision, read by the
+-- placement, and closed with the withdrawal of the placement's request.
 CREATE TABLE regional.shares (
     region TEXT NOT NULL,
     tenant TEXT NOT NULL,
@@ -227,9 +249,11 @@ CREATE TABLE regional.shares (
     slots INTEGER[] NOT NULL,
     spec JSONB NOT NULL,
     release_reason TEXT,
+    -- Of a job: how many of its slots may have a claim at once, and from when to when it is to run.
     at_once INTEGER,
     admitted_at TIMESTAMP WITH TIME ZONE,
     due_at TIMESTAMP WITH TIME ZONE,
+    -- The recovery on whose budgets the slots that it moved may draw.
     incident TEXT,
     moved INTEGER[] DEFAULT '{}' NOT NULL,
     closed_at TIMESTAMP WITH TIME ZONE,
@@ -240,6 +264,8 @@ CREATE TABLE regional.shares (
 );
 CREATE INDEX shares_open ON regional.shares (region, tenant, workload) WHERE closed_at IS NULL;
 
+-- How many replicas of a workload voluntary stops must leave serving here: its part of the
+-- disruption allowance, as escrow. Written by the workload, read by the commit.
 CREATE TABLE regional.disruption_floors (
     region TEXT NOT NULL,
     tenant TEXT NOT NULL,
@@ -260,15 +286,19 @@ CREATE TABLE regional.requests (
     slots INTEGER[] NOT NULL,
     priority INTEGER NOT NULL,
     state TEXT NOT NULL,
+    -- Why it waits; it becomes words only where people read it.
     pending_code TEXT,
     pending_parameters JSONB,
     attempts INTEGER DEFAULT 0 NOT NULL,
     enqueued_at TIMESTAMP WITH TIME ZONE NOT NULL,
     deadline TIMESTAMP WITH TIME ZONE NOT NULL,
     next_retry_at TIMESTAMP WITH TIME ZONE,
+    -- What its agents run; a placement's generation never changes what it runs.
     spec JSONB DEFAULT '{}' NOT NULL,
     waiting INTEGER DEFAULT 0 NOT NULL,
     completed INTEGER DEFAULT 0 NOT NULL,
+    -- Of a job: how many slots were given up, how many wait until others have ended, how often its
+    -- slots failed in all, and the limit on its claims that it obeys.
     given_up INTEGER DEFAULT 0 NOT NULL,
     held_back INTEGER DEFAULT 0 NOT NULL,
     failures INTEGER DEFAULT 0 NOT NULL,
@@ -295,6 +325,8 @@ CREATE INDEX requests_queue
     WHERE state IN ('pending', 'timed_out');
 CREATE INDEX requests_region_written_in_index ON regional.requests (region, written_in);
 
+-- `freed_version` is the version at which the claim on capacity, quota, devices and slot ended;
+-- while it is null the claim counts, whether the reservation is held or has become a binding.
 CREATE TABLE regional.reservations (
     region TEXT NOT NULL,
     token BIGINT NOT NULL,
@@ -309,6 +341,7 @@ CREATE TABLE regional.reservations (
     gpus BIGINT DEFAULT 0 NOT NULL,
     devices TEXT[] DEFAULT '{}' NOT NULL,
     budget TEXT,
+    -- The emergency draw that it counts against, instead of the grant.
     emergency TEXT,
     requirements JSONB DEFAULT '{}' NOT NULL,
     priority INTEGER NOT NULL,
@@ -346,9 +379,13 @@ CREATE INDEX reservations_changes ON regional.reservations (region, changed_vers
 CREATE INDEX reservations_claims_by_node
     ON regional.reservations (region, node) WHERE freed_version IS NULL;
 CREATE INDEX reservations_leases ON regional.reservations (region, expires_at) WHERE state = 'held';
+-- A read that looks for claims by name says `claimed_slot` and uses this index, which holds no claim
+-- that has ended. The reference of claims to their slots is checked by it, too.
 CREATE UNIQUE INDEX reservations_one_claim_per_slot
     ON regional.reservations (tenant, workload, claimed_slot) WHERE claimed_slot IS NOT NULL;
 
+-- One row per reservation that became bound. It has the authority's part of the state only: what
+-- runs, is ready or serves is observed, and `binding_status` merges the two.
 CREATE TABLE regional.bindings (
     region TEXT NOT NULL,
     token BIGINT NOT NULL,
@@ -373,13 +410,17 @@ CREATE TABLE regional.bindings (
 ) WITH (fillfactor = 70);
 CREATE INDEX bindings_changes ON regional.bindings (region, changed_version);
 
+-- Claims that somebody asked to have replaced, one row for each who did: a cause that ends takes
+-- back its own mark and no other. A trigger drops the rows when the claim ends.
 CREATE TABLE regional.replacements (
     region TEXT NOT NULL,
     token BIGINT NOT NULL,
+    -- Who can take it back: a drain, an override, a policy's rollback, or one request.
     cause TEXT NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     requested_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    -- When its workload began to act on it.
     begun_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT replacements_key PRIMARY KEY (region, token, cause),
     CONSTRAINT replacements_region_token_reference
@@ -387,6 +428,7 @@ CREATE TABLE regional.replacements (
 );
 CREATE INDEX replacements_region_cause_index ON regional.replacements (region, cause);
 
+-- Nodes that are being emptied, and those that were: one row for each order.
 CREATE TABLE regional.drains (
     region TEXT NOT NULL,
     request TEXT NOT NULL,
@@ -396,6 +438,7 @@ CREATE TABLE regional.drains (
     reason TEXT NOT NULL,
     wait_for_jobs BOOLEAN NOT NULL,
     nodes TEXT[] NOT NULL,
+    -- Those that it cordoned itself: others stay cordoned when it is cancelled.
     cordoned TEXT[] NOT NULL,
     replicas INTEGER NOT NULL,
     state TEXT DEFAULT 'draining' NOT NULL,
@@ -425,6 +468,7 @@ CREATE TABLE regional.observations (
     log_directory TEXT,
     observer TEXT NOT NULL,
     received_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    -- That its process has ended with; none while it runs, and if a signal ended it.
     exit_code INTEGER,
     written_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
     CONSTRAINT observations_key PRIMARY KEY (region, token),
@@ -438,7 +482,8 @@ CREATE TABLE regional.observations (
 ) WITH (fillfactor = 70);
 CREATE INDEX observations_region_written_in_index ON regional.observations (region, written_in);
 
--- Two tables that refer to each other; see `schema/regional_side.py`.
+-- A bound reservation has a binding. Both rows arrive in one transaction, so it is checked at its
+-- end; the other direction is the binding's own reference.
 ALTER TABLE regional.reservations
     ADD CONSTRAINT reservations_region_bound_token_reference
     FOREIGN KEY (region, bound_token)
