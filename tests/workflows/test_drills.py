@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from durable.authority.fleet.policies import publish_policy
-from durable.cli.commands.drill import rehearse
-from durable.cli.drills import (
+from durable.drills import (
     break_glass,
     expectations,
     lost_operator_key,
     policy_rollback,
     recovery_override,
 )
-from durable.cli.drills.as_found import differences, read_state
-from durable.cli.drills.drill import Drill, Expectation
+from durable.drills.as_found import differences, read_state, rehearse
+from durable.drills.drill import Drill, Expectation
+from durable.drills.world import World
 from durable.model.ids import ActorId
 from durable.model.policy.rollout import PolicyStage
 from durable.scheduling.policies import first_policy
@@ -53,7 +53,7 @@ async def test_what_does_not_hold_is_said_and_the_stack_is_as_it_was(
     await demand_no_signatures(serving)
     for drill, _, wrong in DRILLS:
         shown: list[Expectation] = []
-        seen = await rehearse(drill, serving.durable, Path(), stays=True, show=shown.append)
+        seen = await rehearse(drill, World(serving.durable, Path()), stays=True, show=shown.append)
         assert seen == shown
         assert any(wrong in one.what for one in seen if not one.met), seen
         assert (seen[-1].what, seen[-1].met) == (AS_FOUND, True), seen[-1].seen
@@ -82,7 +82,7 @@ async def interrupted(plane: Plane, drill: Drill, last: str) -> list[Expectation
         if last in one.what:
             task.cancel()
 
-    task = asyncio.create_task(rehearse(drill, plane.durable, Path(), stays=True, show=show))
+    task = asyncio.create_task(rehearse(drill, World(plane.durable, Path()), stays=True, show=show))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert last in shown[-1].what

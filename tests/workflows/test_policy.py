@@ -13,8 +13,9 @@ from durable.authority.policies.region_reads import read_in_force
 from durable.authority.policies.rows import read_rollout
 from durable.authority.policies.stages import watch_region
 from durable.authority.reads.claims import read_reservations
-from durable.cli.drills import policy_rollback
 from durable.controllers.reconciler import Reconciler
+from durable.drills import policy_rollback
+from durable.drills.world import World as Rehearsal
 from durable.model.ids import RegionId
 from durable.model.policy.policy import Guardrails, Policy
 from durable.model.policy.rollout import PolicyProgress, PolicyStage
@@ -230,7 +231,7 @@ async def test_the_drill_of_a_rollback_meets_every_expectation(plane: Plane) -> 
     await ready(plane, EAST, WEST)
     await plane.durable.apply(manifest("api", replicas=2))
     await plane.durable.wait("risk", "api")
-    seen = [one async for one in policy_rollback.run(plane.durable, Path())]
+    seen = [one async for one in policy_rollback.run(Rehearsal(plane.durable, Path()))]
     assert len(seen) == 7
     assert [one for one in seen if not one.met] == []
 

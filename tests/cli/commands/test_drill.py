@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from durable.cli.commands import drill
-from durable.cli.drills import authority_outage
-from durable.cli.drills.drill import Drill, Expectation
-from durable.cli.drills.registry import DRILLS
 from durable.cli.main import execute
+from durable.drills import authority_outage
+from durable.drills.drill import Drill, Expectation
+from durable.drills.registry import DRILLS
 from durable.stack.shutdown import stop_stack
 from durable.state_dir.record import is_running
 

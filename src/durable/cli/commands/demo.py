@@ -16,9 +16,6 @@ from durable.cli.commands.apply import apply_with
 from durable.cli.commands.fleet import load_fleets, not_loaded, print_census
 from durable.cli.commands.stack import show_event
 from durable.cli.connections import with_authority, with_durable
-from durable.cli.drills.drill import Expectation
-from durable.cli.drills.override_expiry import avoid_a_zone
-from durable.cli.drills.shown_loss import LostRegion, print_lost, show_loss
 from durable.cli.input.manifests import load_manifest, load_workloads
 from durable.cli.input.options import AsJson, flag, load_settings, state_dir_option
 from durable.cli.render.explain import print_explanation
@@ -31,8 +28,14 @@ from durable.cli.render.output import (
     progress,
     results,
 )
+from durable.cli.render.recoveries import print_recovery
+from durable.cli.render.recovery_view import RecoveryView
 from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.client import Durable
+from durable.drills.drill import Expectation
+from durable.drills.override_expiry import avoid_a_zone
+from durable.drills.shown_loss import LostRegion, show_loss
+from durable.drills.world import World
 from durable.explain.explain import explain
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
@@ -128,7 +131,7 @@ def _run_workloads(
         results.print("A zone was avoided for thirty seconds, and that ended by itself:\n")
         print_lines((f"{'✓' if one.met else '✗'} {one}" for one in avoided), indent=2)
         results.print("")
-        print_lost(lost)
+        _print_lost(lost)
         left = [one for one in why.regions if one.region != lost.region][:1]
         results.print(
             f"Why {first.tenant}/{first.name} runs where it does, in a region that is left:\n"
@@ -149,7 +152,9 @@ async def _show_all(
     rolled, avoided = await asyncio.gather(
         _roll_out(durable, manifests), _avoid_zone(durable, first)
     )
-    return applied, rolled, avoided, await show_loss(durable, directory)
+    with RecoveryView() as view:
+        world = World(durable, directory, progress.print, view.show)
+        return applied, rolled, avoided, await show_loss(world)
 
 
 async def _apply(durable: Durable, manifests: list[WorkloadManifest]) -> list[AppliedWorkload]:
@@ -207,6 +212,20 @@ async def _wait_for_agents(databases: Databases) -> None:
             break
         await asyncio.sleep(POLL_SECONDS)
     progress.print(f"[green]✓[/] Simulated agent: {live} of {nodes} nodes live")
+
+
+def _print_lost(lost: LostRegion) -> None:
+    """What was expected and seen, what was moved and what waits, and the load of it."""
+    results.print(f"{lost.region} was lost, and its work came back elsewhere:\n")
+    print_lines((f"{'✓' if one.met else '✗'} {one}" for one in lost.expectations), indent=2)
+    if lost.recovery is not None:
+        results.print("")
+        print_recovery(lost.recovery)
+    load = lost.load
+    results.print(
+        f"Transactions of the authority in a second: {load.calm_per_second} before the loss, "
+        f"{load.mean_per_second} during the recovery, {load.peak_per_second} at most.\n"
+    )
 
 
 def _print_next_steps(

@@ -5,7 +5,6 @@ the examples, and stops it afterwards.
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,14 +15,16 @@ from durable.cli.commands.apply import apply_all
 from durable.cli.commands.demo import start_examples
 from durable.cli.commands.stack import show_event
 from durable.cli.connections import with_durable
-from durable.cli.drills.as_found import is_as_found, put_back, read_state, refuse_unwell
-from durable.cli.drills.drill import Drill, Expectation
-from durable.cli.drills.registry import DRILLS
 from durable.cli.input.manifests import load_manifest, load_workloads
 from durable.cli.input.options import AsJson, flag, load_settings, state_dir_option
 from durable.cli.render.output import Steps, error_object, fail, print_json, progress
+from durable.cli.render.recoveries import RecoveryLines
 from durable.cli.render.workloads import failure_of
 from durable.client import Durable
+from durable.drills.as_found import rehearse
+from durable.drills.drill import Drill, Expectation
+from durable.drills.registry import DRILLS
+from durable.drills.world import World
 from durable.model.fleet.manifest import Fleet
 from durable.model.work.workload import WorkloadManifest
 from durable.stack.detached import start_detached
@@ -98,33 +99,13 @@ def _rehearse_on_examples(
 
 
 def _rehearse(drill: Drill, directory: Path, *, stays: bool) -> list[Expectation]:
-    return with_durable(
-        directory, lambda durable: rehearse(drill, durable, directory, stays=stays, show=_show)
-    )
+    lines = RecoveryLines()
 
+    async def use(durable: Durable) -> list[Expectation]:
+        world = World(durable, directory, progress.print, lines.show)
+        return await rehearse(drill, world, stays=stays, show=_show)
 
-async def rehearse(
-    drill: Drill,
-    durable: Durable,
-    directory: Path,
-    *,
-    stays: bool,
-    show: Callable[[Expectation], None],
-) -> list[Expectation]:
-    """Shows each expectation as it is known; a stack that stays is left as it was found."""
-    before = await read_state(durable)
-    refuse_unwell(before)
-    seen: list[Expectation] = []
-    try:
-        async for one in drill.run(durable, directory):
-            seen.append(one)
-            show(one)
-    finally:
-        if stays:
-            await put_back(durable, before)
-    seen.append(await is_as_found(durable, before))
-    show(seen[-1])
-    return seen
+    return with_durable(directory, use)
 
 
 def _show(one: Expectation) -> None:

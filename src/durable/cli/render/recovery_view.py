@@ -22,8 +22,6 @@ class RecoveryView:
         self._lines = RecoveryLines()
 
     def __enter__(self) -> Self:
-        if progress.is_terminal:
-            self._live.start()
         return self
 
     def __exit__(
@@ -36,6 +34,7 @@ class RecoveryView:
 
     def show(self, now: RecoveryProgress) -> None:
         if progress.is_terminal:
+            self._live.start()
             self._live.update(_table(now))
         else:
             self._lines.show(now)

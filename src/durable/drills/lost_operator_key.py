@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 from durable.authority.operators.changes import read_operator, set_key
 from durable.authority.overrides.rows import read_override
-from durable.cli.drills.drill import Drill, Expectation
-from durable.cli.drills.expectations import audit_tells, invariants_hold, is_refused
-from durable.cli.drills.people import temporary_person, with_new_key, without_key
-from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable
+from durable.drills.drill import Drill, Expectation
+from durable.drills.expectations import audit_tells, invariants_hold, is_refused
+from durable.drills.people import temporary_person, with_new_key, without_key
+from durable.drills.subject import busiest_region, find_subject
+from durable.drills.world import World
 from durable.model.ids import OverrideId
 from durable.model.operators.rights import Right, Scope, Verb
 from durable.model.refusal import RefusalCode
@@ -26,8 +26,9 @@ OF_OPERATOR = ("add operator", "set key", "set key", "set key")
 OF_MESSAGES = ("reject message propose",) * 3
 
 
-async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """Somebody loses their key, which others then try to use."""
+    durable = world.durable
     subject = await find_subject(durable)
     where = Scope(tenant=subject.tenant, region=busiest_region(subject))
     right = Right(verb=Verb.OVERRIDE, scope=where)

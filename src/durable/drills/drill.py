@@ -4,9 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from durable.client import Durable
+from durable.drills.world import World
 from durable.validation.value import Value
 
 POLL_SECONDS = 0.25
@@ -27,14 +26,13 @@ class Expectation(Value):
 class Drill:
     """A rehearsal of one runbook; a further one is one file of this room and one line of `DRILLS`.
 
-    `run` finds the workloads of the examples serving, is given the stack's state directory, and
-    yields each expectation as it is known.
+    `run` finds the workloads of the examples serving, and yields each expectation as it is known.
     """
 
     name: str
     sentence: str
     runbook: str
-    run: Callable[[Durable, Path], AsyncIterator[Expectation]]
+    run: Callable[[World], AsyncIterator[Expectation]]
 
 
 async def come_true(condition: Callable[[], Awaitable[bool]], within_seconds: float) -> bool:

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 from durable.authority.cache.region_read import read_whole
 from durable.authority.overrides.reads import obeyed_overrides
-from durable.cli.drills.drill import Drill, Expectation, come_true
-from durable.cli.drills.expectations import audit_tells, invariants_hold
-from durable.cli.drills.subject import find_subject
 from durable.client import Durable
+from durable.drills.drill import Drill, Expectation, come_true
+from durable.drills.expectations import audit_tells, invariants_hold
+from durable.drills.subject import find_subject
+from durable.drills.world import World
 from durable.model.ids import RegionId, TenantId, WorkloadName, ZoneId
 from durable.model.overrides.override import Override
 from durable.model.states import BindingState, OverrideState
@@ -22,8 +22,9 @@ END_SECONDS = 120.0
 TOLD = ("propose override", "activate override", "put override in force", "end override")
 
 
-async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """Avoids the zone with the most replicas of the most important service."""
+    durable = world.durable
     subject = await find_subject(durable)
     async for one in avoid_a_zone(durable, subject.tenant, subject.workload, LASTS):
         yield one

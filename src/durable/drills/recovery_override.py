@@ -2,18 +2,18 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 from durable.authority.cache.region_read import read_whole
 from durable.authority.quota.budgets import find_draw, list_budgets
 from durable.authority.recovery.region_facts import read_facts
-from durable.cli.drills import two_people
-from durable.cli.drills.drill import Drill, Expectation
-from durable.cli.drills.expectations import audit_tells, invariants_hold
-from durable.cli.drills.people import temporary_person
-from durable.cli.drills.signing import signed
-from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable
+from durable.drills import two_people
+from durable.drills.drill import Drill, Expectation
+from durable.drills.expectations import audit_tells, invariants_hold
+from durable.drills.people import temporary_person
+from durable.drills.signing import signed
+from durable.drills.subject import busiest_region, find_subject
+from durable.drills.world import World
 from durable.model.ids import IncidentId, RegionId
 from durable.model.operators.rights import Right, Scope, Verb
 from durable.model.overrides.override import Override
@@ -30,8 +30,9 @@ WHY = "drill: recovery override"
 SILENT = (NodeState.UNKNOWN, NodeState.LOST)
 
 
-async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """In the region where most of the most important service runs, for the loss of another."""
+    durable = world.durable
     region = busiest_region(await find_subject(durable))
     incident = await _other_loss(durable, region)
     approver = Right(verb=Verb.APPROVE, scope=Scope(region=region))

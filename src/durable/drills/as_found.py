@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from durable.authority.cache.region_read import read_whole
@@ -14,10 +14,10 @@ from durable.authority.quota.budgets import list_budgets
 from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
-from durable.cli.drills.drill import Expectation, come_true
-from durable.cli.drills.signing import signed
-from durable.cli.render.output import progress
 from durable.client import Durable
+from durable.drills.drill import Drill, Expectation, come_true
+from durable.drills.signing import signed
+from durable.drills.world import World
 from durable.model.ids import OverrideId
 from durable.model.recovery.recoveries import UNFENCED, Recovery
 from durable.model.refusal import RefusalCode, RefusedError
@@ -44,6 +44,25 @@ class StackState(Value):
     operators: Mapping[str, str] = {}
     keys: Mapping[str, str] = {}
     cordons: Mapping[str, str] = {}
+
+
+async def rehearse(
+    drill: Drill, world: World, *, stays: bool, show: Callable[[Expectation], None]
+) -> list[Expectation]:
+    """Shows each expectation as it is known; a stack that stays is left as it was found."""
+    before = await read_state(world.durable)
+    refuse_unwell(before)
+    seen: list[Expectation] = []
+    try:
+        async for one in drill.run(world):
+            seen.append(one)
+            show(one)
+    finally:
+        if stays:
+            await put_back(world, before)
+    seen.append(await is_as_found(world.durable, before))
+    show(seen[-1])
+    return seen
 
 
 async def read_state(durable: Durable) -> StackState:
@@ -130,14 +149,15 @@ async def is_as_found(durable: Durable, before: StackState) -> Expectation:
     return Expectation(what="the stack is as the drill found it", met=met, seen=seen)
 
 
-async def put_back(durable: Durable, before: StackState) -> None:
+async def put_back(world: World, before: StackState) -> None:
     """Ends what a drill began and could not end: its overrides and its recoveries."""
+    durable = world.durable
     for override in await read_overrides(durable.databases):
         if f"override {override.id}" not in before.overrides:
             await _revoke(durable, override.id)
     for recovery in await list_recoveries(durable.databases):
         if str(recovery.key) not in before.recoveries:
-            await _fail_back(durable, recovery)
+            await _fail_back(world, recovery)
 
 
 async def _revoke(durable: Durable, override: OverrideId) -> None:
@@ -151,8 +171,9 @@ async def _revoke(durable: Durable, override: OverrideId) -> None:
                 await durable.overrides.revoke(override, reason=WHY)
 
 
-async def _fail_back(durable: Durable, recovery: Recovery) -> None:
-    progress.print(f"Ending {recovery.key}, so that {recovery.region} has its work back")
+async def _fail_back(world: World, recovery: Recovery) -> None:
+    durable = world.durable
+    world.say(f"Ending {recovery.key}, so that {recovery.region} has its work back")
     try:
         async with asyncio.timeout(BACK_SECONDS):
             if recovery.stage not in UNFENCED:

@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from durable.agent.simulated.faults import FaultKind
 from durable.authority.reads.invariants import violations_everywhere
-from durable.cli.drills.broken_nodes import BrokenNodes
-from durable.cli.drills.drill import Drill, Expectation
-from durable.cli.drills.region_loss import fail_back, lose_region
-from durable.cli.drills.subject import busiest_region, find_subject
-from durable.cli.render.recoveries import RecoveryLines
-from durable.client import Durable
+from durable.drills.broken_nodes import BrokenNodes
+from durable.drills.drill import Drill, Expectation
+from durable.drills.region_loss import fail_back, lose_region
+from durable.drills.subject import busiest_region, find_subject
+from durable.drills.world import World
 from durable.ending import end_all
 
 SAMPLE_SECONDS = 1.0
@@ -43,19 +41,20 @@ class Samples:
         )
 
 
-async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """The invariants are looked at all the time, not only at the end."""
+    durable = world.durable
     region = busiest_region(await find_subject(durable))
-    lines, samples = RecoveryLines(), Samples()
+    samples = Samples()
     sampling = asyncio.create_task(samples.take(lambda: violations_everywhere(durable.databases)))
     try:
-        with BrokenNodes(directory) as nodes:
-            seen, now = await lose_region(durable, nodes, region, lines.show, FaultKind.CUT_OFF)
+        with BrokenNodes(world.directory) as nodes:
+            seen, now = await lose_region(durable, nodes, region, world.follow, FaultKind.CUT_OFF)
             for one in seen:
                 yield one
             if now is None:
                 return
-            async for one in fail_back(durable, nodes, region, lines.show):
+            async for one in fail_back(durable, nodes, region, world.follow):
                 yield one
         yield samples.judge(sampling.exception() if sampling.done() else None)
     finally:

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Iterable
 
 from durable.authority.audit.events import read_events
 from durable.authority.reads.invariants import violations_everywhere
-from durable.cli.drills.drill import Expectation, come_true
 from durable.client import Durable
+from durable.drills.drill import Expectation, come_true
 from durable.model.refusal import RefusalCode, RefusedError
 
 # A refusal is in the audit a moment after it was answered.

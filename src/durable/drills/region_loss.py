@@ -9,11 +9,11 @@ from durable.authority.fleet.policies import read_recovery_policy
 from durable.authority.recovery.recoveries import newest_recovery
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.workloads.rows import list_workloads
-from durable.cli.drills.broken_nodes import BrokenNodes
-from durable.cli.drills.drill import Expectation, come_true
-from durable.cli.drills.expectations import invariants_hold
-from durable.cli.drills.signing import signed
 from durable.client import Durable
+from durable.drills.broken_nodes import BrokenNodes
+from durable.drills.drill import Expectation, come_true
+from durable.drills.expectations import invariants_hold
+from durable.drills.signing import signed
 from durable.model.ids import RegionId
 from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.recovery.recoveries import (

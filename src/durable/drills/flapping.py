@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_fact
-from durable.cli.drills.broken_nodes import BrokenNodes
-from durable.cli.drills.drill import Drill, Expectation, come_true
-from durable.cli.drills.region_loss import fail_back, lose_region
-from durable.cli.drills.subject import busiest_region, find_subject
-from durable.cli.render.recoveries import RecoveryLines
-from durable.client import Durable
+from durable.drills.broken_nodes import BrokenNodes
+from durable.drills.drill import Drill, Expectation, come_true
+from durable.drills.region_loss import fail_back, lose_region
+from durable.drills.subject import busiest_region, find_subject
+from durable.drills.world import World
 from durable.model.states import RegionState
 
 SUSPECT_SECONDS = 90.0
@@ -19,11 +17,11 @@ SUSPECT_SECONDS = 90.0
 BACK_FOR_SECONDS = 4.0
 
 
-async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """Lost, back, and lost again within a minute."""
+    durable = world.durable
     region = busiest_region(await find_subject(durable))
-    lines = RecoveryLines()
-    with BrokenNodes(directory) as nodes:
+    with BrokenNodes(world.directory) as nodes:
         before = {str(one.key) for one in await list_recoveries(durable.databases, ended=True)}
         nodes.lose(region=str(region))
 
@@ -37,7 +35,7 @@ async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
         )
         nodes.give_back()
         await asyncio.sleep(BACK_FOR_SECONDS)
-        seen, now = await lose_region(durable, nodes, region, lines.show)
+        seen, now = await lose_region(durable, nodes, region, world.follow)
         for one in seen:
             yield one
         known = await list_recoveries(durable.databases, ended=True)
@@ -45,7 +43,7 @@ async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
         yield Expectation(what="it is one recovery", met=len(found) == 1, seen=", ".join(found))
         if now is None:
             return
-        async for one in fail_back(durable, nodes, region, lines.show):
+        async for one in fail_back(durable, nodes, region, world.follow):
             yield one
 
 

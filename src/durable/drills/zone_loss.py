@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from durable.authority.cache.region_read import read_whole
 from durable.authority.recovery.region_facts import read_fact
-from durable.cli.drills.broken_nodes import BrokenNodes
-from durable.cli.drills.drill import Drill, Expectation, come_true
-from durable.cli.drills.expectations import invariants_hold
-from durable.cli.drills.region_loss import all_serve
-from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable
+from durable.drills.broken_nodes import BrokenNodes
+from durable.drills.drill import Drill, Expectation, come_true
+from durable.drills.expectations import invariants_hold
+from durable.drills.region_loss import all_serve
+from durable.drills.subject import busiest_region, find_subject
+from durable.drills.world import World
 from durable.model.ids import RegionId
 from durable.model.states import BindingState, RegionState
 from durable.model.work.workload import AdmittedWorkload
@@ -21,12 +21,13 @@ from durable.validation.text import counted
 MOVE_SECONDS = 240.0
 
 
-async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """The zone with the most replicas of the most important service, in its largest region."""
+    durable = world.durable
     subject = await find_subject(durable)
     region, name = busiest_region(subject), f"{subject.tenant}/{subject.workload}"
     zone, replicas = (await _by_zone(durable, subject, region)).most_common(1)[0]
-    with BrokenNodes(directory) as nodes:
+    with BrokenNodes(world.directory) as nodes:
         nodes.lose(region=str(region), zone=zone)
 
         async def has_moved() -> bool:

@@ -4,18 +4,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.overrides.rows import read_override
-from durable.cli.drills import two_people
-from durable.cli.drills.drill import Drill, Expectation, come_true
-from durable.cli.drills.expectations import audit_tells, invariants_hold, is_refused
-from durable.cli.drills.people import temporary_person, without_key
-from durable.cli.drills.signing import signed
-from durable.cli.drills.subject import busiest_region, find_subject
 from durable.client import Durable, WaitTimeoutError
+from durable.drills import two_people
+from durable.drills.drill import Drill, Expectation, come_true
+from durable.drills.expectations import audit_tells, invariants_hold, is_refused
+from durable.drills.people import temporary_person, without_key
+from durable.drills.signing import signed
+from durable.drills.subject import busiest_region, find_subject
+from durable.drills.world import World
 from durable.explain.attempts import AttemptExplanation
 from durable.explain.explanation import RegionExplanation
 from durable.model.fleet.drain import NodesTarget
@@ -67,8 +67,9 @@ class Site(Value):
         return {"replicas": 0, "resources": size, "requirements": {"regions": [self.region]}}
 
 
-async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """Two replicas wait for a cordoned node that has room for one of them."""
+    durable = world.durable
     site = await _find_site(durable)
     approver = Right(verb=Verb.APPROVE, scope=Scope(region=site.region))
     async with (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable.cli.drills.partition import Samples
+from durable.drills.partition import Samples
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,18 @@
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.policies.region_reads import read_in_force, read_report
 from durable.authority.policies.rows import read_rollout
 from durable.authority.reads.claims import read_reservations
-from durable.cli.drills.drill import Drill, Expectation, come_true
-from durable.cli.drills.expectations import audit_tells, invariants_hold
-from durable.cli.drills.signing import signed
-from durable.cli.drills.subject import find_subject
 from durable.client import Durable
+from durable.drills.drill import Drill, Expectation, come_true
+from durable.drills.expectations import audit_tells, invariants_hold
+from durable.drills.signing import signed
+from durable.drills.subject import find_subject
+from durable.drills.world import World
 from durable.model.ids import PolicyRevision, TenantId
 from durable.model.policy.policy import Guardrails, Policy
 from durable.model.policy.rollout import PolicyStage
@@ -29,8 +29,9 @@ WHY = "drill: policy rollback"
 TOLD = ("publish policy", "promote policy", "roll back policy", "set policy state")
 
 
-async def run(durable: Durable, _: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """A harmless revision plays the bad one: it packs instead of spreading."""
+    durable = world.durable
     tenant, before = (await find_subject(durable)).tenant, await _in_force(durable)
     bad = first_policy().model_copy(
         update={

@@ -8,17 +8,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from durable.authority.db.errors import AuthorityError
-from durable.cli.drills.drill import Drill, Expectation, come_true
-from durable.cli.drills.expectations import invariants_hold
-from durable.cli.drills.outage_view import OutageView, look
-from durable.cli.drills.region_loss import all_serve
-from durable.cli.drills.stopped_server import servers_of, stopped
-from durable.cli.drills.subject import find_subject
 from durable.client import Durable
+from durable.drills.drill import Drill, Expectation, come_true
+from durable.drills.expectations import invariants_hold
+from durable.drills.outage_view import OutageView, look
+from durable.drills.region_loss import all_serve
+from durable.drills.stopped_server import servers_of, stopped
+from durable.drills.subject import find_subject
+from durable.drills.world import World
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusedError
 from durable.state_dir.record import StackError
@@ -34,9 +34,10 @@ MOST_EVENTS = int(OUTAGE_SECONDS / 3 * 8)
 WORKLOAD, WHY = "outage-drill", "drill: the authority is away"
 
 
-async def run(durable: Durable, directory: Path) -> AsyncIterator[Expectation]:
+async def run(world: World) -> AsyncIterator[Expectation]:
     """Ninety seconds for each; new work is asked for meanwhile."""
-    servers = servers_of(directory)
+    durable = world.durable
+    servers = servers_of(world.directory)
     regions = sorted(region for region in servers if region is not None)
     for away in [*regions[:1], None]:
         async for one in _without(durable, away, servers[away]):

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Collection
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.overrides.reads import obeyed_overrides
-from durable.cli.drills.drill import Expectation, come_true
-from durable.cli.drills.expectations import is_refused
-from durable.cli.drills.people import without_key
 from durable.client import Durable
+from durable.drills.drill import Expectation, come_true
+from durable.drills.expectations import is_refused
+from durable.drills.people import without_key
 from durable.model.ids import RegionId
 from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode

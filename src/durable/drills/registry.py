@@ -1,6 +1,6 @@
 """Every drill."""
 
-from durable.cli.drills import (
+from durable.drills import (
     authority_outage,
     break_glass,
     flapping,
@@ -12,7 +12,7 @@ from durable.cli.drills import (
     regional_failover,
     zone_loss,
 )
-from durable.cli.drills.drill import Drill
+from durable.drills.drill import Drill
 
 DRILLS: dict[str, Drill] = {
     drill.name: drill
