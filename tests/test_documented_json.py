@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import canonical
 from durable.model.overrides.registry import KINDS
 from durable.signals.names import OVERRIDE, WORKLOAD, kind_of
@@ -88,7 +88,7 @@ def test_the_effect_in_the_row_of_a_kind_is_one_of_it() -> None:
 
 def test_the_canonical_form_is_shown_with_all_that_is_signed() -> None:
     (sketch,) = SKETCH.findall((DOCS / "operators.md").read_text())
-    signed = json.loads(canonical(Asked(workflow_id="w", message="m", payload={}), "d"))
+    signed = json.loads(canonical(OperatorMessage(workflow_id="w", message="m", payload={}), "d"))
     assert set(re.findall(r'"(\w+)": \.\.\.', sketch)) == set(signed)
 
 

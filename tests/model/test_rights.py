@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from durable.model.ids import RegionId, TenantId
 from durable.model.operators import rights
-from durable.model.operators.rights import EVERYTHING, Asked, Right, Scope, Verb, covers
+from durable.model.operators.rights import EVERYTHING, OperatorMessage, Right, Scope, Verb, covers
 from durable.model.operators.signature import canonical, is_signed_by, public_key_of, sign
 
 RISK, BILLING = TenantId("risk"), TenantId("billing")
@@ -47,10 +47,12 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 HERE = "here"
 
 
-def signed(**other: Any) -> Asked:
+def signed(**other: Any) -> OperatorMessage:
     payload: dict[str, Any] = {"actor": "alice", "reason": "r", "request_id": "1", "slots": [1, 0]}
-    whole = Asked(workflow_id="placement/a", message="evict", payload={**payload, **other})
-    return Asked(
+    whole = OperatorMessage(
+        workflow_id="placement/a", message="evict", payload={**payload, **other}
+    )
+    return OperatorMessage(
         workflow_id=whole.workflow_id,
         message=whole.message,
         payload={**whole.payload, "signature": sign(KEY, whole, HERE)},
@@ -80,8 +82,8 @@ def test_what_is_no_signature_is_refused_and_not_an_error(signature: Any) -> Non
 
 
 def test_order_spacing_and_the_spelling_of_whole_numbers_are_free() -> None:
-    one = Asked(workflow_id="w", message="m", payload={"a": 1.0, "b": [{"c": 2}]})
-    other = Asked(workflow_id="w", message="m", payload={"b": [{"c": 2.0}], "a": 1})
+    one = OperatorMessage(workflow_id="w", message="m", payload={"a": 1.0, "b": [{"c": 2}]})
+    other = OperatorMessage(workflow_id="w", message="m", payload={"b": [{"c": 2.0}], "a": 1})
     assert canonical(one, HERE) == canonical(other, HERE)
     assert canonical(one, HERE) == (
         b'{"deployment":"here","message":"m","payload":{"a":1,"b":[{"c":2}]},"workflow_id":"w"}'

@@ -15,7 +15,7 @@ from temporalio.client import WithStartWorkflowOperation
 from durable.authority.audit.events import read_events
 from durable.authority.overrides.reads import obeyed_overrides
 from durable.model.ids import OverrideId
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import sign
 from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode, RefusedError
@@ -123,7 +123,7 @@ async def test_an_approval_counts_only_by_its_actors_key_for_this_override_here_
 
     def at(moment: datetime) -> dict[str, Any]:
         content = {**approval, "signed_at": moment.isoformat()}
-        asked = Asked(workflow_id=GLASS, message="approve", payload=content)
+        asked = OperatorMessage(workflow_id=GLASS, message="approve", payload=content)
         return {**content, "signature": sign(key_of(ada), asked, DEPLOYMENT)}
 
     good, now = ada.signer.sign_content(GLASS, "approve", approval), datetime.now(UTC)

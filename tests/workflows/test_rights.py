@@ -19,7 +19,7 @@ from durable.client import Durable
 from durable.model.fleet.drain import NodesTarget
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, NodeId, OverrideId, TenantId, WorkloadName
-from durable.model.operators.rights import Asked, OperatorKind, Right, Scope
+from durable.model.operators.rights import OperatorKind, OperatorMessage, Right, Scope
 from durable.model.operators.signature import public_key_of, sign
 from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusedError
@@ -177,7 +177,7 @@ def signed(
     key: Ed25519PrivateKey, workflow: str, name: str, *, at: datetime, **other: Any
 ) -> dict[str, Any]:
     payload = {"actor": str(ANN), "reason": "r", "signed_at": at.isoformat(), **other}
-    asked = Asked(workflow_id=workflow, message=name, payload=payload)
+    asked = OperatorMessage(workflow_id=workflow, message=name, payload=payload)
     return {**payload, "signature": sign(key, asked, DEPLOYMENT)}
 
 

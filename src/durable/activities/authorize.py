@@ -8,7 +8,7 @@ from temporalio import activity
 from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.operators.authorization import check_message
-from durable.model.operators.rights import Asked, Delivery, Scope, Verb
+from durable.model.operators.rights import Delivery, OperatorMessage, Scope, Verb
 from durable.model.refusal import RefusedError
 from durable.validation.value import Value
 
@@ -16,7 +16,7 @@ from durable.validation.value import Value
 class AuthorizeStep(Value):
     """A message, what it needs the right to do, and where."""
 
-    asked: Asked
+    asked: OperatorMessage
     verb: Verb
     scope: Scope
     # The same in every try; None where the authority counts the request together with its effect.

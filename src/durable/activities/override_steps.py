@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import OverrideId, RegionId
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.overrides.override import Override
 from durable.signals.overrides import ProposeOverride
 from durable.validation.quantities import Duration
@@ -17,7 +17,7 @@ class ProposeStep(Value):
 
     id: OverrideId
     proposal: ProposeOverride
-    asked: Asked
+    asked: OperatorMessage
     digest: str
 
 
@@ -27,7 +27,7 @@ class ChangeStep(Value):
     id: OverrideId
     change: str
     by: Duration | None = None
-    asked: Asked
+    asked: OperatorMessage
     digest: str
 
 

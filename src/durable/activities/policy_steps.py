@@ -1,7 +1,7 @@
 """What a policy's workflow and its activities exchange: plain values with defaults."""
 
 from durable.model.ids import PolicyRevision
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.policy.rollout import PolicyOrder
 from durable.validation.value import Value
 
@@ -16,4 +16,4 @@ class OrderStep(Value):
     """An order, and the message that asks for it."""
 
     order: PolicyOrder
-    asked: Asked
+    asked: OperatorMessage

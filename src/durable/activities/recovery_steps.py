@@ -1,6 +1,6 @@
 """What a recovery's workflow and its activities exchange: plain values with defaults."""
 
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import RecoveryOrder
 from durable.validation.value import Value
 
@@ -9,4 +9,4 @@ class RecoveryOrderStep(Value):
     """An order, and the message that asks for it."""
 
     order: RecoveryOrder
-    asked: Asked
+    asked: OperatorMessage

@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, Field
 
 from durable.activities.steps import PlacementKey
 from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.readiness import Recoverable
 from durable.model.work.rollout import RolloutProgress, RolloutState
 from durable.model.work.share import ShareReport
@@ -30,7 +30,7 @@ class AdmitStep(WorkloadKey):
     actor: ActorId
     reason: str = ""
     # The message as it came, if it was signed; so with every request below.
-    signed: Asked | None = None
+    signed: OperatorMessage | None = None
 
 
 class Admitted(Value):
@@ -181,7 +181,7 @@ class RolloutRequestStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str
-    signed: Asked | None = None
+    signed: OperatorMessage | None = None
 
 
 class ReplaceStep(WorkloadKey):
@@ -191,14 +191,14 @@ class ReplaceStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str
-    signed: Asked | None = None
+    signed: OperatorMessage | None = None
 
 
 class DeleteStep(WorkloadKey):
     request: str
     actor: ActorId
     reason: str
-    signed: Asked | None = None
+    signed: OperatorMessage | None = None
 
 
 class Deletion(Value):

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from durable.authority.db.connection import Databases
 from durable.authority.operators.authorization import read_deployment
 from durable.model.ids import ActorId
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import sign
 from durable.settings import SettingsError
 from durable.signals.payloads import OperatorRequest
@@ -110,5 +110,5 @@ async def signer_of(databases: Databases, key: Ed25519PrivateKey | None) -> Sign
     return Signer() if key is None else Signer(key, await read_deployment(databases))
 
 
-def _asked(workflow_id: str, message: str, content: Mapping[str, Any]) -> Asked:
-    return Asked(workflow_id=workflow_id, message=message, payload=dict(content))
+def _asked(workflow_id: str, message: str, content: Mapping[str, Any]) -> OperatorMessage:
+    return OperatorMessage(workflow_id=workflow_id, message=message, payload=dict(content))

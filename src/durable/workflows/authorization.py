@@ -16,7 +16,7 @@ RUNS_KEPT = 20
 
 async def refuse_unauthorized(envelope: Envelope, scope: Scope, log: MessageLog) -> None:
     """Raises why the message must not be acted on: by its actor's rights, or nobody can tell."""
-    asked, verb = envelope.asked, envelope.message.verb
+    asked, verb = envelope.request_message, envelope.message.verb
     if asked is None or verb is None:
         return
     step = AuthorizeStep(

@@ -8,7 +8,6 @@ A message that cannot be read, is unknown or is refused is recorded with the rea
 nothing; neither does one that was accepted before, and its answer says so.
 """
 
-import hashlib
 import json
 from collections import deque
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.operators.rights import Asked
+    from durable.model.operators.rights import OperatorMessage
     from durable.model.refusal import RefusalCode
     from durable.signals.payloads import OperatorRequest, Payload
     from durable.signals.registry import Message, Sender
@@ -53,7 +52,7 @@ class Envelope:
     # Its position among all messages to this workflow.
     number: int = 0
     # The message as it came, if it carries a signature: that is over everything in it.
-    signed: Asked | None = None
+    signed: OperatorMessage | None = None
     # What it was answered before, for whoever proves to have sent it then.
     repeats: str | None = None
     # What its sender is answered; a sentence, except where a request has a result of its own.
@@ -67,24 +66,22 @@ class Envelope:
         return payload if isinstance(payload, OperatorRequest) and not has_ledger else None
 
     @property
-    def asked(self) -> Asked | None:
-        """A person's message, for the authority to judge."""
+    def request_message(self) -> OperatorMessage | None:
+        """A person's message as it came, for the authority to judge and to count."""
         if not isinstance(self.payload, OperatorRequest) or self.signed is not None:
             return self.signed
-        return Asked.unsigned(
-            workflow.info().workflow_id,
-            self.message.name,
-            actor=self.payload.actor,
-            reason=self.payload.reason,
-            request_id=self.payload.request_id,
+        return OperatorMessage(
+            workflow_id=workflow.info().workflow_id,
+            message=self.message.name,
+            payload=self.payload.model_dump(mode="json"),
         )
 
     @property
     def digest(self) -> str:
-        """What it asks for, without who asks and why: the same when it is sent twice."""
-        asked = self.payload.model_dump(mode="json", exclude=set(OperatorRequest.model_fields))
-        text = f"{self.message.name} {json.dumps(asked, sort_keys=True)}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """What a person's message asks for, without who asks and why."""
+        message = self.request_message
+        assert message is not None, "a controller's message has no request id"
+        return message.digest
 
     @property
     def is_answered(self) -> bool:
@@ -362,10 +359,10 @@ def json_of(raw: RawValue | None) -> bytes:
     return raw.payload.data
 
 
-def _signed(message: Message, payload: Payload, sent: bytes) -> Asked | None:
+def _signed(message: Message, payload: Payload, sent: bytes) -> OperatorMessage | None:
     if not isinstance(payload, OperatorRequest) or payload.signature is None:
         return None
-    return Asked(
+    return OperatorMessage(
         workflow_id=workflow.info().workflow_id, message=message.name, payload=json.loads(sent)
     )
 

@@ -13,10 +13,10 @@ from durable.authority.policies.stages import reach_stage
 from durable.model.ids import ActorId, TenantId
 from durable.model.operators.rights import (
     EVERYTHING,
-    Asked,
     Delivery,
     Operator,
     OperatorKind,
+    OperatorMessage,
     Right,
     Scope,
     Verb,
@@ -62,12 +62,14 @@ AUTHORIZER = Authorizer(
 )
 
 
-def asked(actor: str = "ann", **payload: Any) -> Asked:
+def asked(actor: str = "ann", **payload: Any) -> OperatorMessage:
     who = {"actor": actor, "reason": "INC-42", "request_id": "1"}
-    return Asked(workflow_id="workload/risk/api", message="scale", payload={**who, **payload})
+    return OperatorMessage(
+        workflow_id="workload/risk/api", message="scale", payload={**who, **payload}
+    )
 
 
-def signed(key: Ed25519PrivateKey = KEY, at: datetime = NOW, **other: Any) -> Asked:
+def signed(key: Ed25519PrivateKey = KEY, at: datetime = NOW, **other: Any) -> OperatorMessage:
     message = asked(signed_at=at.isoformat(), **other)
     signature = sign(key, message, DEPLOYMENT)
     return message.model_copy(update={"payload": {**message.payload, "signature": signature}})
@@ -93,7 +95,7 @@ def signed(key: Ed25519PrivateKey = KEY, at: datetime = NOW, **other: Any) -> As
     ],
 )
 def test_what_is_refused_says_what_to_do_next(
-    message: Asked, verb: Verb, scope: Scope, code: str, words: str
+    message: OperatorMessage, verb: Verb, scope: Scope, code: str, words: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
         AUTHORIZER.check(message, verb, scope)

@@ -13,7 +13,7 @@ from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
 from durable.authority.overrides.requests import OverrideRequest
 from durable.model.ids import OverrideId, RegionId
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import public_key_of, sign
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.override import Override
@@ -46,13 +46,15 @@ async def give_keys(databases: Databases) -> None:
             await connection.execute(_GRANT, {"operator": name})
 
 
-def asked(name: str, message: str, who: str, request: str, **fields: Any) -> Asked:
+def asked(name: str, message: str, who: str, request: str, **fields: Any) -> OperatorMessage:
     """A message as it comes from somebody who signs it."""
     payload: dict[str, Any] = {
         "actor": who, "reason": "INC-1", "request_id": request,
         "signed_at": datetime.now(UTC).isoformat(), **fields,
     }  # fmt: skip
-    made = Asked(workflow_id=override_id(OverrideId(name)), message=message, payload=payload)
+    made = OperatorMessage(
+        workflow_id=override_id(OverrideId(name)), message=message, payload=payload
+    )
     key = KEYS.get(who)
     if key is None:
         return made

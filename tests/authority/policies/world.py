@@ -12,7 +12,7 @@ from durable.authority.policies.region_reads import read_region_policy
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.stages import reach_stage
 from durable.model.ids import ActorId, RegionId
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import public_key_of, sign
 from durable.model.policy.rollout import PolicyOrder, PolicyOrderKind, PolicyRollout, PolicyStage
 from durable.model.states import PolicyState
@@ -70,7 +70,7 @@ async def order(
 ) -> PolicyRollout:
     wanted = PolicyOrderKind(kind)
     payload = {"actor": str(actor), "signed_at": datetime.now(UTC).isoformat()}
-    asked = Asked(workflow_id=policy_id(revision), message=wanted, payload={**payload})
+    asked = OperatorMessage(workflow_id=policy_id(revision), message=wanted, payload={**payload})
     if signed:
         payload["signature"] = sign(KEYS[actor], asked, DEPLOYMENT)
         asked = asked.model_copy(update={"payload": payload})

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import is_signed_by
 from durable.settings import Settings
 from tests.conftest import DEPLOYMENT
@@ -121,7 +121,7 @@ def test_a_key_is_made_registered_and_signs(terminal: Terminal, keys: Path) -> N
     assert terminal.run("sign", "workload/risk/api", "scale", json.dumps(content)) == 0
     payload: dict[str, Any] = json.loads(terminal.stdout)
     assert (payload["actor"], payload["replicas"]) == (me, 3)
-    asked = Asked(workflow_id="workload/risk/api", message="scale", payload=payload)
+    asked = OperatorMessage(workflow_id="workload/risk/api", message="scale", payload=payload)
     assert is_signed_by(made["public_key"], asked, DEPLOYMENT)
     assert not is_signed_by(made["public_key"], asked, "another")
 

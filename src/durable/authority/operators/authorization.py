@@ -20,9 +20,9 @@ from durable.model.ids import ActorId
 from durable.model.operators.rights import (
     SIGNATURE_LASTS,
     SIGNER_AHEAD,
-    Asked,
     Delivery,
     Operator,
+    OperatorMessage,
     Scope,
     Verb,
     covers,
@@ -58,7 +58,7 @@ RIGHTS_SHOWN = 5
 
 async def authorize(
     connection: AsyncConnection,
-    asked: Asked,
+    asked: OperatorMessage,
     verb: Verb,
     scope: Scope,
     *,
@@ -87,7 +87,7 @@ async def check_right(
 @global_transaction("durable_messages", "judge a message of {asked.actor}")
 async def check_message(
     connection: AsyncConnection,
-    asked: Asked,
+    asked: OperatorMessage,
     verb: Verb,
     scope: Scope,
     delivery: Delivery | None = None,
@@ -141,7 +141,7 @@ class Authorizer:
         return cls(operators, frozenset(signed), tuple(row.granters or ()), row.now, row.deployment)
 
     def check(
-        self, asked: Asked, verb: Verb, scope: Scope, *, needs_approval: bool = False
+        self, asked: OperatorMessage, verb: Verb, scope: Scope, *, needs_approval: bool = False
     ) -> Operator:
         operator = self.check_right(asked.actor, verb, scope)
         self.check_signature(operator, asked, verb, scope, needs_approval=needs_approval)
@@ -150,7 +150,7 @@ class Authorizer:
     def check_signature(
         self,
         operator: Operator,
-        asked: Asked,
+        asked: OperatorMessage,
         verb: Verb,
         scope: Scope,
         *,
@@ -177,7 +177,7 @@ class Authorizer:
                 operator.id, verb, scope, refusal.code, refusal.sentence
             ) from None
 
-    def check_repetition(self, asked: Asked, *, was_signed: bool) -> None:
+    def check_repetition(self, asked: OperatorMessage, *, was_signed: bool) -> None:
         """A request that was signed is answered again only to who signs it."""
         if was_signed:
             operator = self.operators.get(str(asked.actor))
@@ -224,7 +224,7 @@ def _options(scope: Scope) -> str:
     return "".join(f" --{name} {value}" for name, value in named.items())
 
 
-def signature_missing(operator: Operator, asked: Asked, why: str) -> RefusedError:
+def signature_missing(operator: Operator, asked: OperatorMessage, why: str) -> RefusedError:
     """The refusal of a message that nobody signed, with the way to sign it."""
     key = (
         f"the key of {operator.id}"
@@ -239,7 +239,9 @@ def signature_missing(operator: Operator, asked: Asked, why: str) -> RefusedErro
     )
 
 
-def _check_signature(operator: Operator, asked: Asked, deployment: str, now: datetime) -> None:
+def _check_signature(
+    operator: Operator, asked: OperatorMessage, deployment: str, now: datetime
+) -> None:
     if operator.public_key is None:
         raise RefusedError(
             RefusalCode.SIGNATURE_WRONG,
@@ -264,7 +266,7 @@ def _check_signature(operator: Operator, asked: Asked, deployment: str, now: dat
         )
 
 
-def _signed_at(asked: Asked) -> datetime | None:
+def _signed_at(asked: OperatorMessage) -> datetime | None:
     try:
         return _MOMENT.validate_python(asked.payload.get("signed_at"))
     except ValidationError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.model.operators.rights import Asked, Delivery
+from durable.model.operators.rights import Delivery, OperatorMessage
 from durable.model.operators.signature import is_signed_by
 from durable.model.refusal import RefusalCode, RefusedError
 
@@ -36,7 +36,7 @@ class SignedRequest:
     public_key: str | None
     deployment: str
 
-    def check_repetition(self, request: str, asked: Asked | None) -> None:
+    def check_repetition(self, request: str, asked: OperatorMessage | None) -> None:
         """Refuses whoever only claims to have sent it.
 
         However old its signature: it changes nothing any more, and what was done stays answered.
@@ -55,7 +55,9 @@ class SignedRequest:
             )
 
 
-async def take_request(connection: AsyncConnection, asked: Asked, delivery: Delivery) -> None:
+async def take_request(
+    connection: AsyncConnection, asked: OperatorMessage, delivery: Delivery
+) -> None:
     """Notes who brought a request first; refuses what may have been done already.
 
     A workflow remembers what it has accepted, but not for ever, and not when it was reset, or was

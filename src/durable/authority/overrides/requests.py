@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from durable.authority.operators.authorization import Authorizer
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.refusal import RefusalCode, RefusedError
 
 # An override that was changed so often is not extended any more; everything else happens once.
@@ -29,7 +29,7 @@ def refuse_further(requests: Mapping[str, Any]) -> None:
 class OverrideRequest:
     """A person's message: as it came, what it asks for in short, and its id."""
 
-    asked: Asked
+    asked: OperatorMessage
     digest: str
 
     @property

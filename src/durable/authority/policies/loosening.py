@@ -16,7 +16,7 @@ from durable.authority.operators.authorization import (
     signature_missing,
 )
 from durable.model.ids import PolicyRevision
-from durable.model.operators.rights import EVERYTHING, Asked, Operator, Verb
+from durable.model.operators.rights import EVERYTHING, Operator, OperatorMessage, Verb
 from durable.model.policy.policy import DEFAULT_GATES, Policy
 from durable.model.policy.rollout import PolicyOrderKind, PolicyRollout
 
@@ -28,7 +28,7 @@ _SIGNED: tuple[Verb, ...] = Policy.model_fields["signed_verbs"].default
 async def refuse_unsigned_loosening(
     connection: AsyncConnection,
     operator: Operator,
-    asked: Asked,
+    asked: OperatorMessage,
     kind: PolicyOrderKind,
     after: PolicyRollout,
 ) -> None:

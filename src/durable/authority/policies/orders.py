@@ -23,7 +23,7 @@ from durable.authority.policies.rows import (
     rollout_of,
 )
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.operators.rights import EVERYTHING, Asked, Verb
+from durable.model.operators.rights import EVERYTHING, OperatorMessage, Verb
 from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
@@ -91,7 +91,7 @@ async def take_order(
     connection: AsyncConnection,
     order: PolicyOrder,
     *,
-    asked: Asked | None,
+    asked: OperatorMessage | None,
     default_canary: RegionId,
 ) -> PolicyRollout:
     """The revision as the order leaves it; sent again, as it is by now.

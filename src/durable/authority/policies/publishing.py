@@ -11,7 +11,7 @@ from durable.authority.operators.authorization import authorize
 from durable.authority.operators.refusals import audits_refusals
 from durable.authority.policies.orders import LOCK, ROLE
 from durable.model.ids import PolicyRevision
-from durable.model.operators.rights import EVERYTHING, Asked, Verb
+from durable.model.operators.rights import EVERYTHING, OperatorMessage, Verb
 from durable.model.policy.rollout import PolicyStage
 from durable.signals.names import NEXT_POLICY
 from durable.signals.policies import PublishPolicy
@@ -35,7 +35,7 @@ async def publish_next(connection: AsyncConnection, publication: PublishPolicy) 
     """
     await connection.execute(LOCK)
     payload = publication.model_dump(mode="json")
-    asked = Asked(workflow_id=NEXT_POLICY, message="publish", payload=payload)
+    asked = OperatorMessage(workflow_id=NEXT_POLICY, message="publish", payload=payload)
     await authorize(connection, asked, Verb.POLICY, EVERYTHING)
     spec, actor, reason = publication.spec, publication.actor, publication.reason
     same = await connection.execute(_SAME, {"spec": json.dumps(spec)})

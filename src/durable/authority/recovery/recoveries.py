@@ -19,7 +19,7 @@ from durable.authority.recovery.region_facts import lock_fact
 from durable.authority.recovery.suspicions import suspicion_of
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, RegionId
-from durable.model.operators.rights import Asked, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.recovery.recoveries import (
     ENDED,
     Recovery,
@@ -187,7 +187,7 @@ async def take_order(
     connection: AsyncConnection,
     order: RecoveryOrder,
     *,
-    asked: Asked | None,
+    asked: OperatorMessage | None,
     at_stage: RecoveryStage | None = None,
 ) -> Recovery:
     """The recovery as the order leaves it, once per request id.

@@ -13,7 +13,7 @@ from durable.authority.slots.assignment import ROLE
 from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import has_ended, lock_workload, never_admitted
 from durable.model.ids import ActorId, RegionId, Slot, TenantId, WorkloadName
-from durable.model.operators.rights import Asked, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.signals.names import workload_id
 
 # A claim that has ended meanwhile needs no mark; the same request marks it once.
@@ -61,7 +61,7 @@ async def request_replacement(
     recorded = ledger.recall(identity)
     if recorded is not None:
         return recorded
-    asked = identity.signed or Asked.unsigned(
+    asked = identity.signed or OperatorMessage.unsigned(
         workload_id(identity.tenant, identity.workload),
         identity.kind,
         actor=identity.actor,

@@ -12,7 +12,7 @@ from durable.authority.operators.authorization import Authorizer
 from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import ActorId, RegionId
-from durable.model.operators.rights import Asked, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.work.rollout import RolloutState
 from durable.model.work.workload import (
@@ -47,16 +47,16 @@ class AdmissionRequest:
     scales: WorkloadSpec | None = None
     reason: str = ""
     # The message as it came, if it was signed.
-    signed: Asked | None = None
+    signed: OperatorMessage | None = None
 
     @property
     def verb(self) -> Verb:
         return Verb.APPLY if self.scales is None else Verb.SCALE
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> OperatorMessage:
         """Who asks, for the authority to judge."""
-        return self.signed or Asked.unsigned(
+        return self.signed or OperatorMessage.unsigned(
             workload_id(self.manifest.tenant, self.manifest.name),
             self.verb,
             actor=self.actor,

@@ -19,7 +19,7 @@ from durable.authority.workloads.rows import (
     workload_of,
 )
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
-from durable.model.operators.rights import Asked, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload, Condition
 from durable.signals.names import workload_id
@@ -71,7 +71,7 @@ async def request_delete(
     request: str,
     actor: ActorId,
     reason: str,
-    signed: Asked | None = None,
+    signed: OperatorMessage | None = None,
 ) -> DeletionResult:
     """Requests the end of a workload, once per request id, in whichever life of it that was."""
     identity = RequestIdentity.of_delete(tenant, workload, request, actor, signed)
@@ -80,7 +80,7 @@ async def request_delete(
     recorded = ledger.recall(identity)
     if recorded is not None:
         return DeletionResult(recorded["answer"], before)
-    asked = signed or Asked.unsigned(
+    asked = signed or OperatorMessage.unsigned(
         workload_id(tenant, workload), "delete", actor=actor, reason=reason, request_id=request
     )
     await authorize(connection, asked, Verb.DELETE, Scope(tenant=tenant))

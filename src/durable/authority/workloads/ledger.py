@@ -19,7 +19,7 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.repetitions import SignedRequest
 from durable.model.ids import ActorId, TenantId, WorkloadName
-from durable.model.operators.rights import Asked
+from durable.model.operators.rights import OperatorMessage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import WorkloadManifest
 
@@ -79,7 +79,7 @@ class RequestIdentity:
         kind: RequestKind,
         payload: Mapping[str, Any],
         actor: ActorId,
-        signed: Asked | None = None,
+        signed: OperatorMessage | None = None,
     ) -> None:
         canonical = json.dumps(payload, sort_keys=True).encode()
         self.tenant, self.workload, self.request = tenant, workload, request
@@ -95,7 +95,7 @@ class RequestIdentity:
         manifest: WorkloadManifest,
         request: str,
         actor: ActorId,
-        signed: Asked | None = None,
+        signed: OperatorMessage | None = None,
     ) -> Self:
         payload = manifest.model_dump(mode="json", exclude_defaults=True)
         of = (manifest.tenant, manifest.name, request)
@@ -109,7 +109,7 @@ class RequestIdentity:
         replicas: int,
         request: str,
         actor: ActorId,
-        signed: Asked | None = None,
+        signed: OperatorMessage | None = None,
     ) -> Self:
         payload = {"replicas": replicas}
         return cls(tenant, workload, request, RequestKind.SCALE, payload, actor, signed)
@@ -121,7 +121,7 @@ class RequestIdentity:
         workload: WorkloadName,
         request: str,
         actor: ActorId,
-        signed: Asked | None = None,
+        signed: OperatorMessage | None = None,
     ) -> Self:
         return cls(tenant, workload, request, RequestKind.DELETE, {}, actor, signed)
 

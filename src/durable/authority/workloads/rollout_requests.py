@@ -26,7 +26,7 @@ from durable.authority.workloads.rows import (
     write_workloads,
 )
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
-from durable.model.operators.rights import Asked, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.rollout import (
     GenerationOutcome,
@@ -66,12 +66,12 @@ class RolloutRequest:
     # Which generation to go back to; None for the last one that was good.
     to: Generation | None = None
     # The message as it came, if it was signed.
-    signed: Asked | None = None
+    signed: OperatorMessage | None = None
 
     @property
-    def message(self) -> Asked:
+    def message(self) -> OperatorMessage:
         """Who asks, for the authority to judge."""
-        return self.signed or Asked.unsigned(
+        return self.signed or OperatorMessage.unsigned(
             workload_id(self.tenant, self.workload),
             self.kind,
             actor=self.actor,

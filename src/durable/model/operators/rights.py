@@ -6,10 +6,12 @@ tenant there.
 """
 
 import base64
+import hashlib
+import json
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
@@ -20,6 +22,9 @@ from durable.validation.value import Value
 # clock that is ahead of it by at most so much, so that nobody signs for later.
 SIGNATURE_LASTS = timedelta(minutes=5)
 SIGNER_AHEAD = timedelta(seconds=30)
+
+# What a message says of its sender; the rest is what it asks for.
+_SENDER_FIELDS = frozenset({"actor", "reason", "request_id", "signed_at", "signature"})
 
 # The points of small order, in every encoding, without the sign bit: under such a key one signature
 # is right for many messages, and takes no private key to make.
@@ -133,11 +138,11 @@ class Operator(Value):
     removed_at: AwareDatetime | None = None
 
 
-class Asked(Value):
-    """A message as it came: to which workflow, under which name, and what it carried.
+class OperatorMessage(Value):
+    """A person's or a service's message as it came: to which workflow, its name, what it carried.
 
-    The payload has at least the actor, the reason and the request id; of a message that carries a
-    signature it is everything, because the signature is over everything.
+    The payload has at least the actor, the reason and the request id. A signature is over all of
+    it, so that of a signed message it is exactly what was sent.
     """
 
     workflow_id: str
@@ -158,6 +163,10 @@ class Asked(Value):
         return ActorId(str(self.payload["actor"]))
 
     @property
+    def reason(self) -> str:
+        return str(self.payload["reason"])
+
+    @property
     def request_id(self) -> str:
         return str(self.payload["request_id"])
 
@@ -165,6 +174,33 @@ class Asked(Value):
     def is_signed(self) -> bool:
         """Whether it carries a signature, right or wrong."""
         return self.payload.get("signature") is not None
+
+    @property
+    def digest(self) -> str:
+        """What it asks for, without who asks and why: the same when it is sent twice.
+
+        A field without a value counts as one that was left out.
+        """
+        content: dict[str, JsonValue] = {
+            key: value
+            for key, value in self.payload.items()
+            if key not in _SENDER_FIELDS and value is not None
+        }
+        return hashlib.sha256(f"{self.message} {canonical_json(content)}".encode()).hexdigest()
+
+
+def canonical_json(value: JsonValue) -> str:
+    """One text for one value, however it was spaced and ordered, and its whole numbers written."""
+    return json.dumps(_normal(value), sort_keys=True, separators=(",", ":"))
+
+
+def _normal(value: Any) -> Any:
+    """Whole numbers alike: a browser sends 1.0 as 1."""
+    if isinstance(value, dict):
+        return {key: _normal(inner) for key, inner in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_normal(inner) for inner in cast(list[Any], value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class Delivery(Value):

@@ -197,7 +197,7 @@ class Override(Receives):
             self._inbox.refuse(envelope, refused)
 
     async def on_propose(self, proposal: overrides.ProposeOverride, envelope: Envelope) -> str:
-        asked = envelope.asked
+        asked = envelope.request_message
         assert asked is not None, "a person's message"
         step = ProposeStep(id=self._id, proposal=proposal, asked=asked, digest=envelope.digest)
         summary = f"propose {proposal.kind}"
@@ -223,7 +223,7 @@ class Override(Receives):
         return "Looking."
 
     async def _change(self, envelope: Envelope, by: timedelta | None = None) -> str:
-        asked = envelope.asked
+        asked = envelope.request_message
         assert asked is not None, "a person's message"
         name = envelope.message.name
         step = ChangeStep(id=self._id, change=name, by=by, asked=asked, digest=envelope.digest)

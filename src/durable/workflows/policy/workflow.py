@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.policy import PolicyActivities
     from durable.activities.policy_steps import OrderStep, PolicyKey
     from durable.activities.workload import REFUSED, WorkloadActivities
-    from durable.model.operators.rights import Asked
+    from durable.model.operators.rights import OperatorMessage
     from durable.model.policy.rollout import (
         PolicyOrder,
         PolicyOrderKind,
@@ -86,22 +86,24 @@ class Policy(Receives):
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
-                self._inbox.accept(envelope, await handle(envelope.payload, envelope.asked))
+                self._inbox.accept(
+                    envelope, await handle(envelope.payload, envelope.request_message)
+                )
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 
-    async def on_promote(self, promote: policies.PromotePolicy, asked: Asked) -> str:
+    async def on_promote(self, promote: policies.PromotePolicy, asked: OperatorMessage) -> str:
         given = {"canary": promote.canary}
         taken = await self._order(promote, asked, PolicyOrderKind.PROMOTE, **given)
         if taken.stage is PolicyStage.CANARY and taken.bake is None:
             return f"Revision {self._revision} comes into force in {taken.canary} first."
         return f"Revision {self._revision} goes on from {taken.stage}."
 
-    async def on_pause(self, pause: policies.PausePolicy, asked: Asked) -> str:
+    async def on_pause(self, pause: policies.PausePolicy, asked: OperatorMessage) -> str:
         await self._order(pause, asked, PolicyOrderKind.PAUSE)
         return f"Revision {self._revision} is paused: it stays where it is, and goes nowhere else."
 
-    async def on_rollback(self, back: policies.RollBackPolicy, asked: Asked) -> str:
+    async def on_rollback(self, back: policies.RollBackPolicy, asked: OperatorMessage) -> str:
         given = {"to_revision": back.to, "reroll": back.reroll}
         await self._order(back, asked, PolicyOrderKind.ROLLBACK, **given)
         replaced = "is replaced" if back.reroll else "goes on"
@@ -115,7 +117,11 @@ class Policy(Receives):
         return "Looking."
 
     async def _order(
-        self, request: policies.PolicyRequest, asked: Asked, kind: PolicyOrderKind, **given: Any
+        self,
+        request: policies.PolicyRequest,
+        asked: OperatorMessage,
+        kind: PolicyOrderKind,
+        **given: Any,
     ) -> PolicyRollout:
         """Has the authority take the order: rights, numbers and what is allowed are its rows'."""
         order = PolicyOrder(

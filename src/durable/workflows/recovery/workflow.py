@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.recovery_steps import RecoveryOrderStep
     from durable.activities.workload import WorkloadActivities
     from durable.model.ids import RegionId
-    from durable.model.operators.rights import Asked
+    from durable.model.operators.rights import OperatorMessage
     from durable.model.recovery.recoveries import (
         Recovery as RecoveryFact,
     )
@@ -86,25 +86,27 @@ class Recovery(Receives):
         while (envelope := self._inbox.next()) is not None:
             handle: Any = getattr(self, f"on_{envelope.message.name}")
             try:
-                self._inbox.accept(envelope, await handle(envelope.payload, envelope.asked))
+                self._inbox.accept(
+                    envelope, await handle(envelope.payload, envelope.request_message)
+                )
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 
-    async def on_confirm(self, confirm: recoveries.ConfirmLoss, asked: Asked) -> str:
+    async def on_confirm(self, confirm: recoveries.ConfirmLoss, asked: OperatorMessage) -> str:
         taken = await self._order(confirm, asked, RecoveryOrderKind.CONFIRM)
         if taken.stage is RecoveryStage.CONFIRMED:
             return f"{self._key.region} is being fenced, and its work moved elsewhere."
         return f"The recovery of {self._key.region} is under way: {taken.stage}."
 
-    async def on_veto(self, veto: recoveries.VetoLoss, asked: Asked) -> str:
+    async def on_veto(self, veto: recoveries.VetoLoss, asked: OperatorMessage) -> str:
         await self._order(veto, asked, RecoveryOrderKind.VETO)
         return f"{self._key.region} is not taken for lost as it looks now; nothing was changed."
 
-    async def on_failback(self, back: recoveries.FailBack, asked: Asked) -> str:
+    async def on_failback(self, back: recoveries.FailBack, asked: OperatorMessage) -> str:
         await self._order(back, asked, RecoveryOrderKind.FAILBACK)
         return f"{self._key.region} is opened once it answers, and gets its work back."
 
-    async def on_settle(self, settle: recoveries.SettleRecovery, asked: Asked) -> str:
+    async def on_settle(self, settle: recoveries.SettleRecovery, asked: OperatorMessage) -> str:
         await self._order(settle, asked, RecoveryOrderKind.SETTLE)
         return f"What was moved stays; {self._key.region} takes new work once it answers."
 
@@ -113,7 +115,7 @@ class Recovery(Receives):
         return "Looking."
 
     async def _order(
-        self, request: payloads.OperatorRequest, asked: Asked, kind: RecoveryOrderKind
+        self, request: payloads.OperatorRequest, asked: OperatorMessage, kind: RecoveryOrderKind
     ) -> RecoveryFact:
         """Has the authority take the order: rights and what is allowed are its rows' to say."""
         order = RecoveryOrder(

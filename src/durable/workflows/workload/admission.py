@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
         WorkloadKey,
     )
     from durable.model.ids import TenantId, WorkloadName
-    from durable.model.operators.rights import Asked
+    from durable.model.operators.rights import OperatorMessage
     from durable.model.refusal import RefusalCode
     from durable.signals.names import ENDING
     from durable.signals.payloads import (
@@ -79,7 +79,7 @@ class WorkloadAdmission(Receives):
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    async def on_apply(self, apply: ApplyWorkload, signed: Asked | None) -> Admitted:
+    async def on_apply(self, apply: ApplyWorkload, signed: OperatorMessage | None) -> Admitted:
         named = (apply.manifest.tenant, apply.manifest.name)
         if named != (self._tenant, self._workload):
             sentence = (
@@ -89,12 +89,12 @@ class WorkloadAdmission(Receives):
             raise refusal(RefusalCode.INVALID, sentence)
         return await self._admit(AdmitStep(**self._asked(apply, signed), manifest=apply.manifest))
 
-    async def on_scale(self, scale: ScaleWorkload, signed: Asked | None) -> Admitted:
+    async def on_scale(self, scale: ScaleWorkload, signed: OperatorMessage | None) -> Admitted:
         return await self._admit(
             AdmitStep(**self._asked(scale, signed), manifest=None, replicas=scale.replicas)
         )
 
-    async def on_delete(self, delete: DeleteWorkload, signed: Asked | None) -> str:
+    async def on_delete(self, delete: DeleteWorkload, signed: OperatorMessage | None) -> str:
         step = DeleteStep(**self._asked(delete, signed))
         summary = f"delete, requested by {delete.actor}"
         deletion = await self._request(WorkloadActivities.delete, step, summary)
@@ -107,25 +107,29 @@ class WorkloadAdmission(Receives):
         self._has_nothing_to_do = self._is_new
         return deletion.answer
 
-    async def on_pause(self, pause: PauseRollout, signed: Asked | None) -> str:
+    async def on_pause(self, pause: PauseRollout, signed: OperatorMessage | None) -> str:
         return await self._change_rollout("pause", pause, signed)
 
-    async def on_resume(self, resume: ResumeRollout, signed: Asked | None) -> str:
+    async def on_resume(self, resume: ResumeRollout, signed: OperatorMessage | None) -> str:
         return await self._change_rollout("resume", resume, signed)
 
-    async def on_promote(self, promote: PromoteRollout, signed: Asked | None) -> str:
+    async def on_promote(self, promote: PromoteRollout, signed: OperatorMessage | None) -> str:
         return await self._change_rollout("promote", promote, signed)
 
-    async def on_rollback(self, rollback: RollBack, signed: Asked | None) -> str:
+    async def on_rollback(self, rollback: RollBack, signed: OperatorMessage | None) -> str:
         return await self._change_rollout("rollback", rollback, signed, rollback.to)
 
     async def _change_rollout(
-        self, kind: str, request: OperatorRequest, signed: Asked | None, to: int | None = None
+        self,
+        kind: str,
+        request: OperatorRequest,
+        signed: OperatorMessage | None,
+        to: int | None = None,
     ) -> str:
         step = RolloutRequestStep(**self._asked(request, signed), kind=kind, to=to)
         return await self._have_recorded(WorkloadActivities.change_rollout, step, kind)
 
-    async def on_replace(self, replace: ReplaceSlots, signed: Asked | None) -> str:
+    async def on_replace(self, replace: ReplaceSlots, signed: OperatorMessage | None) -> str:
         step = ReplaceStep(**self._asked(replace, signed), slots=replace.slots)
         return await self._have_recorded(WorkloadActivities.replace, step, "replace")
 
@@ -140,7 +144,7 @@ class WorkloadAdmission(Receives):
         await self._look_again()
         return answer
 
-    def _asked(self, request: OperatorRequest, signed: Asked | None) -> dict[str, Any]:
+    def _asked(self, request: OperatorRequest, signed: OperatorMessage | None) -> dict[str, Any]:
         """What every step says that a person requested: of which workload, who and why."""
         return {
             "tenant": self._tenant,
@@ -277,7 +281,7 @@ class WorkloadAdmission(Receives):
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 
-    async def on_look(self, look: Look, _: Asked | None) -> str:
+    async def on_look(self, look: Look, _: OperatorMessage | None) -> str:
         """A hint: what changed is read from the authority, one share of it or everything."""
         if look.generation is None or look.region is None:
             self._must_recall = True
