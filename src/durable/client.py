@@ -11,62 +11,51 @@ was the first time, with another payload it is refused. A refusal is a `RefusedE
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Literal, Self, TypeVar, get_args
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal, Self, Unpack, get_args
 
 from pydantic import ValidationError
-from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
-    WorkflowHandle,
-)
+from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
-from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestKind
+from durable.authority.workloads.generations import list_generations
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
-from durable.authority.workloads.unmanaged import recall_unmanaged
 from durable.explain.explain import explain
 from durable.explain.explanation import Explanation
 from durable.explain.rollback import refuse_rolled_back
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.phases import WorkloadPhase
+from durable.model.work.rollout import GenerationRecord
 from durable.model.work.workload import WorkloadKind, WorkloadManifest
 from durable.plan.planner import Plan, Planner
 from durable.settings import Settings
-from durable.signals.names import WORKLOAD, workload_id
-from durable.signals.payloads import ApplyWorkload, DeleteWorkload, OperatorRequest, ScaleWorkload
-from durable.signals.starting import workload_options
+from durable.signals.names import workload_id
 from durable.signals.status import WorkloadStatus
 from durable.temporal.connection import connect
 from durable.temporal.drains import Drains
 from durable.temporal.overrides import Overrides
 from durable.temporal.policies import Policies
 from durable.temporal.recoveries import Recoveries
-from durable.temporal.rollout_updates import REASON, RolloutUpdates, names_of, request_id_of
-from durable.temporal.signing import Signer, read_key, signer_of
-from durable.temporal.updates import (
-    PATIENT,
-    NotYetError,
-    Patience,
-    StartedUpdates,
-    Turns,
-    send_until_answered,
-    update_id,
+from durable.temporal.sender import (
+    MessageSender,
+    RequestFields,
+    Target,
+    WorkloadKey,
+    names_of,
 )
+from durable.temporal.signing import Signer, read_key, signer_of
+from durable.temporal.updates import PATIENT, NotYetError, Patience, send_until_answered
 from durable.validation.problems import in_one_line, problems_in
-from durable.validation.value import Value
-from durable.workflows.workload.state import WorkloadStart
 
-T = TypeVar("T")
 Until = Literal["bound", "ready", "serving", "complete", "deleted"]
 
 # Every poll costs the workflow's worker a task: a long wait polls less often.
 POLL_SECONDS, POLL_LONGEST_SECONDS = 0.25, 2.0
 # After these, what was applied before is not what the next wait is for.
-_WANTS_ANOTHER = frozenset({RequestKind.SCALE, RequestKind.ROLLBACK})
+_WANTS_ANOTHER = frozenset({"scale", "rollback"})
 # Of so many workloads a connection remembers which generation it applied.
 APPLIED_KEPT = 10_000
 
@@ -79,14 +68,7 @@ class WaitTimeoutError(TimeoutError):
         self.status = status
 
 
-class PlacementAnswer(Value):
-    """What a placement answered to a message."""
-
-    placement: str
-    answer: str
-
-
-class Durable(RolloutUpdates):
+class Durable:
     """A connection to the control plane; `async with` closes it."""
 
     def __init__(
@@ -102,31 +84,30 @@ class Durable(RolloutUpdates):
         self.actor = actor
         # With the actor's key, if there is one.
         self.signer = signer or Signer()
-        self._updates = StartedUpdates(client, self.signer)
         self._patience = patience
-        self._turns = Turns()
+        self._sender = MessageSender(client, databases, actor, self.signer, patience)
         # What this connection applied last: whoever waits afterwards waits for that.
         self._applied: dict[str, Generation] = {}
 
     @property
     def policies(self) -> Policies:
         """The revisions of the scheduler policy: publish, promote, take back."""
-        return Policies(self.client, self.databases, self.actor, self.signer)
+        return Policies(self._sender)
 
     @property
     def recoveries(self) -> Recoveries:
         """Regions that are lost: declare, follow, fail back."""
-        return Recoveries(self.client, self.databases, self.actor, self.signer)
+        return Recoveries(self._sender)
 
     @property
     def drains(self) -> Drains:
         """Emptying nodes."""
-        return Drains(self.client, self.databases, self.actor, self.signer)
+        return Drains(self._sender)
 
     @property
     def overrides(self) -> Overrides:
         """What people decide for a while."""
-        return Overrides(self.client, self.databases, self.actor, self.signer)
+        return Overrides(self._sender)
 
     @classmethod
     async def connect(
@@ -161,92 +142,59 @@ class Durable(RolloutUpdates):
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────
 
+    async def send(self, target: Target, message: str, **fields: Any) -> Any:
+        """Sends any message of the registry, and returns its answer; it counts once by request id.
+
+        The fields are the payload's, with a reason and a request id. The target is a key, such as
+        an OverrideId, or the id of a placement's workflow.
+        """
+        answer = await self._sender.send(target, message, **fields)
+        if isinstance(target, tuple):
+            self._note_wanted(target, message, answer)
+        return answer
+
     async def apply(
         self,
         manifest: WorkloadManifest | Mapping[str, Any],
-        *,
-        request_id: str | None = None,
-        reason: str = REASON,
+        **who: Unpack[RequestFields],
     ) -> Admitted:
         """Sets the desired state of a workload; returns its generation and the regions' shares."""
         wanted = read_manifest(manifest)
-        message = ApplyWorkload(
-            manifest=wanted,
-            actor=self.actor,
-            reason=reason,
-            request_id=request_id_of(request_id),
-        )
-
-        name = (wanted.tenant, wanted.name)
-        async with self._turns.of(workload_id(*name)):
-            admitted = await send_until_answered(
-                f"apply {wanted.tenant}/{wanted.name}",
-                lambda: self._update_with_start(name, "apply", message, Admitted),
-                patience=self._patience,
-            )
-        self._note_applied(workload_id(*name), admitted.generation)
-        return admitted
+        return await self.send((wanted.tenant, wanted.name), "apply", manifest=wanted, **who)
 
     async def scale(
-        self,
-        tenant: str,
-        name: str,
-        replicas: int,
-        *,
-        request_id: str | None = None,
-        reason: str = REASON,
+        self, tenant: str, name: str, replicas: int, **who: Unpack[RequestFields]
     ) -> Admitted:
         """Changes the replica count."""
-        message = ScaleWorkload(
-            replicas=replicas,
-            actor=self.actor,
-            reason=reason,
-            request_id=request_id_of(request_id),
-        )
-        identity = RequestIdentity.of_scale(
-            *names_of(tenant, name), replicas, message.request_id, self.actor
-        )
-        return await self._update(identity, message, Admitted, _read_admitted)
+        return await self.send(names_of(tenant, name), "scale", replicas=replicas, **who)
 
-    async def delete(
-        self, tenant: str, name: str, *, request_id: str | None = None, reason: str = REASON
-    ) -> str:
+    async def delete(self, tenant: str, name: str, **who: Unpack[RequestFields]) -> str:
         """Stops and releases everything; `wait(..., until="deleted")` returns when it is gone."""
-        message = DeleteWorkload(
-            actor=self.actor,
-            reason=reason,
-            request_id=request_id_of(request_id),
-        )
-        identity = RequestIdentity.of_delete(
-            *names_of(tenant, name), message.request_id, self.actor
-        )
-        return await self._update(identity, message, str, lambda answer: str(answer["answer"]))
+        return await self.send(names_of(tenant, name), "delete", **who)
 
-    async def send(self, placement: str, name: str, payload: OperatorRequest) -> PlacementAnswer:
-        """Sends retry_now or evict to a placement, and returns its answer.
+    async def pause(self, tenant: str, name: str, **who: Unpack[RequestFields]) -> str:
+        """Replaces nothing more of a rollout until somebody resumes it."""
+        return await self.send(names_of(tenant, name), "pause", **who)
 
-        It counts once per request id.
-        """
-        handle = self.client.get_workflow_handle(placement)
+    async def resume(self, tenant: str, name: str, **who: Unpack[RequestFields]) -> str:
+        """Goes on with a rollout that was paused."""
+        return await self.send(names_of(tenant, name), "resume", **who)
 
-        async def execute() -> str:
-            return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
-                name,
-                self.signer.sign(placement, name, payload),
-                id=update_id(payload),
-                result_type=str,
-                rpc_timeout=self._patience.each,
-            )
+    async def promote(self, tenant: str, name: str, **who: Unpack[RequestFields]) -> str:
+        """Goes on past a pause point of the spec."""
+        return await self.send(names_of(tenant, name), "promote", **who)
 
-        async with self._turns.of(placement):
-            answer = await send_until_answered(
-                f"send {name} to {placement}",
-                execute,
-                patience=self._patience,
-                unknown=RefusalCode.UNKNOWN_PLACEMENT,
-                see="durable get placements",
-            )
-        return PlacementAnswer(placement=placement, answer=answer)
+    async def rollback(
+        self, tenant: str, name: str, *, to: int | None = None, **who: Unpack[RequestFields]
+    ) -> str:
+        """Goes back to the last generation that was good, or to another one that was."""
+        return await self.send(names_of(tenant, name), "rollback", to=to, **who)
+
+    async def replace(
+        self, tenant: str, name: str, *, slots: Sequence[int] = (), **who: Unpack[RequestFields]
+    ) -> str:
+        """Replaces slots (all if none is named), each up before another is stopped."""
+        return await self.send(names_of(tenant, name), "replace", slots=tuple(slots), **who)
 
     async def place(
         self,
@@ -288,6 +236,14 @@ class Durable(RolloutUpdates):
         )
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────
+
+    async def generations(self, tenant: str, name: str) -> list[GenerationRecord]:
+        """The last generations, the oldest first: what each was, who wanted it, how it ended."""
+        workload = names_of(tenant, name)
+        records = await list_generations(self.databases, *workload)
+        if not records and await read_workload(self.databases, *workload) is None:
+            raise never_admitted(*workload)
+        return records
 
     async def status(self, tenant: str, name: str) -> WorkloadStatus:
         """The workload as its workflow knows it, also after it has ended."""
@@ -382,9 +338,12 @@ class Durable(RolloutUpdates):
         current = status.observed_generation == status.generation
         return current and status.has_reached(until)
 
-    def _note_applied(self, workload: str, generation: Generation) -> None:
-        self._applied.pop(workload, None)
-        self._applied[workload] = generation
+    def _note_wanted(self, workload: WorkloadKey, message: str, answer: Any) -> None:
+        key = workload_id(*workload)
+        if message == "apply" or message in _WANTS_ANOTHER:
+            self._applied.pop(key, None)
+        if message == "apply":
+            self._applied[key] = answer.generation
         if len(self._applied) > APPLIED_KEPT:
             del self._applied[next(iter(self._applied))]
 
@@ -405,56 +364,6 @@ class Durable(RolloutUpdates):
             # Said once: a later wait is for whatever is wanted then.
             del self._applied[workload]
             raise
-
-    async def _update(
-        self,
-        request: RequestIdentity,
-        message: OperatorRequest,
-        answer: type[T],
-        read: Callable[[Answer], T],
-    ) -> T:
-        """Asks the workload's workflow; if it is gone, one that begins with what exists."""
-        name, update = (request.tenant, request.workload), request.kind.value
-        handle = self._handle(*name)
-
-        async def send() -> T:
-            try:
-                return await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
-                    update,
-                    self.signer.sign(handle.id, update, message),
-                    id=update_id(message),
-                    result_type=answer,
-                    rpc_timeout=self._patience.each,
-                )
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
-            recorded = await recall_unmanaged(self.databases, request)
-            if recorded is not None:
-                return read(recorded)
-            return await self._update_with_start(name, update, message, answer)
-
-        async with self._turns.of(handle.id):
-            answered = await send_until_answered(
-                f"{update} {name[0]}/{name[1]}", send, patience=self._patience
-            )
-        if request.kind in _WANTS_ANOTHER:
-            self._applied.pop(handle.id, None)
-        return answered
-
-    async def _update_with_start(
-        self,
-        name: tuple[TenantId, WorkloadName],
-        update: str,
-        message: OperatorRequest,
-        answer: type[T],
-    ) -> T:
-        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            WORKLOAD, WorkloadStart(*name), **workload_options(*name, _priority_of(message))
-        )
-        return await self._updates.send(
-            start, workload_id(*name), update, message, answer, self._patience
-        )
 
     def _handle(self, tenant: str, name: str) -> WorkflowHandle[Any, Any]:
         return self.client.get_workflow_handle(workload_id(*names_of(tenant, name)))
@@ -489,13 +398,3 @@ def _too_late(
     stages = ("bound", "completed") if is_job else ("bound", "ready", "serving")
     counts = ", ".join(f"{getattr(last, stage)} {stage}" for stage in stages)
     return f"{tenant}/{name} is not {until} after {timeout:.0f} s: {counts} of {last.wanted}.{why}"
-
-
-def _priority_of(message: OperatorRequest) -> int | None:
-    """The priority with which a workload is started that does not run yet."""
-    return message.manifest.spec.priority if isinstance(message, ApplyWorkload) else None
-
-
-def _read_admitted(recorded: Answer) -> Admitted:
-    fields = Admitted.model_fields
-    return Admitted.read({name: recorded[name] for name in fields})

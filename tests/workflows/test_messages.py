@@ -13,11 +13,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from durable.authority.audit.events import read_events
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState
-from durable.signals.payloads import (
-    EvictSlots,
-    OperatorRequest,
-    RetryPlacement,
-)
+from durable.signals.payloads import EvictSlots, RetryPlacement
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 
 WHO: dict[str, Any] = {"actor": "alice@example.com", "reason": "INC-42", "request_id": "INC-42-1"}
@@ -88,9 +84,7 @@ async def test_evicted_slots_are_stopped_and_placed_again(plane: Plane) -> None:
 async def test_a_slot_that_is_not_there_cannot_be_evicted(plane: Plane) -> None:
     await serving(plane)
     with pytest.raises(RefusedError, match="There is no slot 7 here; slots: 0, 1"):
-        await plane.durable.send(
-            "placement/risk/api/g1/east", "evict", EvictSlots(**WHO, slots=(7,))
-        )
+        await plane.durable.send("placement/risk/api/g1/east", "evict", reason="x", slots=(7,))
     assert (await plane.placement()).messages < 20
 
 
@@ -119,24 +113,23 @@ async def test_a_message_that_is_sent_twice_counts_once(plane: Plane) -> None:
 async def test_a_request_id_is_not_used_for_something_else(plane: Plane) -> None:
     await serving(plane)
 
-    async def send(name: str, payload: OperatorRequest) -> str:
-        return (await plane.durable.send(plane.handle().id, name, payload)).answer
-
-    def who(request: str) -> dict[str, Any]:
-        return {**WHO, "request_id": request}
+    async def send(name: str, request: str, **fields: Any) -> str:
+        return await plane.durable.send(
+            plane.handle().id, name, reason="INC-42", request_id=request, **fields
+        )
 
     nothing = "Nothing waits for a node."
     evict: dict[str, Any] = {"slots": (0,), "force": True}
-    assert (await send("retry_now", RetryPlacement(**who("t1")))) == nothing
-    assert (await send("retry_now", RetryPlacement(**who("t1")))).startswith(nothing), "it was lost"
-    assert (await send("evict", EvictSlots(**who("e1"), **evict))).startswith("Stopping")
-    for name, payload, why in (
-        ("retry_now", RetryPlacement(**who("t1")), "used for the retry_now at 20.*accepted since"),
-        ("evict", EvictSlots(**who("t1")), "used for the retry_now at 20.*not this request"),
-        ("retry_now", RetryPlacement(**who("e1")), "used for the evict at 20.*not this request"),
+    assert (await send("retry_now", "t1")) == nothing
+    assert (await send("retry_now", "t1")).startswith(nothing), "it was lost"
+    assert (await send("evict", "e1", **evict)).startswith("Stopping")
+    for name, request, why in (
+        ("retry_now", "t1", "used for the retry_now at 20.*accepted since"),
+        ("evict", "t1", "used for the retry_now at 20.*not this request"),
+        ("retry_now", "e1", "used for the evict at 20.*not this request"),
     ):
         with pytest.raises(RefusedError, match=why) as no:
-            await send(name, payload)
+            await send(name, request)
         assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
     assert (await plane.placement()).rejected_count == 3
 

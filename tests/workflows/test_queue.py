@@ -9,7 +9,6 @@ from durable.model.placement.pending_reasons import PendingCode
 from durable.model.placement.records import Decision
 from durable.model.work.phases import SlotPhase
 from durable.scheduling.request import Evidence, Proposal
-from durable.signals.payloads import RetryPlacement
 from tests.authority.world import seconds
 from tests.model.pending import pending
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
@@ -74,8 +73,7 @@ async def test_a_decision_that_finds_the_same_again_is_counted(plane: Plane) -> 
     await until(lambda: waits(plane, "api"), "the second finds no room")
 
     for number in range(3):
-        retry = RetryPlacement(actor=plane.durable.actor, reason="now", request_id=f"r{number}")
-        await plane.durable.send(plane.handle().id, "retry_now", retry)
+        await plane.durable.send(plane.handle().id, "retry_now", request_id=f"r{number}")
 
     async def counted() -> bool:
         return (await decisions(plane))[-1].repeats >= 3

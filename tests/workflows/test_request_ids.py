@@ -19,6 +19,7 @@ from durable.model.ids import ActorId, NodeId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import placement_id
 from durable.signals.payloads import DeleteWorkload, ScaleWorkload
+from durable.temporal.sender import receiver_of
 from tests.workflows.keys import Person
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 from tests.workflows.test_self_healing import reset, runs_again, terminate
@@ -142,9 +143,10 @@ async def test_a_run_that_was_started_for_nothing_ends(plane: Plane) -> None:
         ("scale", ScaleWorkload.model_validate({**who, "replicas": 3})),
         ("delete", DeleteWorkload.model_validate(who)),
     ):
-        start = plane.durable._update_with_start  # pyright: ignore[reportPrivateUsage]
+        sender = plane.durable._sender  # pyright: ignore[reportPrivateUsage]
+        start = sender._update_with_start  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(WorkflowUpdateFailedError) as no:
-            await start(name, update, payload, str)
+            await start(receiver_of(name), update, payload)
         assert "There is no workload risk/api" in str(no.value.cause)
         await has_ended(plane)
 

@@ -7,11 +7,8 @@ async for now, progress in durable.drains.follow(drain): ...
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
+from typing import Unpack
 
-from temporalio.client import Client, WithStartWorkflowOperation
-
-from durable.authority.db.connection import Databases
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drain, read_running
 from durable.model.fleet.drain import (
@@ -21,14 +18,9 @@ from durable.model.fleet.drain import (
     DrainState,
     NodesTarget,
 )
-from durable.model.ids import ActorId
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.signals.drains import CancelDrain, DrainNodes
-from durable.signals.names import DRAIN, drain_id
-from durable.signals.payloads import OperatorRequest
-from durable.signals.starting import drain_options
-from durable.temporal.signing import Signer
-from durable.temporal.updates import StartedUpdates, send_until_answered
+from durable.signals.names import drain_id
+from durable.temporal.sender import MessageSender, OrderFields, request_id_of
 
 POLL_SECONDS = 0.5
 
@@ -36,51 +28,33 @@ POLL_SECONDS = 0.5
 class Drains:
     """The drains of all regions."""
 
-    def __init__(
-        self, client: Client, databases: Databases, actor: ActorId, signer: Signer
-    ) -> None:
-        self._client, self._databases, self._actor = client, databases, actor
-        self._updates = StartedUpdates(client, signer)
+    def __init__(self, sender: MessageSender) -> None:
+        self._sender, self._databases = sender, sender.databases
 
     async def start(
         self,
         target: NodesTarget,
         *,
-        reason: str,
-        request_id: str,
         deadline: timedelta = DEFAULT_DEADLINE,
         wait_for_jobs: bool = False,
+        **who: Unpack[OrderFields],
     ) -> Drain:
         """Cordons the nodes and has what runs there replaced; sent again, it counts once."""
-        order = DrainNodes(
-            actor=self._actor,
-            reason=reason,
-            request_id=request_id,
-            deadline=deadline,
-            wait_for_jobs=wait_for_jobs,
-        )
-        await send_until_answered(
-            f"drain {target}", lambda: self._update_with_start(target, "drain", order)
-        )
-        drain = await read_drain(self._databases, target.region, request_id)
+        request = request_id_of(who.pop("request_id", None))
+        order = {"deadline": deadline, "wait_for_jobs": wait_for_jobs, "request_id": request}
+        await self._sender.send(target, "drain", **who, **order)
+        drain = await read_drain(self._databases, target.region, request)
         assert drain is not None, "it was answered after it was recorded"
         return drain
 
-    async def cancel(self, target: NodesTarget, *, reason: str, request_id: str) -> str:
+    async def cancel(self, target: NodesTarget, **who: Unpack[OrderFields]) -> str:
         """Replaces nothing more, and undoes the cordon; refused if nothing drains."""
-        message = CancelDrain(actor=self._actor, reason=reason, request_id=request_id)
         if await read_running(self._databases, target.region, target) is None:
             raise RefusedError(
                 RefusalCode.UNKNOWN_DRAIN,
                 f"{drain_id(target)} does not run; see `durable get drains`.",
             )
-        return await send_until_answered(
-            f"cancel {drain_id(target)}",
-            # With a start: one that was terminated goes on, and then hears of it.
-            lambda: self._update_with_start(target, "cancel", message),
-            unknown=RefusalCode.UNKNOWN_DRAIN,
-            see="durable get drains",
-        )
+        return await self._sender.send(target, "cancel", **who)
 
     async def follow(self, drain: Drain) -> AsyncIterator[tuple[Drain, DrainProgress]]:
         """The drain and what is left whenever that differs, until it has ended."""
@@ -102,11 +76,3 @@ class Drains:
             async for now, _ in self.follow(drain):
                 drain = now
         return drain
-
-    async def _update_with_start(
-        self, target: NodesTarget, update: str, message: OperatorRequest
-    ) -> str:
-        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            DRAIN, {"target": target}, **drain_options(target)
-        )
-        return await self._updates.send(start, drain_id(target), update, message, str)

@@ -8,16 +8,13 @@ async for now in durable.policies.follow(revision): ...
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Unpack
 
-from temporalio.client import Client, WithStartWorkflowOperation
-
-from durable.authority.db.connection import Databases
 from durable.authority.fleet.regions import list_regions
 from durable.authority.policies.publishing import publish_next
 from durable.authority.policies.region_reads import read_reports
 from durable.authority.policies.rows import list_rollouts
-from durable.model.ids import ActorId, PolicyRevision, RegionId
+from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import (
     PolicyProgress,
@@ -30,17 +27,9 @@ from durable.plan.shadow import Shadow
 from durable.planners.policy_rollout.shadow import admits_nothing
 from durable.scheduling.policies import check_policy
 from durable.signals.names import NEXT_POLICY, POLICY, policy_id
-from durable.signals.payloads import OperatorRequest
-from durable.signals.policies import (
-    PausePolicy,
-    PolicyStatus,
-    PromotePolicy,
-    PublishPolicy,
-    RollBackPolicy,
-)
+from durable.signals.policies import PolicyStatus, PublishPolicy
 from durable.signals.starting import policy_options
-from durable.temporal.signing import Signer
-from durable.temporal.updates import StartedUpdates, send_until_answered
+from durable.temporal.sender import MessageSender, OrderFields
 
 POLL_SECONDS = 0.5
 
@@ -48,11 +37,9 @@ POLL_SECONDS = 0.5
 class Policies:
     """The revisions of the scheduler policy."""
 
-    def __init__(
-        self, client: Client, databases: Databases, actor: ActorId, signer: Signer
-    ) -> None:
-        self._client, self._databases, self._actor = client, databases, actor
-        self._signer, self._updates = signer, StartedUpdates(client, signer)
+    def __init__(self, sender: MessageSender) -> None:
+        self._sender = sender
+        self._client, self._databases = sender.client, sender.databases
 
     async def publish(self, policy: Policy, *, reason: str) -> PolicyRevision:
         """The revision with this content; refused if it would place nothing of what runs now."""
@@ -65,9 +52,13 @@ class Policies:
                 "It would place nothing of what was placed recently, so it was not published; "
                 "the last revision stays in force.",
             )
-        who = self._who(reason, f"publish-{uuid.uuid4()}")
-        publication = PublishPolicy(**who, spec=policy.model_dump(mode="json"))
-        signed = self._signer.sign(NEXT_POLICY, "publish", publication)
+        publication = PublishPolicy(
+            actor=self._sender.actor,
+            reason=reason,
+            request_id=f"publish-{uuid.uuid4()}",
+            spec=policy.model_dump(mode="json"),
+        )
+        signed = self._sender.signer.sign(NEXT_POLICY, "publish", publication)
         revision = await publish_next(self._databases, signed)
         await self._client.start_workflow(  # pyright: ignore[reportUnknownMemberType]
             POLICY, {"revision": revision}, **policy_options(revision)
@@ -78,40 +69,31 @@ class Policies:
         self,
         revision: PolicyRevision,
         *,
-        reason: str,
-        request_id: str,
         canary: RegionId | None = None,
         after: int | None = None,
+        **who: Unpack[OrderFields],
     ) -> str:
         """Begins with one region, or goes on; sent again, it counts once."""
-        message = PromotePolicy(**self._who(reason, request_id), canary=canary, after=after)
-        return await self._send(revision, "promote", message)
+        return await self._sender.send(revision, "promote", canary=canary, after=after, **who)
 
     async def pause(
-        self,
-        revision: PolicyRevision,
-        *,
-        reason: str,
-        request_id: str,
-        after: int | None = None,
+        self, revision: PolicyRevision, *, after: int | None = None, **who: Unpack[OrderFields]
     ) -> str:
-        message = PausePolicy(**self._who(reason, request_id), after=after)
-        return await self._send(revision, "pause", message)
+        """Brings it into force nowhere else until somebody promotes it again."""
+        return await self._sender.send(revision, "pause", after=after, **who)
 
     async def roll_back(
         self,
         revision: PolicyRevision,
         *,
-        reason: str,
-        request_id: str,
         to: PolicyRevision | None = None,
         reroll: bool = False,
         after: int | None = None,
+        **who: Unpack[OrderFields],
     ) -> str:
         """Takes the revision back everywhere; with `reroll`, replaces what it has placed."""
-        who = self._who(reason, request_id)
-        message = RollBackPolicy(**who, to=to, reroll=reroll, after=after)
-        return await self._send(revision, "rollback", message)
+        what: dict[str, Any] = {"to": to, "reroll": reroll, "after": after}
+        return await self._sender.send(revision, "rollback", **what, **who)
 
     async def newest_in_force(self) -> PolicyRollout:
         """What a rollback is about: the revision on its way, or else the newest in force."""
@@ -147,26 +129,6 @@ class Policies:
             if progress is not None and _waits_for_a_person(progress):
                 return
             await asyncio.sleep(POLL_SECONDS)
-
-    def _who(self, reason: str, request_id: str) -> dict[str, Any]:
-        return {"actor": self._actor, "reason": reason, "request_id": request_id}
-
-    async def _send(self, revision: PolicyRevision, name: str, message: OperatorRequest) -> str:
-        return await send_until_answered(
-            f"{name} policy {revision}",
-            lambda: self._update_with_start(revision, name, message),
-            unknown=RefusalCode.UNKNOWN_POLICY,
-            see="durable policy list",
-        )
-
-    async def _update_with_start(
-        self, revision: PolicyRevision, update: str, message: OperatorRequest
-    ) -> str:
-        """With a start: one that has ended, or was terminated, goes on and hears of it."""
-        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            POLICY, {"revision": revision}, **policy_options(revision)
-        )
-        return await self._updates.send(start, policy_id(revision), update, message, str)
 
 
 def _waits_for_a_person(progress: PolicyProgress) -> bool:

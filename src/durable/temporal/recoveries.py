@@ -6,33 +6,21 @@ async for now in durable.recoveries.follow(key): ...
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Unpack
 
-from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
-)
+from temporalio.client import Client
 
-from durable.authority.db.connection import Databases
 from durable.authority.recovery.recoveries import newest_recovery
 from durable.authority.recovery.region_facts import read_fact
-from durable.model.ids import ActorId, RegionId
+from durable.model.ids import RegionId
 from durable.model.recovery.detection import Suspicion
 from durable.model.recovery.recoveries import UNFENCED, RecoveryKey, RecoveryProgress
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.signals.names import RECOVERY
-from durable.signals.payloads import OperatorRequest
-from durable.signals.recoveries import (
-    ConfirmLoss,
-    FailBack,
-    RecoveryStatus,
-    SettleRecovery,
-    VetoLoss,
-)
+from durable.signals.recoveries import RecoveryStatus
 from durable.signals.starting import recovery_options
-from durable.temporal.signing import Signer
-from durable.temporal.updates import StartedUpdates, send_until_answered
+from durable.temporal.sender import MessageSender, OrderFields
 
 POLL_SECONDS = 0.5
 
@@ -46,11 +34,9 @@ async def begin_recovery(client: Client, suspicion: Suspicion) -> None:
 class Recoveries:
     """The recoveries of all regions."""
 
-    def __init__(
-        self, client: Client, databases: Databases, actor: ActorId, signer: Signer
-    ) -> None:
-        self._client, self._databases, self._actor = client, databases, actor
-        self._updates = StartedUpdates(client, signer)
+    def __init__(self, sender: MessageSender) -> None:
+        self._sender = sender
+        self._client, self._databases = sender.client, sender.databases
 
     async def next_of(self, region: RegionId) -> RecoveryKey:
         """The recovery of the region's loss: the one under way, or else the next one.
@@ -67,13 +53,13 @@ class Recoveries:
             return newest.key
         return RecoveryKey(region=region, epoch=fact.epoch + 1)
 
-    async def declare(self, region: RegionId, *, reason: str, request_id: str) -> RecoveryKey:
+    async def declare(self, region: RegionId, **who: Unpack[OrderFields]) -> RecoveryKey:
         """Says that a region is lost, whatever it looks like; two for one loss are one."""
         key = await self.next_of(region)
-        await self._send(key, "confirm", ConfirmLoss(**self._who(reason, request_id)))
+        await self._sender.send(key, "confirm", **who)
         return key
 
-    async def confirm(self, region: RegionId, *, reason: str, request_id: str) -> str:
+    async def confirm(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
         """Confirms a suspicion; refused if nobody suspects the region."""
         key = await self.next_of(region)
         fact = await read_fact(self._databases, region)
@@ -84,20 +70,20 @@ class Recoveries:
                 f"Nobody suspects {region}; if it is lost, declare it: durable recovery declare "
                 f"{region}.",
             )
-        return await self._send(key, "confirm", ConfirmLoss(**self._who(reason, request_id)))
+        return await self._sender.send(key, "confirm", **who)
 
-    async def veto(self, region: RegionId, *, reason: str, request_id: str) -> str:
+    async def veto(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
         """Says that a region is not lost; refused once it is fenced."""
         key = await self.next_of(region)
-        return await self._send(key, "veto", VetoLoss(**self._who(reason, request_id)))
+        return await self._sender.send(key, "veto", **who)
 
-    async def fail_back(self, region: RegionId, *, reason: str, request_id: str) -> str:
+    async def fail_back(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
         key = await self._under_way(region)
-        return await self._send(key, "failback", FailBack(**self._who(reason, request_id)))
+        return await self._sender.send(key, "failback", **who)
 
-    async def settle(self, region: RegionId, *, reason: str, request_id: str) -> str:
+    async def settle(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
         key = await self._under_way(region)
-        return await self._send(key, "settle", SettleRecovery(**self._who(reason, request_id)))
+        return await self._sender.send(key, "settle", **who)
 
     async def _under_way(self, region: RegionId) -> RecoveryKey:
         newest = await newest_recovery(self._databases, region)
@@ -124,23 +110,3 @@ class Recoveries:
             if progress is not None and progress.recovery.is_over:
                 return
             await asyncio.sleep(POLL_SECONDS)
-
-    def _who(self, reason: str, request_id: str) -> dict[str, Any]:
-        return {"actor": self._actor, "reason": reason, "request_id": request_id}
-
-    async def _send(self, key: RecoveryKey, name: str, message: OperatorRequest) -> str:
-        return await send_until_answered(
-            f"{name} {key}",
-            lambda: self._update_with_start(key, name, message),
-            unknown=RefusalCode.WRONG_STATE,
-            see="durable get recoveries",
-        )
-
-    async def _update_with_start(
-        self, key: RecoveryKey, update: str, message: OperatorRequest
-    ) -> str:
-        """With a start: one that has ended, or was terminated, goes on and hears of it."""
-        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            RECOVERY, **recovery_options(key)
-        )
-        return await self._updates.send(start, str(key), update, message, str)

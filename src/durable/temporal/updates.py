@@ -3,17 +3,13 @@
 import asyncio
 import random
 import time
-import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
@@ -24,9 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import ENDING
-from durable.signals.payloads import OperatorRequest
 from durable.state_dir.record import StackError
-from durable.temporal.signing import Signer
 
 T = TypeVar("T")
 
@@ -121,50 +115,6 @@ async def send_until_answered(
         # Each waits for a time of its own, or all would come back together.
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-
-@dataclass(frozen=True)
-class StartedUpdates:
-    """Updates to workflows that are started if they do not run, signed where there is a key."""
-
-    client: Client
-    signer: Signer
-
-    async def send(
-        self,
-        start: WithStartWorkflowOperation[Any, Any],
-        workflow_id: str,
-        update: str,
-        message: OperatorRequest,
-        answer: type[T],
-        patience: Patience = PATIENT,
-    ) -> T:
-        """One try; a start is for one try as well."""
-        try:
-            return await self.client.execute_update_with_start_workflow(  # pyright: ignore[reportUnknownMemberType]
-                update,
-                self.signer.sign(workflow_id, update, message),
-                start_workflow_operation=start,
-                id=update_id(message),
-                result_type=answer,
-                rpc_timeout=patience.each,
-            )
-        except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            with suppress(Exception):
-                await start.workflow_handle()  # it holds the same error
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
-                # The run that took it has ended: it is sent again, and the authority knows by the
-                # request's id what came of it.
-                raise RPCError(error.message, RPCStatusCode.ABORTED, b"") from error
-            raise
-
-
-def update_id(message: OperatorRequest) -> str:
-    """A new one for each send: under a known id Temporal would return an old failure again.
-
-    What was accepted before is known to the receiver by the request's own id.
-    """
-    return f"{message.request_id}/{uuid.uuid4()}"
 
 
 _FAILURES = (

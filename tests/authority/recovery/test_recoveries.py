@@ -41,7 +41,7 @@ from durable.model.recovery.recoveries import (
 from durable.model.refusal import RefusedError
 from durable.signals.payloads import RequestId
 from durable.temporal.recoveries import Recoveries
-from durable.temporal.signing import Signer
+from durable.temporal.sender import MessageSender
 from tests.authority.world import EAST, TEST, WEST, World
 
 LOST = RecoveryKey(region=EAST, epoch=2)
@@ -107,7 +107,7 @@ async def test_a_fenced_region_whose_loss_was_vetoed_is_declared_lost_at_the_sam
     databases = world.databases
     await take_order(databases, order(K.VETO), asked=None)
     await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
-    recoveries = Recoveries(cast(Client, None), databases, TEST, Signer())
+    recoveries = Recoveries(MessageSender(cast(Client, None), databases, TEST))
     assert await recoveries.next_of(EAST) == LOST
     confirmed = await take_order(databases, order(K.CONFIRM), asked=None)
     assert confirmed.stage is S.CONFIRMED

@@ -22,7 +22,6 @@ from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload
 from durable.signals.names import PLACEMENT, placement_id
-from durable.signals.payloads import OperatorRequest
 from durable.signals.registry import Message, messages_to
 from durable.state_dir.record import StackError
 from durable.validation.problems import problems_in, sentences
@@ -68,14 +67,15 @@ def send(
     async def send_all(durable: Durable) -> list[AnswerRow]:
         content = {
             **_parse_fields(fields or []),
-            "actor": durable.actor,
             "reason": reason,
             "request_id": f"cli-{uuid.uuid4()}" if request_id is None else request_id,
         }
         payloads = {
-            placement: _build(offered, {**content, "slots": slots} if slots else content)
+            placement: {**content, "slots": slots} if slots else content
             for placement, slots in (await _find_targets(durable, target, slot or [])).items()
         }
+        for payload in payloads.values():
+            _check(offered, {**payload, "actor": durable.actor})
         # One that refuses or does not answer keeps none of the others from being asked.
         return await asyncio.gather(
             *(_send(durable, placement, offered, one) for placement, one in payloads.items())
@@ -107,15 +107,15 @@ class AnswerRow(Row):
 
 
 async def _send(
-    durable: Durable, placement: str, message: Message, payload: OperatorRequest
+    durable: Durable, placement: str, message: Message, fields: Mapping[str, object]
 ) -> AnswerRow:
     try:
-        sent = await durable.send(placement, message.name, payload)
+        answer = await durable.send(placement, message.name, **fields)
     except RefusedError as error:
         return AnswerRow(placement=placement, refused=error.refusal.code, answer=str(error))
     except StackError as error:
         return AnswerRow(placement=placement, refused="stack", answer=str(error))
-    return AnswerRow(placement=placement, answer=sent.answer)
+    return AnswerRow(placement=placement, answer=answer)
 
 
 def _failure(refused: Sequence[AnswerRow], asked: int) -> str:
@@ -151,13 +151,11 @@ def _parse_fields(fields: Sequence[str]) -> dict[str, object]:
     return content
 
 
-def _build(message: Message, content: Mapping[str, object]) -> OperatorRequest:
+def _check(message: Message, content: Mapping[str, object]) -> None:
     try:
-        payload = message.payload.model_validate(content)
+        message.payload.model_validate(content)
     except ValidationError as error:
         raise typer.BadParameter(sentences(problems_in(error, message.payload))) from None
-    assert isinstance(payload, OperatorRequest)
-    return payload
 
 
 async def _find_targets(durable: Durable, target: str, slots: list[int]) -> dict[str, list[int]]:
