@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from durable.agent.leases import Leases, Timing
-from durable.agent.reconciler import Reconciler
+from durable.agent.reconciler import ReplicaReconciler
 from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter
 from durable.agent.simulated.driver import SimulatedDriver
@@ -30,7 +30,7 @@ class Desk:
         self.leases = Leases(trusted_seconds=600)
         self.replicas = Replicas(agents.log, logs_each=False)
         self.session_ended = asyncio.Event()
-        reconciler = Reconciler(self.driver, self.replicas, self.leases, lambda: 0.0)
+        reconciler = ReplicaReconciler(self.driver, self.replicas, self.leases, lambda: 0.0)
         self.reporter = Reporter(
             region.databases,
             EAST,

@@ -14,7 +14,7 @@ from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence
 from durable.authority.recovery.suspicions import record_suspicion
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.recovery.detection import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.recovery.detection import LossKind, LossVerdict, RegionSigns, Suspicion
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.work.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
@@ -130,7 +130,7 @@ async def fence_it(world: World) -> None:
 
 async def suspect_it(world: World) -> None:
     signs = RegionSigns(region=WEST)
-    verdict = Verdict(region=WEST, kind=LossKind.REGION, sentence="It is silent.", signs=signs)
+    verdict = LossVerdict(region=WEST, kind=LossKind.REGION, sentence="It is silent.", signs=signs)
     suspicion = Suspicion(region=WEST, epoch=1, since=world.now, lost_at=world.now, verdict=verdict)
     assert await record_suspicion(world.databases, suspicion, TEST)
 

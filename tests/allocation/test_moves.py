@@ -13,7 +13,7 @@ from durable.authority.recovery.fence import fence
 from durable.authority.recovery.suspicions import record_suspicion
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import RegionId
-from durable.model.recovery.detection import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.recovery.detection import LossKind, LossVerdict, RegionSigns, Suspicion
 from durable.model.recovery.recoveries import WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
@@ -52,7 +52,7 @@ async def admitted(
 
 async def suspect(world: World, region: RegionId) -> None:
     now = await read_time(world.databases)
-    lost = Verdict(
+    lost = LossVerdict(
         region=region, kind=LossKind.REGION, sentence="silent", signs=RegionSigns(region=region)
     )
     suspicion = Suspicion(region=region, epoch=1, since=now, lost_at=now, verdict=lost)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from durable.model.placement.pending import MAX_LENGTH, Pending
 from durable.model.placement.pending_reasons import (
     CommitRefused,
-    Crashed,
+    CrashBackoff,
     Details,
     Gang,
     Held,
@@ -56,7 +56,7 @@ REASONS: list[tuple[PendingCode, Details]] = [
     (PendingCode.REQUIREMENTS, NO_NODE),
     (PendingCode.TAINTED, NO_NODE),
     (PendingCode.CRASHED, NO_NODE),
-    (PendingCode.CRASHED, Crashed(slots=2, failure="exit code 1", until=NOON)),
+    (PendingCode.CRASHED, CrashBackoff(slots=2, failure="exit code 1", until=NOON)),
     (PendingCode.GRANT, SHORTAGE),
     (PendingCode.HEADROOM, SHORTAGE),
     (PendingCode.NO_GRANT, NoGrant(region="us-east", tenant="risk")),

@@ -16,10 +16,10 @@ from durable.authority.recovery.suspicions import record_suspicion
 from durable.model.ids import BudgetId, RegionId
 from durable.model.recovery.detection import (
     LossKind,
+    LossVerdict,
     RecoveryPolicy,
     RegionSigns,
     Suspicion,
-    Verdict,
 )
 from durable.model.recovery.readiness import LossOutlook, WorkloadReadiness
 from durable.model.resources import Resources
@@ -198,7 +198,7 @@ def test_a_loss_is_detected_when_the_last_lease_has_lapsed(
 
 async def test_a_suspected_region_is_no_refuge(world: World) -> None:
     await run(world, 4)
-    verdict = Verdict(
+    verdict = LossVerdict(
         region=WEST, kind=LossKind.REGION, sentence="Silent.", signs=RegionSigns(region=WEST)
     )
     suspicion = Suspicion(region=WEST, epoch=1, since=NOW, lost_at=NOW, verdict=verdict)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable.model.placement.pending_reasons import PendingCode
-from durable.scheduling.relief import Relief, Waiting, choose, could_help
+from durable.scheduling.relief import QueuedWork, Relief, choose, could_help
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from tests.scheduling.world import FULL, NOW, PLENTY, TENANT, Region, node, region, used
 
@@ -24,10 +24,10 @@ def observed(*worlds: Region, policies: tuple[int, ...] = (1, 1)) -> Relief:
     return relief
 
 
-def waiting(code: PendingCode = Code.CAPACITY, cpu: int = 1, **changes: Any) -> Waiting:
+def waiting(code: PendingCode = Code.CAPACITY, cpu: int = 1, **changes: Any) -> QueuedWork:
     """One slot of 1 cpu and 1Gi, decided when the first region was seen."""
     values: dict[str, Any] = {"tenant": TENANT, "slots": 1, "decided_version": BEFORE}
-    return Waiting(code=code, requested=used(cpu, memory=1), **{**values, **changes})
+    return QueuedWork(code=code, requested=used(cpu, memory=1), **{**values, **changes})
 
 
 FULL_NODE = region(node(used=FULL))
@@ -125,7 +125,7 @@ def test_a_gang_waits_for_what_its_replicas_wait_for() -> None:
     assert could_help(relief, waiting(Code.GANG, because=None))
 
 
-def woken(relief: Relief, *queue: Waiting) -> list[int]:
+def woken(relief: Relief, *queue: QueuedWork) -> list[int]:
     return choose(relief, queue)
 
 

@@ -8,12 +8,12 @@ import pytest
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.resources import Amounts
 from durable.model.work.workload import WorkloadManifest
-from durable.scheduling.room import RegionOffer, RegionRoom, Standing, offers
+from durable.scheduling.room import RegionOffer, RegionRoom, RegionStanding, offers
 from tests.scheduling.world import FULL, PLENTY, TENANT, Region, node, region, spec
 
 MUCH: Amounts = PLENTY
 NOTHING: Amounts = (0, 0, 0)
-READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED, _ = Standing
+READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED, _ = RegionStanding
 
 
 def cpu(cores: int) -> Amounts:
@@ -72,7 +72,9 @@ def test_what_fits_now(there: RegionRoom, wanted: dict[str, Any], fits: int) -> 
         (room(region(FOUR, grant=cpu(3), in_use=cpu(3))), NO_GRANT_LEFT),
     ],
 )
-def test_what_keeps_a_region_from_getting_a_share(there: RegionRoom, standing: Standing) -> None:
+def test_what_keeps_a_region_from_getting_a_share(
+    there: RegionRoom, standing: RegionStanding
+) -> None:
     (offer,) = ask(there, cpu=2)
     assert (offer.standing, offer.fits) == (standing, 0)
 

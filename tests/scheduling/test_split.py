@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import WorkloadSpec
 from durable.scheduling import split as split_module
-from durable.scheduling.room import RegionOffer, Standing
+from durable.scheduling.room import RegionOffer, RegionStanding
 from durable.scheduling.split import CurrentShares, Slots
 from tests.scheduling.world import spec
 
 THREE = ["eu-central", "us-east", "us-west"]
 PLENTY = 1_000
-READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED, _ = Standing
+READY, NO_GRANT_LEFT, NO_LIVE_NODE, NO_GRANT, UNREACHABLE, FENCED, _ = RegionStanding
 
 
 def split(
@@ -37,7 +37,7 @@ def counts(replicas: int, **wanted: Any) -> list[int]:
 
 
 def offered(
-    *fits: int | Standing, replicas: int, current: CurrentShares | None = None, **wanted: Any
+    *fits: int | RegionStanding, replicas: int, current: CurrentShares | None = None, **wanted: Any
 ) -> list[int]:
     """How many slots each of three regions gets: it fits so many more, or is no better than this.
 
@@ -45,7 +45,7 @@ def offered(
     """
     offers = [
         RegionOffer(region, standing=one)
-        if isinstance(one, Standing)
+        if isinstance(one, RegionStanding)
         else RegionOffer(region, fits=one, granted=one)
         for region, one in zip(THREE, fits, strict=True)
     ]
@@ -74,7 +74,7 @@ def offered(
     ],
 )
 def test_new_slots_go_where_room_and_grant_are(
-    fits: tuple[int | Standing, ...], replicas: int, expected: list[int]
+    fits: tuple[int | RegionStanding, ...], replicas: int, expected: list[int]
 ) -> None:
     assert offered(*fits, replicas=replicas) == expected
 
@@ -97,7 +97,7 @@ SERVES = CurrentShares({"eu-central": (0, 1, 2, 3)})
     ],
 )
 def test_what_serves_is_not_taken_down_to_rebalance(
-    fits: tuple[int | Standing, ...], replicas: int, expected: list[int]
+    fits: tuple[int | RegionStanding, ...], replicas: int, expected: list[int]
 ) -> None:
     assert offered(*fits, replicas=replicas, current=SERVES) == expected
 
@@ -126,7 +126,7 @@ def test_what_is_started_anew_leaves_a_region_that_cannot_start_it() -> None:
     ],
 )
 def test_a_gang_goes_where_all_of_it_fits(
-    fits: tuple[int | Standing, ...], expected: list[int]
+    fits: tuple[int | RegionStanding, ...], expected: list[int]
 ) -> None:
     assert offered(*fits, replicas=4, all_or_nothing=True) == expected
 
@@ -282,12 +282,12 @@ def test_no_slot_moves_that_need_not(
     assert split(asked, list(reversed(THREE)), current, is_rebalanced=True) == after
 
 
-fits = st.tuples(*[st.integers(0, 20) | st.sampled_from(Standing)] * 3)
+fits = st.tuples(*[st.integers(0, 20) | st.sampled_from(RegionStanding)] * 3)
 
 
 @given(fits, replicas, weights, replicas, weights, st.booleans(), st.booleans())
 def test_as_much_as_fits_is_given_where_it_fits_and_nothing_moves_unasked(
-    now: tuple[int | Standing, ...],
+    now: tuple[int | RegionStanding, ...],
     first: int,
     first_weights: dict[str, int],
     then: int,
@@ -299,7 +299,7 @@ def test_as_much_as_fits_is_given_where_it_fits_and_nothing_moves_unasked(
     current = CurrentShares(before, is_rollout, is_rebalanced)
     offers = [
         RegionOffer(region, standing=one)
-        if isinstance(one, Standing)
+        if isinstance(one, RegionStanding)
         else RegionOffer(region, fits=one)
         for region, one in zip(THREE, now, strict=True)
     ]
@@ -327,7 +327,7 @@ def test_as_much_as_fits_is_given_where_it_fits_and_nothing_moves_unasked(
     ],
 )
 def test_a_closed_region_keeps_what_it_has_and_gets_nothing_of_a_lost_one(
-    fits: tuple[int | Standing, ...], expected: list[int]
+    fits: tuple[int | RegionStanding, ...], expected: list[int]
 ) -> None:
     current = CurrentShares(
         {"us-east": (2, 3), "us-west": (4, 5)},

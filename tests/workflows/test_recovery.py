@@ -26,7 +26,7 @@ from durable.authority.workloads.rows import read_workload
 from durable.model.ids import ActorId, BudgetId, RegionId, TenantId, WorkloadName
 from durable.model.operators.signature import public_key_of
 from durable.model.policy.rollout import PolicyStage
-from durable.model.recovery.detection import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.recovery.detection import LossKind, LossVerdict, RegionSigns, Suspicion
 from durable.model.recovery.recoveries import Recovery, RecoveryKey, RecoveryStage, WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
@@ -279,7 +279,7 @@ async def test_a_refused_message_about_a_blip_does_not_cut_its_grace_short(plane
     async with serving(plane):
         now = await read_time(plane.databases)
         await recover_by(plane, grace_seconds=3_600, calm_seconds=3_600)
-        lost = Verdict(
+        lost = LossVerdict(
             region=EAST, kind=LossKind.REGION, sentence="silent", signs=RegionSigns(region=EAST)
         )
         blip = Suspicion(region=EAST, epoch=1, since=now, lost_at=now, verdict=lost)

@@ -35,7 +35,7 @@ from durable.model.ids import Generation, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.rollout import RolloutState, RolloutStep
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind
-from durable.planners.rollout.observed import Goal, Observed, ShareName
+from durable.planners.rollout.observed import Goal, RolloutObservation, ShareName
 from durable.planners.rollout.planner import RolloutPlan, plan_shares
 from durable.planners.rollout.verdict import judge, look_again_at
 from durable.signals.names import WORKLOAD_CONTROLLER
@@ -344,7 +344,8 @@ class Divider:
         floors = {RegionId(region): 0 for region, floor in division.floors.items() if floor}
         await self._write(division, floors, shares)
         plan = replace(
-            plan_shares(Goal(division.workload.generation, {}), Observed()), is_replaced=False
+            plan_shares(Goal(division.workload.generation, {}), RolloutObservation()),
+            is_replaced=False,
         )
         return self._answer(division, plan, None)
 

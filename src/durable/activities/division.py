@@ -19,8 +19,8 @@ from durable.model.work.stand_ins import served_slot
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind, WorkloadSpec, with_template
 from durable.planners.rollout.observed import (
     Goal,
-    Observed,
-    Replica,
+    ObservedReplica,
+    RolloutObservation,
     ShareName,
     fenceposts,
     restarts_together,
@@ -108,9 +108,9 @@ class WorkloadDivision:
             if share.slots and share.release_reason is None
         }
 
-    def observed(self) -> Observed:
+    def observed(self) -> RolloutObservation:
         min_ready = (self.workload.spec.rollout.min_ready or timedelta(0)).total_seconds()
-        return Observed(
+        return RolloutObservation(
             shares={
                 ShareName(generation, str(region)): share.slots
                 for region, found in self.regions.items()
@@ -118,7 +118,7 @@ class WorkloadDivision:
                 if share.release_reason is None
             },
             replicas={
-                claim.slot: Replica(
+                claim.slot: ObservedReplica(
                     ShareName(claim.generation, str(region)),
                     is_serving=claim.state == "serving" and not found.is_fenced,
                     is_available=claim.state == "serving"

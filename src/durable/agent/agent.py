@@ -13,7 +13,7 @@ from durable.agent.driver import Driver
 from durable.agent.leases import Leases, Timing, boot_seconds
 from durable.agent.log import FailureLog, Log
 from durable.agent.nodes import HostedNodes
-from durable.agent.reconciler import Reconciler
+from durable.agent.reconciler import ReplicaReconciler
 from durable.agent.replicas import Replicas
 from durable.agent.reporter import Reporter
 from durable.agent.sessions import NodeSessions
@@ -64,7 +64,7 @@ class Agent:
         self._failures = FailureLog(log)
         self._leases = leases or Leases(timing.trusted_seconds)
         self._replicas = Replicas(log, logs_each=logs_each)
-        self._reconciler = Reconciler(driver, self._replicas, self._leases, clock)
+        self._reconciler = ReplicaReconciler(driver, self._replicas, self._leases, clock)
         self._sessions = NodeSessions(
             databases, region, self._leases, self._replicas, driver, timing, clock, log, host
         )

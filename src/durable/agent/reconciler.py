@@ -13,7 +13,7 @@ NO_SPEC = "its region holds no description of it that this agent can read"
 NEVER_STARTED = "its stop was requested before it was started here"
 
 
-class Reconciler:
+class ReplicaReconciler:
     """Applies assignments in the order of their versions; all starts go through here."""
 
     def __init__(

@@ -4,7 +4,7 @@ import asyncio
 
 from durable.agent.leases import Leases, Timing
 from durable.agent.log import FailureLog, Log
-from durable.agent.reconciler import Reconciler
+from durable.agent.reconciler import ReplicaReconciler
 from durable.agent.replicas import Replicas
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
@@ -26,7 +26,7 @@ class Reporter:
         observer: ActorId,
         replicas: Replicas,
         leases: Leases,
-        reconciler: Reconciler,
+        reconciler: ReplicaReconciler,
         timing: Timing,
         log: Log,
     ) -> None:

@@ -20,7 +20,7 @@ from durable.model.resources import NOTHING, Amounts, minus, plus, times
 from durable.model.states import RegionState
 from durable.model.work.workload import AdmittedWorkload, WorkloadManifest
 from durable.planners.rollout.observed import fenceposts
-from durable.scheduling.room import RegionOffer, RegionRoom, Standing, offers
+from durable.scheduling.room import RegionOffer, RegionRoom, RegionStanding, offers
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.split import CurrentShares, split
 
@@ -96,7 +96,7 @@ class Refuge:
         can_begin = at_once.fits > 0 or fenceposts(workload.spec).unavailable > 0
         if in_steps.fits >= coming and (can_begin or not coming):
             return
-        by_grant = in_steps.standing in (Standing.NO_GRANT, Standing.NO_GRANT_LEFT)
+        by_grant = in_steps.standing in (RegionStanding.NO_GRANT, RegionStanding.NO_GRANT_LEFT)
         if by_grant or in_steps.fits >= coming:
             raise RefusedError(
                 RefusalCode.GRANT_EXHAUSTED,

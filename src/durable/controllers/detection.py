@@ -34,11 +34,11 @@ from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, RegionId
 from durable.model.recovery.detection import (
     LossKind,
+    LossVerdict,
     RecoveryPolicy,
+    RegionCondition,
     RegionSigns,
-    Seen,
     Suspicion,
-    Verdict,
 )
 from durable.model.refusal import RefusedError
 from durable.planners.recovery.detection import (
@@ -82,7 +82,7 @@ class DetectionController:
         failures = (AuthorityError, RefusedError, RPCError)
         await in_rounds(self.once, POLL_SECONDS, "cannot see the regions", failures)
 
-    async def once(self) -> Mapping[RegionId, Verdict]:
+    async def once(self) -> Mapping[RegionId, LossVerdict]:
         """Looks once; answers what each region is taken for."""
         facts = await read_facts(self._databases)
         if not facts:
@@ -129,7 +129,7 @@ class DetectionController:
         region: RegionId,
         before: Suspicion | None,
         suspicion: Suspicion | None,
-        verdict: Verdict,
+        verdict: LossVerdict,
     ) -> None:
         if suspicion is None:
             if before is not None:
@@ -168,11 +168,13 @@ class DetectionController:
             for region, fact in facts.items()
         ]
 
-    async def _show(self, known: Seen | None, verdict: Verdict, now: datetime) -> None:
+    async def _show(
+        self, known: RegionCondition | None, verdict: LossVerdict, now: datetime
+    ) -> None:
         """Keeps what a region is taken for where people look, and says so when it has changed."""
         before = known if known is not None and known.kind is verdict.kind else None
         since = now if before is None else before.since
-        seen = Seen(kind=verdict.kind, sentence=verdict.sentence, since=since)
+        seen = RegionCondition(kind=verdict.kind, sentence=verdict.sentence, since=since)
         if seen == before:
             return
         await record_seen(self._databases, verdict.region, seen)

@@ -36,7 +36,7 @@ _Key = tuple[str, str, int]
 
 
 @dataclass
-class _Woken:
+class _Backoff:
     times: int = 0
     until: float = 0.0
 
@@ -47,7 +47,7 @@ class WakeupController:
     def __init__(self, regional: Regional, client: Client) -> None:
         self._regional = regional
         self._sender = SignalSender(client)
-        self._woken: dict[_Key, _Woken] = {}
+        self._woken: dict[_Key, _Backoff] = {}
 
     async def run(self) -> None:
         cache = self._regional.cache
@@ -67,7 +67,7 @@ class WakeupController:
         regional = self._regional
         queue = await read_waiting(regional.databases, regional.region)
         regional.queued = len(queue)
-        self._woken = {key: self._woken.get(key, _Woken()) for key in map(_key, queue)}
+        self._woken = {key: self._woken.get(key, _Backoff()) for key in map(_key, queue)}
         ready = [one for one in queue if self._woken[_key(one)].until <= now]
         chosen = choose(regional.cache.relief, (one.waits for one in ready))[:WOKEN_AT_ONCE]
         waking = [ready[place] for place in chosen]
@@ -83,7 +83,7 @@ class WakeupController:
         )
         return [_key(one) for one in waking]
 
-    def _note(self, woken: _Woken, now: float) -> None:
+    def _note(self, woken: _Backoff, now: float) -> None:
         if now - woken.until > VAIN_LONGEST_SECONDS:
             woken.times = 0
         wait = min(VAIN_LONGEST_SECONDS, VAIN_FIRST_SECONDS * 2 ** min(woken.times, 10))

@@ -13,7 +13,7 @@ from durable.authority.policies.recent_decisions import read_recent_decisions
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import MAX_WORKLOADS_REPORTED, ShadowReport
-from durable.planners.policy_rollout.shadow import Replayed, replay, summarize
+from durable.planners.policy_rollout.shadow import ReplayedDecision, replay, summarize
 from durable.scheduling.policies import read_policy
 from durable.scheduling.snapshot.region import NodeFacts
 
@@ -35,7 +35,7 @@ class Shadow:
     async def compare(self, region: RegionId) -> ShadowReport:
         """One region's decisions under this policy, beside what was decided."""
         decisions = await read_recent_decisions(self._databases, region, DECISIONS_COMPARED)
-        replayed: list[Replayed] = []
+        replayed: list[ReplayedDecision] = []
         version: int | None = None
         nodes: Sequence[NodeFacts] = ()
         grants: Grants = {}

@@ -41,7 +41,7 @@ _WAITS_FOR_A_NODE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedWork:
     """A request that waits: for what, how much of it, and since which version."""
 
     tenant: str
@@ -150,7 +150,7 @@ class Relief:
 _WAITS_FOR_NOTHING_HERE = frozenset({PendingCode.PARALLELISM, PendingCode.AUTHORITY_UNREACHABLE})
 
 
-def could_help(relief: Relief, waiting: Waiting) -> bool:
+def could_help(relief: Relief, waiting: QueuedWork) -> bool:
     """Whether something that it waits for got better since it was last decided."""
     since, requested, code = waiting.decided_version, waiting.requested, _waits_for(waiting)
     if waiting.backs_off or code in _WAITS_FOR_NOTHING_HERE:
@@ -174,7 +174,7 @@ def could_help(relief: Relief, waiting: Waiting) -> bool:
     return at > since and (code is PendingCode.NO_GRANT or at_most(requested, left))
 
 
-def choose(relief: Relief, queue: Iterable[Waiting]) -> list[int]:
+def choose(relief: Relief, queue: Iterable[QueuedWork]) -> list[int]:
     """Whom to wake, by their places in the queue: no more of them than what there is can take.
 
     What one could take is not offered to those behind it.
@@ -182,7 +182,7 @@ def choose(relief: Relief, queue: Iterable[Waiting]) -> list[int]:
     offer = relief.copy()
     chosen: list[int] = []
     # What was no help to one is none to its like that were decided later: offers only shrink.
-    helpless: dict[Waiting, int] = {}
+    helpless: dict[QueuedWork, int] = {}
     for place, waiting in enumerate(queue):
         alike = replace(waiting, slots=0, decided_version=0)
         if waiting.decided_version >= helpless.get(alike, waiting.decided_version + 1):
@@ -195,14 +195,14 @@ def choose(relief: Relief, queue: Iterable[Waiting]) -> list[int]:
     return chosen
 
 
-def _waits_for(waiting: Waiting) -> PendingCode:
+def _waits_for(waiting: QueuedWork) -> PendingCode:
     """A gang waits for what its replicas wait for."""
     if waiting.code is not PendingCode.GANG:
         return waiting.code
     return waiting.because or PendingCode.CONFLICTS
 
 
-def _take(offer: Relief, waiting: Waiting) -> None:
+def _take(offer: Relief, waiting: QueuedWork) -> None:
     """Takes what so many slots would use, where it got better since they were last decided."""
     each, wanted, code = waiting.requested, waiting.slots, _waits_for(waiting)
     if code is PendingCode.GRANT:
@@ -225,7 +225,7 @@ def _less(left: Amounts, each: Amounts, slots: int) -> Amounts:
     return minus(left, times(each, min(slots, how_often(left, each))))
 
 
-def _fit_together(relief: Relief, fits: Mask, waiting: Waiting) -> bool:
+def _fit_together(relief: Relief, fits: Mask, waiting: QueuedWork) -> bool:
     if waiting.together <= 1:
         return True
     needed = [(dimension, amount) for dimension, amount in enumerate(waiting.requested) if amount]

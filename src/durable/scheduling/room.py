@@ -25,7 +25,7 @@ from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.working_set import WorkingSet
 
 
-class Standing(IntEnum):
+class RegionStanding(IntEnum):
     """Whether a region gets new slots, the best first; a worse one gets some if none is better.
 
     Only the first starts something now, or when others leave. The rest wait for what nobody may be
@@ -46,7 +46,7 @@ class RegionOffer:
     """What one region could take of one workload."""
 
     region: str
-    standing: Standing = Standing.READY
+    standing: RegionStanding = RegionStanding.READY
     # How many more replicas would find room and grant now, and for how many the grant is there.
     fits: int = 0
     granted: int = 0
@@ -115,7 +115,7 @@ def _offer(
     obtainable = how_often(grant, working.requested)
     standing = _standing(room, tenant, bool(len(eligible)), obtainable)
     granted = how_often(room.unused_grant(tenant), working.requested)
-    if standing is not Standing.READY:
+    if standing is not RegionStanding.READY:
         return RegionOffer(room.region, standing, granted=granted)
     room_left = how_often(minus(room.snapshot.room, room.all_promised), working.requested)
     on_nodes = _fit_on_nodes(room, working, eligible) - _displaced(room, working)
@@ -123,16 +123,18 @@ def _offer(
     return RegionOffer(room.region, standing, fits=fits, granted=granted)
 
 
-def _standing(room: RegionRoom, tenant: TenantId, has_node: bool, obtainable: int) -> Standing:
+def _standing(
+    room: RegionRoom, tenant: TenantId, has_node: bool, obtainable: int
+) -> RegionStanding:
     if not room.is_reachable:
-        return Standing.UNREACHABLE
+        return RegionStanding.UNREACHABLE
     if not room.snapshot.is_open:
-        return Standing.FENCED
+        return RegionStanding.FENCED
     if tenant not in room.snapshot.grants:
-        return Standing.NO_GRANT
+        return RegionStanding.NO_GRANT
     if not has_node:
-        return Standing.NO_LIVE_NODE
-    return Standing.READY if obtainable else Standing.NO_GRANT_LEFT
+        return RegionStanding.NO_LIVE_NODE
+    return RegionStanding.READY if obtainable else RegionStanding.NO_GRANT_LEFT
 
 
 def _fit_on_nodes(room: RegionRoom, working: WorkingSet, rows: Rows) -> int:

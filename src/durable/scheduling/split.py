@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import WorkloadSpec
-from durable.scheduling.room import RegionOffer, Standing
+from durable.scheduling.room import RegionOffer, RegionStanding
 
 Slots = tuple[int, ...]
 # A refusal's sentence has 500 characters, and two lists of names at most.
@@ -103,7 +103,7 @@ def _without(weights: Mapping[str, int], lost: frozenset[str]) -> dict[str, int]
 
 
 def _closed(offer: RegionOffer) -> RegionOffer:
-    return RegionOffer(offer.region, Standing.CLOSED, granted=offer.granted)
+    return RegionOffer(offer.region, RegionStanding.CLOSED, granted=offer.granted)
 
 
 def _homes(
@@ -113,7 +113,7 @@ def _homes(
     best = min(offer.standing for offer in allowed.values())
     homes: dict[int, str] = {}
     for region, offer in sorted(allowed.items()):
-        if current.is_rollout and offer.standing > max(best, Standing.NO_GRANT_LEFT):
+        if current.is_rollout and offer.standing > max(best, RegionStanding.NO_GRANT_LEFT):
             continue
         for slot in current.by_region.get(region, ()):
             if slot < replicas:

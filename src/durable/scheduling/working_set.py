@@ -12,7 +12,7 @@ from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import skipped_gates
 from durable.model.placement.claims import Crash
 from durable.model.policy.policy import Policy
-from durable.model.work.workload import Spread
+from durable.model.work.workload import TopologySpread
 from durable.scheduling.crash_backoff import avoided_until
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask, Rows
@@ -38,7 +38,7 @@ class WorkingSet:
         self.skips = skipped_gates(request.overrides).intersection(
             policy.overridable_gates if policy is not None else ()
         )
-        self.spread = Spread() if Gate.SPREAD in self.skips else request.spec.spread
+        self.spread = TopologySpread() if Gate.SPREAD in self.skips else request.spec.spread
         self.requested = request.spec.resources.amounts
         self.free: AmountColumns = columns.capacity - columns.used
         # With one more replica on the node, over the dimensions that it declares.

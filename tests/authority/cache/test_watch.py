@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from durable.authority.cache.watch import Change, watch
+from durable.authority.cache.watch import RegionChange, watch
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.fleet.regions import read_region
@@ -26,7 +26,7 @@ WATCHERS = """
 @asynccontextmanager
 async def watching(
     world: World, *regions: RegionId, resync_seconds: float = NEVER
-) -> AsyncGenerator[AsyncGenerator[Change]]:
+) -> AsyncGenerator[AsyncGenerator[RegionChange]]:
     url = world.databases.urls[0]
     changes = watch(url, frozenset(regions or (EAST,)), resync_seconds=resync_seconds)
     try:
@@ -44,8 +44,8 @@ async def test_a_watch_begins_with_a_resync_of_every_region(neighbours: World) -
     async with watching(neighbours, EAST, WEST, RegionId("nowhere")) as changes:
         changes_seen = {await anext(changes), await anext(changes)}
     assert changes_seen == {
-        Change(EAST, 1, await version_of(neighbours, EAST), is_resync=True),
-        Change(WEST, 1, await version_of(neighbours, WEST), is_resync=True),
+        RegionChange(EAST, 1, await version_of(neighbours, EAST), is_resync=True),
+        RegionChange(WEST, 1, await version_of(neighbours, WEST), is_resync=True),
     }
 
 
@@ -74,7 +74,7 @@ async def test_a_fence_is_notified_with_its_epoch(ready_world: World) -> None:
         await anext(changes)
         await fence(ready_world.databases, EAST, expected_epoch=1, actor=TEST, reason="a drill")
         status = await read_region(ready_world.databases, EAST)
-        assert await anext(changes) == Change(EAST, 2, status.version)
+        assert await anext(changes) == RegionChange(EAST, 2, status.version)
 
 
 async def test_what_was_refused_or_rolled_back_is_not_notified(ready_world: World) -> None:
@@ -100,7 +100,9 @@ async def test_other_regions_are_not_notified(neighbours: World) -> None:
 async def test_a_period_without_news_ends_in_a_resync(ready_world: World) -> None:
     async with watching(ready_world, resync_seconds=0.01) as changes:
         changes_seen = [await anext(changes) for _ in range(3)]
-    assert changes_seen == [Change(EAST, 1, await version_of(ready_world), is_resync=True)] * 3
+    assert (
+        changes_seen == [RegionChange(EAST, 1, await version_of(ready_world), is_resync=True)] * 3
+    )
 
 
 async def test_a_follower_may_stop_in_the_middle_of_the_news(ready_world: World) -> None:

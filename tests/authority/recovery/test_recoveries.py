@@ -25,10 +25,10 @@ from durable.controllers.sending import SignalSender
 from durable.model.ids import ActorId
 from durable.model.recovery.detection import (
     LossKind,
+    LossVerdict,
     RecoveryPolicy,
     RegionSigns,
     Suspicion,
-    Verdict,
 )
 from durable.model.recovery.recoveries import (
     UNFENCED,
@@ -62,7 +62,7 @@ def order(kind: RecoveryOrderKind, **changes: Any) -> RecoveryOrder:
 async def suspect(world: World, **changes: Any) -> datetime:
     """East is lost now, to whoever looks."""
     now = await read_time(world.databases)
-    verdict = Verdict(
+    verdict = LossVerdict(
         region=EAST, kind=LossKind.REGION, sentence="silent", signs=RegionSigns(region=EAST)
     )
     lost = Suspicion(region=EAST, epoch=1, since=now, lost_at=now, verdict=verdict)

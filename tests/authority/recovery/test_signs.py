@@ -7,7 +7,7 @@ from durable.authority.recovery.fence import fence
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.signs import read_node_signs
 from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion, suspicion_of
-from durable.model.recovery.detection import LossKind, RegionSigns, Suspicion, Verdict
+from durable.model.recovery.detection import LossKind, LossVerdict, RegionSigns, Suspicion
 from durable.model.states import RegionState
 from tests.authority.world import EAST, T0, TEST, World, node, seconds
 
@@ -36,7 +36,7 @@ async def test_what_fell_silent_long_ago_is_not_news(world: World) -> None:
 
 
 def suspicion(epoch: int = 1) -> Suspicion:
-    verdict = Verdict(
+    verdict = LossVerdict(
         region=EAST,
         kind=LossKind.REGION,
         sentence="0 of 9 nodes have a live lease.",

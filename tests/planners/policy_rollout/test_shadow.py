@@ -11,7 +11,12 @@ from durable.model.placement.pending_reasons import PendingCode
 from durable.model.placement.records import Decision
 from durable.model.policy.rollout import ShadowedWorkload, ShadowReport
 from durable.model.work.workload import WorkloadSpec
-from durable.planners.policy_rollout.shadow import Replayed, admits_nothing, replay, summarize
+from durable.planners.policy_rollout.shadow import (
+    ReplayedDecision,
+    admits_nothing,
+    replay,
+    summarize,
+)
 from durable.scheduling.decide import decide
 from durable.scheduling.policies import first_policy
 from durable.scheduling.request import Evidence, PlacementRequest, Proposal
@@ -56,7 +61,7 @@ def decision(workload: WorkloadName = API, **evidence: Any) -> Decision:
 def test_what_changes_is_counted(
     before: dict[str, str], after: dict[str, str], expected: dict[str, int]
 ) -> None:
-    replayed = Replayed(decision(), proposal(**after), proposal(**before))
+    replayed = ReplayedDecision(decision(), proposal(**after), proposal(**before))
     one = ShadowedWorkload(tenant=RISK, workload=API, decisions=1, **expected)
     assert summarize([replayed]) == (one,)
     assert one.is_same is (set(expected) == {"placed"})
@@ -66,8 +71,8 @@ def test_what_loses_most_is_shown_first() -> None:
     worse = WorkloadName("worse")
     found = summarize(
         [
-            Replayed(decision(), proposal(s0="b"), proposal(s0="a")),
-            Replayed(decision(worse), proposal(), proposal(s0="a")),
+            ReplayedDecision(decision(), proposal(s0="b"), proposal(s0="a")),
+            ReplayedDecision(decision(worse), proposal(), proposal(s0="a")),
         ]
     )
     assert [one.workload for one in found] == [worse, API]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from durable.planners.rollout.observed import Goal, Replica, ShareName, fenceposts
+from durable.planners.rollout.observed import Goal, ObservedReplica, ShareName, fenceposts
 from durable.planners.rollout.observed import restarts_together as restarts
 from tests.planners.rollout.world import EAST, NEW, OLD, World, homes, serving
 from tests.scheduling.world import spec
@@ -45,12 +45,12 @@ def test_a_marked_replica_of_a_job_moves_alone() -> None:
     world = World.settled(OLD, slots)
     share = ShareName(OLD, EAST)
     # A job runs and never serves; slot 3 is done and has no claim.
-    world.replicas = {slot: Replica(share, is_marked=slot == 1) for slot in (0, 1, 2)}
+    world.replicas = {slot: ObservedReplica(share, is_marked=slot == 1) for slot in (0, 1, 2)}
     wanted = goal(slots, **fenceposts(spec(replicas=4, **JOB))._asdict())
 
     assert world.plan(wanted).shares == {share: (0, 2, 3)}
     assert world.floors == {EAST: 0}
-    world.replicas[1] = Replica(share, is_marked=True, is_stopping=True)
+    world.replicas[1] = ObservedReplica(share, is_marked=True, is_stopping=True)
     assert world.plan(wanted).shares == {share: (0, 2, 3)}
     del world.replicas[1]
     assert world.plan(wanted).shares == {share: (0, 1, 2, 3)}
@@ -60,11 +60,11 @@ def test_a_marked_job_replica_comes_back_without_waiting_for_the_others() -> Non
     slots = homes(us_east=3)
     world = World.settled(OLD, slots)
     share = ShareName(OLD, EAST)
-    world.replicas = {slot: Replica(share, is_marked=slot != 2) for slot in slots}
+    world.replicas = {slot: ObservedReplica(share, is_marked=slot != 2) for slot in slots}
     wanted = goal(slots, **fenceposts(spec(replicas=3, **JOB))._asdict())
     assert world.plan(wanted).shares == {share: (2,)}
     del world.replicas[0]  # slot 1 takes longer to stop
-    world.replicas[1] = Replica(share, is_marked=True, is_stopping=True)
+    world.replicas[1] = ObservedReplica(share, is_marked=True, is_stopping=True)
     assert world.plan(wanted).shares == {share: (0, 2)}
 
 

@@ -8,7 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from durable.model.work.rollout import RolloutStep
-from durable.planners.rollout.observed import Goal, Observed, Replica, ShareName, fenceposts
+from durable.planners.rollout.observed import (
+    Goal,
+    ObservedReplica,
+    RolloutObservation,
+    ShareName,
+    fenceposts,
+)
 from durable.planners.rollout.planner import RolloutPlan, plan_shares
 from tests.planners.rollout.world import EAST, NEW, OLD, WEST, World, homes, serving
 from tests.scheduling.world import spec
@@ -84,7 +90,7 @@ def shares(world: World, wanted: Goal) -> dict[ShareName, tuple[int, ...]]:
 
 def test_a_new_workload_gets_all_of_its_slots_at_once() -> None:
     slots = homes(us_east=2, us_west=1)
-    plan = plan_shares(Goal(1, slots), Observed())
+    plan = plan_shares(Goal(1, slots), RolloutObservation())
     assert plan.shares == {(1, EAST): (0, 1), (1, WEST): (2,)}
     assert plan.owners == slots
     assert not plan.is_complete
@@ -129,7 +135,7 @@ def test_what_does_not_serve_is_replaced_at_once() -> None:
     slots = homes(us_east=4)
     world = World.settled(OLD, slots)
     for slot in slots:
-        world.replicas[slot] = Replica(ShareName(OLD, EAST))
+        world.replicas[slot] = ObservedReplica(ShareName(OLD, EAST))
     plan = world.plan(goal(slots, unavailable=0, allowance=0))
     assert plan.shares[ShareName(OLD, EAST)] == ()
 
@@ -320,7 +326,7 @@ def changes(draw: st.DrawFn) -> tuple[World, Goal]:
             world.shares[share] = world.shares.get(share, frozenset()) | {slot}
         if draw(st.integers(0, 9)):
             is_serving = draw(st.booleans())
-            world.replicas[slot] = Replica(
+            world.replicas[slot] = ObservedReplica(
                 share,
                 is_serving=is_serving,
                 is_available=is_serving and draw(st.booleans()),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durable.model.work.stand_ins import served_slot, stand_in_for
-from durable.planners.rollout.observed import Goal, Replica, ShareName
+from durable.planners.rollout.observed import Goal, ObservedReplica, ShareName
 from tests.planners.rollout.world import EAST, OLD, WEST, World, homes, serving
 
 BOTH = homes(us_east=2, us_west=2)
@@ -26,7 +26,7 @@ def cut_off() -> World:
     """Nothing of east can be counted on, which is fenced."""
     world = World.settled(OLD, BOTH)
     for slot in (0, 1):
-        world.replicas[slot] = Replica(IN_EAST)
+        world.replicas[slot] = ObservedReplica(IN_EAST)
     return world
 
 
@@ -105,7 +105,7 @@ def test_whole_again_with_its_originals_and_never_below_the_floor(
     slots = homes(us_east=east, us_west=west)
     kept = frozenset(slot for slot, region in slots.items() if region == EAST)
     begun = World.settled(OLD, slots)
-    world = CutOff(begun.shares, begun.replicas | dict.fromkeys(kept, Replica(IN_EAST)))
+    world = CutOff(begun.shares, begun.replicas | dict.fromkeys(kept, ObservedReplica(IN_EAST)))
     world.kept = kept
     posts = {"unavailable": unavailable, "allowance": unavailable, "at_once": True}
     end(world, goal(dict.fromkeys(slots, WEST), kept=kept, **posts), chance, least=west)

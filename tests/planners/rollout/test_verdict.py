@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durable.model.work.rollout import Rollout, RolloutProgress, RolloutState, RolloutStep
-from durable.planners.rollout.observed import Goal, Observed, ShareName
+from durable.planners.rollout.observed import Goal, RolloutObservation, ShareName
 from durable.planners.rollout.planner import RolloutPlan, plan_shares
 from durable.planners.rollout.verdict import (
     baked_regions,
@@ -77,7 +77,7 @@ def rolls(slots: dict[int, str], **fields: Any) -> Goal:
     return Goal(NEW, slots, stable=OLD, surge=1, order=(EAST, WEST), **fields)
 
 
-def lost_at_a_pause_point() -> tuple[Goal, Observed]:
+def lost_at_a_pause_point() -> tuple[Goal, RolloutObservation]:
     slots = homes(us_east=4)
     world = mixed(slots, {0})
     del world.replicas[3]
@@ -85,7 +85,7 @@ def lost_at_a_pause_point() -> tuple[Goal, Observed]:
     return rolls(slots, most_replaced=1), replace(world.observed(), starved=starved)
 
 
-def drained_at_a_pause_point() -> tuple[Goal, Observed]:
+def drained_at_a_pause_point() -> tuple[Goal, RolloutObservation]:
     slots = homes(us_east=4)
     world = mixed(slots, {0})
     world.replicas[0] = serving(NEW, EAST, is_marked=True)
@@ -94,21 +94,21 @@ def drained_at_a_pause_point() -> tuple[Goal, Observed]:
     return rolls(slots, most_replaced=1), replace(world.observed(), starved=starved)
 
 
-def lost_elsewhere_during_a_bake() -> tuple[Goal, Observed]:
+def lost_elsewhere_during_a_bake() -> tuple[Goal, RolloutObservation]:
     slots = homes(us_east=2, us_west=2)
     world = mixed(slots, {0, 1})
     del world.replicas[3]
     return rolls(slots), world.observed()
 
 
-def silent_region() -> tuple[Goal, Observed]:
+def silent_region() -> tuple[Goal, RolloutObservation]:
     slots = homes(us_east=2, us_west=2)
     world = mixed(homes(us_east=2), {0, 1})
     silent = replace(world.observed(), silent=frozenset({WEST}))
     return rolls(slots, baked=frozenset({EAST})), silent
 
 
-def blocked_drain_of_the_last() -> tuple[Goal, Observed]:
+def blocked_drain_of_the_last() -> tuple[Goal, RolloutObservation]:
     slots = homes(us_east=4)
     world = mixed(slots, {0, 1, 2, 3})
     world.replicas[2] = serving(NEW, EAST, is_marked=True)
@@ -126,7 +126,7 @@ def blocked_drain_of_the_last() -> tuple[Goal, Observed]:
     ],
 )
 def test_a_rollout_is_not_undone_for_what_is_not_its_own(
-    case: Callable[[], tuple[Goal, Observed]],
+    case: Callable[[], tuple[Goal, RolloutObservation]],
 ) -> None:
     late = START + 11 * MINUTE
     found = plan_shares(*case())

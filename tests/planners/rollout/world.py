@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from durable.planners.rollout.observed import Goal, Observed, Replica, ShareName
+from durable.planners.rollout.observed import Goal, ObservedReplica, RolloutObservation, ShareName
 from durable.planners.rollout.planner import RolloutPlan, plan_shares
 
 EAST, WEST = "us-east", "us-west"
@@ -16,9 +16,9 @@ def homes(**counts: int) -> dict[int, str]:
     return dict(enumerate(slots))
 
 
-def serving(generation: int, region: str, **more: bool) -> Replica:
+def serving(generation: int, region: str, **more: bool) -> ObservedReplica:
     fields = {"is_serving": True, "is_available": True, **more}
-    return Replica(ShareName(generation, region), **fields)
+    return ObservedReplica(ShareName(generation, region), **fields)
 
 
 @dataclass
@@ -26,7 +26,7 @@ class World:
     """What the authority would say, changed by one event at a time."""
 
     shares: dict[ShareName, frozenset[int]] = field(default_factory=dict[ShareName, frozenset[int]])
-    replicas: dict[int, Replica] = field(default_factory=dict[int, Replica])
+    replicas: dict[int, ObservedReplica] = field(default_factory=dict[int, ObservedReplica])
     floors: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
@@ -39,8 +39,8 @@ class World:
             world.replicas[slot] = serving(generation, region)
         return world
 
-    def observed(self) -> Observed:
-        return Observed(dict(self.shares), dict(self.replicas), dict(self.floors))
+    def observed(self) -> RolloutObservation:
+        return RolloutObservation(dict(self.shares), dict(self.replicas), dict(self.floors))
 
     def plan(self, goal: Goal) -> RolloutPlan:
         """Makes the next plan and publishes it."""
@@ -88,7 +88,7 @@ class World:
 
     def _begin(self, slot: int, share: ShareName) -> None:
         assert slot not in self.replicas, "a slot has one claim"
-        self.replicas[slot] = Replica(share)
+        self.replicas[slot] = ObservedReplica(share)
 
     def _set(self, slot: int, **fields: bool) -> None:
         self.replicas[slot] = replace(self.replicas[slot], **fields)

@@ -8,7 +8,7 @@ import pytest
 from durable.authority.reads.readiness import RegionReadiness
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId
-from durable.model.recovery.detection import LossKind, Seen
+from durable.model.recovery.detection import LossKind, RegionCondition
 from durable.model.states import RegionState
 from durable.stack.health.regions import LASTING, impaired, unready
 
@@ -53,6 +53,6 @@ def test_what_keeps_a_region_from_taking_a_placement(
 def test_what_a_region_is_taken_for_is_found_where_it_matters_and_lasts(
     kind: LossKind, lasted: timedelta, state: RegionState, is_found: bool
 ) -> None:
-    seen = Seen(kind=kind, sentence="Seen.", since=AT - lasted)
+    seen = RegionCondition(kind=kind, sentence="RegionCondition.", since=AT - lasted)
     fact = RegionFact(region=EAST, epoch=1, state=state, since=AT, seen=seen, read_at=AT)
     assert [one.names for one in impaired([fact])] == ([(EAST,)] if is_found else [])

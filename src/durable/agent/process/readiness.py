@@ -9,7 +9,7 @@ from pathlib import Path
 
 from durable.agent.driver import Report
 from durable.model.states import ObservedState
-from durable.model.work.running import AUTO, CommandProbe, HttpProbe, Port, Readiness, TcpProbe
+from durable.model.work.running import AUTO, CommandProbe, HttpProbe, Port, ReadinessProbe, TcpProbe
 
 HOST = "127.0.0.1"
 MAX_STATUS_LINE_BYTES = 8_192
@@ -21,7 +21,7 @@ class Prober:
 
     def __init__(
         self,
-        readiness: Readiness,
+        readiness: ReadinessProbe,
         *,
         port: int | None,
         environment: Mapping[str, str],
@@ -111,7 +111,7 @@ def report_serving(report: Report, token: int, evidence: str) -> None:
 
 
 async def keep_probing(
-    prober: Prober, readiness: Readiness, token: int, report: Report, *, is_new: bool
+    prober: Prober, readiness: ReadinessProbe, token: int, report: Report, *, is_new: bool
 ) -> None:
     """Probes until cancelled, and reports every change.
 

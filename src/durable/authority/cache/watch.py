@@ -62,7 +62,7 @@ _PAYLOAD = re.compile(r"([a-z0-9-]+) ([0-9]{1,19}) ([0-9]{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RegionChange:
     """A region moved to this version; with `is_resync`, changes may have been missed before it."""
 
     region: RegionId
@@ -73,7 +73,7 @@ class Change:
 
 async def watch(
     url: str, regions: frozenset[RegionId], *, resync_seconds: float
-) -> AsyncGenerator[Change, None]:
+) -> AsyncGenerator[RegionChange, None]:
     """Yields every change of these regions that it is notified of, and a resync every period.
 
     A notification is a hint to read, never a fact: whoever forges one causes a read, and no more.
@@ -103,15 +103,15 @@ async def watch(
 
 async def _versions(
     connection: psycopg.AsyncConnection, regions: frozenset[RegionId]
-) -> list[Change]:
+) -> list[RegionChange]:
     rows = await connection.execute(
         "SELECT region, epoch, version FROM regional.regions WHERE region = ANY(%s)",
         [sorted(str(region) for region in regions)],
     )
-    return [Change(RegionId(r), epoch, version, True) async for r, epoch, version in rows]
+    return [RegionChange(RegionId(r), epoch, version, True) async for r, epoch, version in rows]
 
 
-def _parse(payload: str) -> Change | None:
+def _parse(payload: str) -> RegionChange | None:
     """None for what no region of ours sent: every login may notify, and with whatever it likes."""
     match = _PAYLOAD.fullmatch(payload)
-    return None if match is None else Change(RegionId(match[1]), int(match[2]), int(match[3]))
+    return None if match is None else RegionChange(RegionId(match[1]), int(match[2]), int(match[3]))

@@ -16,7 +16,7 @@ MAX_WAITING = 20_000
 
 
 @dataclass(slots=True)
-class _Waiting(Generic[T, R]):
+class _Submission(Generic[T, R]):
     item: T
     answer: "asyncio.Future[R]"
 
@@ -44,7 +44,7 @@ class Batcher(Generic[T, R]):
         self._queue, self._item = queue, item
         self._write_batch = write_batch
         self._max_batch, self._max_waiting = max_batch, max_waiting
-        self._waiting = FairQueue[_Waiting[T, R]](lambda waiting: turn_of(waiting.item))
+        self._waiting = FairQueue[_Submission[T, R]](lambda waiting: turn_of(waiting.item))
         self._arrived = asyncio.Event()
         self._closing = False
         self._runner: asyncio.Task[None] | None = None
@@ -67,7 +67,7 @@ class Batcher(Generic[T, R]):
                 f"The {self._queue} is {'closing' if self._closing else 'full'}; "
                 f"send the same {self._item} again shortly."
             )
-        waiting = _Waiting[T, R](item, asyncio.get_running_loop().create_future())
+        waiting = _Submission[T, R](item, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._arrived.set()
         return await waiting.answer
@@ -90,7 +90,7 @@ class Batcher(Generic[T, R]):
             if batch:
                 await self._commit(batch)
 
-    async def _commit(self, batch: list[_Waiting[T, R]]) -> None:
+    async def _commit(self, batch: list[_Submission[T, R]]) -> None:
         try:
             answers = await self._write_batch([waiting.item for waiting in batch])
         except asyncio.CancelledError:
@@ -109,7 +109,7 @@ class Batcher(Generic[T, R]):
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
 
-    async def _commit_one_by_one(self, batch: list[_Waiting[T, R]]) -> None:
+    async def _commit_one_by_one(self, batch: list[_Submission[T, R]]) -> None:
         """A broken constraint is one item's fault, and its neighbours must not fail with it."""
         for place, waiting in enumerate(batch):
             try:
@@ -118,7 +118,7 @@ class Batcher(Generic[T, R]):
                 self._waiting.put_back(batch[place + 1 :])
                 raise
 
-    def _fail(self, waiting: Iterable[_Waiting[T, R]], error: Exception) -> None:
+    def _fail(self, waiting: Iterable[_Submission[T, R]], error: Exception) -> None:
         for one in waiting:
             if not one.answer.done():
                 one.answer.set_exception(error)

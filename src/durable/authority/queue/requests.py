@@ -19,7 +19,7 @@ from durable.model.placement.pending_reasons import PendingCode
 from durable.model.placement.request import QueuedRequest, SchedulingRequest
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.states import RequestState
-from durable.scheduling.relief import Waiting
+from durable.scheduling.relief import QueuedWork
 
 ROLE = "durable_placement"
 MAX_REQUESTS_PER_CALL = 500
@@ -137,7 +137,7 @@ class WaitingRequest(NamedTuple):
     workload: WorkloadName
     generation: Generation
     priority: int
-    waits: Waiting
+    waits: QueuedWork
 
 
 async def write_requests(
@@ -226,7 +226,7 @@ async def read_waiting(connection: AsyncConnection, region: RegionId) -> list[Wa
 
 def _waiting(row: Any) -> WaitingRequest:
     amounts = (row.cpu_millis or 0, row.memory_mib or 0, row.gpus or 0)
-    waits = Waiting(
+    waits = QueuedWork(
         tenant=row.tenant,
         code=PendingCode(row.pending_code or PendingCode.QUEUED),
         requested=amounts,

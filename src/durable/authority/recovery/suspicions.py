@@ -10,7 +10,7 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, RegionId
-from durable.model.recovery.detection import Seen, Suspicion
+from durable.model.recovery.detection import RegionCondition, Suspicion
 from durable.model.states import RegionState
 
 # The epoch is compared: a region that was fenced meanwhile is no longer merely suspected.
@@ -67,7 +67,7 @@ async def record_suspicion(
 
 
 @global_transaction("durable_recovery", "keep what {region} is taken for")
-async def record_seen(connection: AsyncConnection, region: RegionId, seen: Seen) -> None:
+async def record_seen(connection: AsyncConnection, region: RegionId, seen: RegionCondition) -> None:
     """For people to read; only suspicions are decided by."""
     await connection.execute(_SEEN, {"region": region, "seen": seen.model_dump_json()})
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import RegionId, TenantId, WorkloadName
-from durable.model.recovery.detection import Seen
+from durable.model.recovery.detection import RegionCondition
 from durable.model.recovery.recoveries import RecoveryKey
 from durable.model.states import RegionState
 from durable.validation.value import Value
@@ -35,7 +35,7 @@ class RegionFact(Value):
     # When its worker last saw the region as it was; None: it never said.
     watched_at: AwareDatetime | None = None
     # What it is taken for from outside; None: nobody has looked yet.
-    seen: Seen | None = None
+    seen: RegionCondition | None = None
     # When all of this was read, by the global side's clock.
     read_at: AwareDatetime
 

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, computed_field, model_validator
 from durable.model.placement.pending_reasons import (
     NEEDS_A_CHANGE,
     CommitRefused,
-    Crashed,
+    CrashBackoff,
     Details,
     Gang,
     Held,
@@ -159,7 +159,7 @@ def _crashed(parameters: Parameters) -> str:
         failed = f" What failed last: {details.failure}" if details.failure else ""
         remedy = "wait until it may go back there, or add nodes"
         return _no_node_words(details, "", remedy) + failed
-    crash = Crashed.read(parameters)
+    crash = CrashBackoff.read(parameters)
     many = "1 slot failed and is" if crash.slots == 1 else f"{crash.slots:,} slots failed and are"
     return f"{many} tried again shortly: {crash.failure}"
 

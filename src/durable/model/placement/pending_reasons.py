@@ -111,7 +111,7 @@ class Gang(Details):
     because: Mapping[str, JsonValue] | None = None
 
 
-class Crashed(Details):
+class CrashBackoff(Details):
     """Replicas failed and are started again after a pause."""
 
     slots: int

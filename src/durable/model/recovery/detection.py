@@ -115,7 +115,7 @@ class RegionSigns(Value):
         return self.lease_lapsed_seconds is not None and self.lease_lapsed_seconds <= 0
 
 
-class Verdict(Value):
+class LossVerdict(Value):
     """What one region's signs are taken for, in a sentence, with the signs as evidence."""
 
     region: RegionId
@@ -129,7 +129,7 @@ class Verdict(Value):
         return self.kind in SUSPECTED
 
 
-class Seen(Value):
+class RegionCondition(Value):
     """What a region is taken for, as people read it, and since when."""
 
     kind: LossKind
@@ -145,5 +145,5 @@ class Suspicion(Value):
     since: AwareDatetime
     # The last moment at which the region was known to be well, before its first sign of a loss.
     lost_at: AwareDatetime
-    verdict: Verdict
+    verdict: LossVerdict
     calm_since: AwareDatetime | None = None

@@ -40,7 +40,7 @@ class CommandProbe(Value):
     command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=MAX_COMMAND_PARTS)]
 
 
-class Readiness(Value):
+class ReadinessProbe(Value):
     """One kind of probe, how often it runs and how long it may take."""
 
     tcp: TcpProbe | None = None
@@ -87,7 +87,7 @@ class Run(Value):
     )
     working_directory: Annotated[str, Field(pattern="^/[^\\x00]{0,1023}$")] | None = None
     image: PlainText | None = None
-    readiness: Readiness | None = None
+    readiness: ReadinessProbe | None = None
     limits: Limits = Limits()
     stop_grace: Duration = timedelta(seconds=10)
     on_disconnect: OnDisconnect = OnDisconnect.KEEP

@@ -38,7 +38,7 @@ class Toleration(Value):
     effect: TaintEffect | None = None
 
 
-class Spread(Value):
+class TopologySpread(Value):
     """How many more replicas the fullest zone or node of a region may have than the emptiest."""
 
     zone_max_skew: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
@@ -65,7 +65,7 @@ class WorkloadSpec(Value):
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = ()
     # Where it would rather be; unlike a requirement this excludes nothing.
     prefers: Labels = Field(default={})
-    spread: Spread = Spread()
+    spread: TopologySpread = TopologySpread()
     # The share of each region; a region that is not named gets 1, one with 0 gets nothing.
     weights: Annotated[Mapping[RegionId, Weight], Field(max_length=64)] = Field(default={})
     # A gang starts together, in one region: all of it, or at least `minimum` of it.

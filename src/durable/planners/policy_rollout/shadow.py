@@ -20,7 +20,7 @@ _EPOCH, _FOREVER = 1, float("inf")
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedDecision:
     """One decision under two revisions, unless the first did not give what was recorded."""
 
     decision: Decision
@@ -35,7 +35,7 @@ def replay(
     policy: Policy,
     other: Policy,
     revision: int,
-) -> Replayed:
+) -> ReplayedDecision:
     """Decides again as it was decided; if that gives the same, also under the other revision."""
     recorded = Proposal.read(decision.evidence["proposal"])
     request = PlacementRequest.read(decision.evidence["request"])
@@ -43,8 +43,8 @@ def replay(
     again = decide(snapshot, request, policy, decision.policy_revision)
     if again.assignments != recorded.assignments:
         # Something that has no version was in force then, such as an override.
-        return Replayed(decision, None, recorded)
-    return Replayed(decision, decide(snapshot, request, other, revision), recorded)
+        return ReplayedDecision(decision, None, recorded)
+    return ReplayedDecision(decision, decide(snapshot, request, other, revision), recorded)
 
 
 def rebuild(
@@ -67,9 +67,9 @@ def rebuild(
     return snapshot
 
 
-def summarize(replayed: Iterable[Replayed]) -> tuple[ShadowedWorkload, ...]:
+def summarize(replayed: Iterable[ReplayedDecision]) -> tuple[ShadowedWorkload, ...]:
     """What would have changed, workload by workload; those that change most come first."""
-    by_workload: dict[tuple[TenantId, WorkloadName], list[Replayed]] = defaultdict(list)
+    by_workload: dict[tuple[TenantId, WorkloadName], list[ReplayedDecision]] = defaultdict(list)
     for one in replayed:
         by_workload[one.decision.tenant, one.decision.workload].append(one)
     found = [_compared(*key, those) for key, those in by_workload.items()]
@@ -82,7 +82,7 @@ def summarize(replayed: Iterable[Replayed]) -> tuple[ShadowedWorkload, ...]:
 
 
 def _compared(
-    tenant: TenantId, workload: WorkloadName, replayed: Sequence[Replayed]
+    tenant: TenantId, workload: WorkloadName, replayed: Sequence[ReplayedDecision]
 ) -> ShadowedWorkload:
     placed = moved = gained = lost = 0
     for one in replayed:

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from durable.model.ids import RegionId, ZoneId
 from durable.model.recovery.detection import (
     LossKind,
+    LossVerdict,
     RecoveryPolicy,
     RegionSigns,
     Suspicion,
-    Verdict,
     ZoneSigns,
 )
 
@@ -29,7 +29,7 @@ _WITNESSES = frozenset(
 _UNSEEN = frozenset({LossKind.OBSERVER, LossKind.NO_NODES})
 
 
-def judge(signs: Sequence[RegionSigns], policy: RecoveryPolicy) -> dict[RegionId, Verdict]:
+def judge(signs: Sequence[RegionSigns], policy: RecoveryPolicy) -> dict[RegionId, LossVerdict]:
     """What every region is taken for, seen together."""
     alone = {one.region: judge_alone(one, policy) for one in signs}
     sees = any(alone[one.region].kind in _WITNESSES and not one.is_fenced for one in signs)
@@ -39,7 +39,7 @@ def judge(signs: Sequence[RegionSigns], policy: RecoveryPolicy) -> dict[RegionId
     }
 
 
-def judge_alone(signs: RegionSigns, policy: RecoveryPolicy) -> Verdict:
+def judge_alone(signs: RegionSigns, policy: RecoveryPolicy) -> LossVerdict:
     """What one region would be taken for if only it were seen."""
     if not signs.database_answers:
         return _without_database(signs)
@@ -75,7 +75,7 @@ def judge_alone(signs: RegionSigns, policy: RecoveryPolicy) -> Verdict:
 
 
 def next_suspicion(
-    before: Suspicion | None, verdict: Verdict, now: datetime, policy: RecoveryPolicy
+    before: Suspicion | None, verdict: LossVerdict, now: datetime, policy: RecoveryPolicy
 ) -> Suspicion | None:
     """The suspicion from here on; one that looks over is kept until it has been so for long."""
     signs = verdict.signs
@@ -120,7 +120,7 @@ def keep_watching(since: datetime | None, last: datetime | None, now: datetime) 
     return since
 
 
-def must_renew(verdict: Verdict, lease_seconds: float) -> bool:
+def must_renew(verdict: LossVerdict, lease_seconds: float) -> bool:
     """Whether the region's lease would lapse only because no worker is there to renew it.
 
     A worker that still asks for work is itself cut off from the global side: its lease is the
@@ -135,7 +135,7 @@ def must_renew(verdict: Verdict, lease_seconds: float) -> bool:
     )
 
 
-def grace_seconds(verdict: Verdict, policy: RecoveryPolicy) -> float:
+def grace_seconds(verdict: LossVerdict, policy: RecoveryPolicy) -> float:
     """How long these signs must last."""
     if verdict.kind is LossKind.DATABASE:
         return policy.database_grace_seconds
@@ -156,7 +156,7 @@ def _last_heard_seconds(signs: RegionSigns) -> float:
 # ── one region ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _without_database(signs: RegionSigns) -> Verdict:
+def _without_database(signs: RegionSigns) -> LossVerdict:
     if signs.has_lease:
         return _verdict(
             signs,
@@ -169,7 +169,7 @@ def _without_database(signs: RegionSigns) -> Verdict:
     return _verdict(signs, LossKind.DATABASE, f"Its database does not answer. {_worker(signs)}")
 
 
-def _blind(verdict: Verdict) -> Verdict:
+def _blind(verdict: LossVerdict) -> LossVerdict:
     return verdict.model_copy(
         update={
             "kind": LossKind.OBSERVER,
@@ -194,8 +194,8 @@ def _is_lost(lapsed: int, nodes: int, percent: float) -> bool:
 
 def _verdict(
     signs: RegionSigns, kind: LossKind, sentence: str, zones: tuple[ZoneId, ...] = ()
-) -> Verdict:
-    return Verdict(region=signs.region, kind=kind, sentence=sentence, zones=zones, signs=signs)
+) -> LossVerdict:
+    return LossVerdict(region=signs.region, kind=kind, sentence=sentence, zones=zones, signs=signs)
 
 
 def _leases(signs: RegionSigns) -> str:

@@ -16,7 +16,7 @@ class ShareName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ObservedReplica:
     """A slot's live claim."""
 
     share: ShareName
@@ -29,13 +29,13 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class Observed:
+class RolloutObservation:
     """The shares as they were published, and the replicas that exist."""
 
     shares: Mapping[ShareName, frozenset[int]] = field(
         default_factory=dict[ShareName, frozenset[int]]
     )
-    replicas: Mapping[int, Replica] = field(default_factory=dict[int, Replica])
+    replicas: Mapping[int, ObservedReplica] = field(default_factory=dict[int, ObservedReplica])
     # How many replicas voluntary stops must leave serving in each region, as it knows.
     floors: Mapping[str, int] = field(default_factory=dict[str, int])
     # Shares that have slots without a node, because there is no room or grant for them now.

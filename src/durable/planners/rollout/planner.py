@@ -17,7 +17,7 @@ from itertools import count
 from durable.model.ids import RegionId
 from durable.model.work.rollout import RolloutProgress, RolloutStep
 from durable.planners.rollout.floors import divide_floors, shortfall
-from durable.planners.rollout.observed import Goal, Observed, ShareName
+from durable.planners.rollout.observed import Goal, RolloutObservation, ShareName
 from durable.planners.rollout.stand_ins import shares_with_kept, with_stand_ins, without_kept
 
 
@@ -43,7 +43,7 @@ class RolloutPlan:
     replaced: frozenset[int] = frozenset()
 
 
-def plan_shares(goal: Goal, observed: Observed) -> RolloutPlan:
+def plan_shares(goal: Goal, observed: RolloutObservation) -> RolloutPlan:
     """The next step from what is observed towards the goal."""
     if not goal.kept:
         return _Planner(goal, observed).plan()
@@ -52,7 +52,7 @@ def plan_shares(goal: Goal, observed: Observed) -> RolloutPlan:
 
 
 class _Planner:
-    def __init__(self, goal: Goal, observed: Observed) -> None:
+    def __init__(self, goal: Goal, observed: RolloutObservation) -> None:
         self._goal, self._observed = goal, observed
         self._replicas = observed.replicas
         # Where each slot is assigned now; one in two shares is where its claim is.

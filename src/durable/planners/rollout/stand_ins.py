@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from durable.model.work.stand_ins import stand_in_for
-from durable.planners.rollout.observed import Goal, Observed, ShareName
+from durable.planners.rollout.observed import Goal, RolloutObservation, ShareName
 
 
 def with_stand_ins(goal: Goal) -> Goal:
@@ -22,7 +22,7 @@ def with_stand_ins(goal: Goal) -> Goal:
     return replace(goal, homes=homes, kept=frozenset())
 
 
-def without_kept(goal: Goal, observed: Observed) -> Observed:
+def without_kept(goal: Goal, observed: RolloutObservation) -> RolloutObservation:
     """What was observed of everything else."""
     return replace(
         observed,
@@ -34,7 +34,7 @@ def without_kept(goal: Goal, observed: Observed) -> Observed:
 
 
 def shares_with_kept(
-    goal: Goal, observed: Observed, planned: Mapping[ShareName, tuple[int, ...]]
+    goal: Goal, observed: RolloutObservation, planned: Mapping[ShareName, tuple[int, ...]]
 ) -> dict[ShareName, tuple[int, ...]]:
     """The planned shares; what is kept stays in the share in which it is."""
     return {

@@ -11,7 +11,7 @@ from durable.validation.quantities import show_duration
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RolloutVerdict:
     """The rollout as it is to be remembered, and why it is to be undone, if it is."""
 
     state: RolloutState
@@ -25,19 +25,21 @@ def judge(
     *,
     failures: int,
     now: datetime,
-) -> Verdict:
+) -> RolloutVerdict:
     """What the last step of a rollout means: the pure part of every automatic rollback."""
     followed = follow(state, plan, now)
     if followed.undoing is not None or plan.is_replaced:
-        return Verdict(followed)
+        return RolloutVerdict(followed)
     most = rollout.failures_allowed(plan.progress.wanted)
     if failures >= most:
-        return Verdict(followed, f"its replicas failed {failures} times; {most} are too many")
+        return RolloutVerdict(
+            followed, f"its replicas failed {failures} times; {most} are too many"
+        )
     if now - followed.progressed_at >= rollout.progress_deadline:
         late = show_duration(rollout.progress_deadline)
         done = f"{plan.progress.replaced} of {plan.progress.wanted} replicas were available"
-        return Verdict(followed, f"it made no progress for {late}: {done}")
-    return Verdict(followed)
+        return RolloutVerdict(followed, f"it made no progress for {late}: {done}")
+    return RolloutVerdict(followed)
 
 
 def follow(state: RolloutState, plan: RolloutPlan, now: datetime) -> RolloutState:

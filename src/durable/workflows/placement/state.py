@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import RegionId, TenantId, WorkloadName
     from durable.model.placement.claims import ObservedSlot
     from durable.model.placement.pending import Pending
-    from durable.model.placement.pending_reasons import Crashed, PendingCode
+    from durable.model.placement.pending_reasons import CrashBackoff, PendingCode
     from durable.model.placement.request import SchedulingRequest
     from durable.model.states import RequestState
     from durable.model.work.phases import Owner, PlacementPhase, SlotPhase, placement_phase
@@ -133,7 +133,7 @@ class PlacementState:
         if not retries:
             return Pending(code=PendingCode.QUEUED)
         failure = next(slot.evidence for slot in waiting if slot.retry_at)
-        crashed = Crashed(slots=len(retries), failure=failure, until=min(retries))
+        crashed = CrashBackoff(slots=len(retries), failure=failure, until=min(retries))
         return Pending.because(PendingCode.CRASHED, crashed)
 
     def _with_last_failure(self, pending: Pending) -> Pending:
