@@ -8,8 +8,7 @@ import pytest
 from durable.activities.override_steps import Spread
 from durable.model.ids import RegionId
 from durable.model.overrides.override import Override
-from durable.workflows.override.answers import answer_of
-from durable.workflows.override.state import OverrideMemory
+from durable.workflows.override.workflow import OverrideMemory, answer_of
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 EAST, WEST = RegionId("east"), RegionId("west")

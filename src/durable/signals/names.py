@@ -78,6 +78,17 @@ def drain_id(target: NodesTarget) -> str:
     return f"drain/{target.region}/{kind}{target.name}"
 
 
+def drain_target(id: str) -> NodesTarget:
+    """The nodes in a drain's id; `ValueError` if there are none."""
+    region, _, rest = id.removeprefix("drain/").partition("/")
+    kind, _, name = rest.rpartition("/")
+    given = {"region": region, "kind": kind or NodesKind.NODE, "name": name}
+    target = NodesTarget.model_validate(given, strict=False)
+    if drain_id(target) != id:
+        raise ValueError("it is not drain/REGION/NODE, nor of a zone or pool")
+    return target
+
+
 def override_id(override: OverrideId) -> str:
     return f"override/{override}"
 

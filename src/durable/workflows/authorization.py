@@ -1,5 +1,7 @@
 """A message of a person is judged by the authority before a workflow acts on it."""
 
+from typing import Any
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -14,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 RUNS_KEPT = 20
 
 
-async def refuse_unauthorized(envelope: Envelope, scope: Scope, log: MessageLog) -> None:
+async def refuse_unauthorized(envelope: Envelope[Any], scope: Scope, log: MessageLog) -> None:
     """Raises why the message must not be acted on: by its actor's rights, or nobody can tell."""
     asked, verb = envelope.request_message, envelope.message.verb
     if asked is None or verb is None:
@@ -41,7 +43,7 @@ async def refuse_unauthorized(envelope: Envelope, scope: Scope, log: MessageLog)
         raise refusal_in(error) or refusal(RefusalCode.WRONG_STATE, sentence) from error
 
 
-def _delivery(envelope: Envelope, log: MessageLog) -> Delivery | None:
+def _delivery(envelope: Envelope[Any], log: MessageLog) -> Delivery | None:
     """Which message this is, if its request is not counted by the authority anyway."""
     if envelope.request is None:
         return None

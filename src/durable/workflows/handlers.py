@@ -6,10 +6,13 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from durable.model.operators.rights import Scope
     from durable.signals.registry import Message, Sender
-    from durable.workflows.inbox import Inbox
+    from durable.workflows.authorization import refuse_unauthorized
+    from durable.workflows.inbox import Envelope, Inbox
     from durable.workflows.starts import NO_INPUT, of_one_input
 
 C = TypeVar("C", bound=type)
@@ -36,6 +39,30 @@ class Receives:
     async def receive(self, message: Message, raw: RawValue) -> Any:
         return await self._inbox.receive_update(message, raw)
 
+    async def _read_messages(self) -> None:
+        """Acts on what came: a known request is recalled, then rights, then the effect.
+
+        Where `_scope_of` names none, the step that takes the request judges its sender as well.
+        """
+        while (envelope := self._inbox.next()) is not None:
+            try:
+                scope = self._scope_of(envelope)
+                if scope is not None:
+                    await refuse_unauthorized(envelope, scope, self._inbox.log)
+                if scope is not None and envelope.repeats is not None:
+                    self._inbox.repeat(envelope)
+                else:
+                    self._inbox.accept(envelope, await self._handle(envelope))
+            except ApplicationError as refused:
+                self._inbox.refuse(envelope, refused)
+
+    def _scope_of(self, envelope: Envelope[Any]) -> Scope | None:
+        """Where the sender must have the right, if that is judged before the message is handled."""
+        return None
+
+    async def _handle(self, envelope: Envelope[Any]) -> Any:
+        return await getattr(self, f"on_{envelope.message.name}")(envelope)
+
 
 def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
     """A class decorator, below `workflow.defn`: one update for each message that people send.
@@ -45,7 +72,10 @@ def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
 
     def decorate(cls: C) -> C:
         for name in ("__init__", "run"):
-            setattr(cls, name, of_one_input(getattr(cls, name)))
+            method = of_one_input(getattr(cls, name))
+            # The SDK wants both to be the class's own, also where they are inherited.
+            method.__module__, method.__qualname__ = cls.__module__, f"{cls.__name__}.{name}"
+            setattr(cls, name, method)
         missing = [m.name for m in messages if not hasattr(cls, f"on_{m.name}")]
         assert not missing, f"{cls.__name__} has no handler on_{missing[0]}"
         for message in messages:

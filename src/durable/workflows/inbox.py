@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -43,12 +43,15 @@ ARGUMENTS_KEPT = 3
 SEVERAL_ARGUMENTS = "It has several arguments; send one JSON object."
 
 
+P = TypeVar("P", bound=Payload)
+
+
 @dataclass
-class Envelope:
+class Envelope(Generic[P]):
     """One message on its way; an update waits until it was answered or refused."""
 
     message: Message
-    payload: Payload
+    payload: P
     # Its position among all messages to this workflow.
     number: int = 0
     # The message as it came, if it carries a signature: that is over everything in it.
@@ -127,7 +130,7 @@ class Inbox:
     def __init__(self, messages: Sequence[Message], log: MessageLog) -> None:
         self._messages = {message.name: message for message in messages}
         self.log = log
-        self._envelopes: deque[Envelope] = deque()
+        self._envelopes: deque[Envelope[Any]] = deque()
         self._has_news = False
 
     def __bool__(self) -> bool:
@@ -188,7 +191,7 @@ class Inbox:
                 timeout_summary="waits: the audit, before it answers",
             )
 
-    def open(self, message: Message, raw: RawValue | None) -> Envelope:
+    def open(self, message: Message, raw: RawValue | None) -> Envelope[Any]:
         """The message as it can be read; otherwise it is recorded as rejected, and refused."""
         self._count()
         try:
@@ -207,7 +210,11 @@ class Inbox:
         self.reject(message.name, "" if raw is None else _shown(raw), refused.message)
         raise refused
 
-    def next(self) -> Envelope | None:
+    def put_first(self, envelope: Envelope[Any]) -> None:
+        """Has a message read before all others."""
+        self._envelopes.appendleft(envelope)
+
+    def next(self) -> Envelope[Any] | None:
         """The next message that was not received before."""
         self._has_news = False
         self._note_unrecorded()
@@ -217,7 +224,7 @@ class Inbox:
                 return envelope
         return None
 
-    def _was_used(self, envelope: Envelope) -> bool:
+    def _was_used(self, envelope: Envelope[Any]) -> bool:
         """Answers a request whose id was used before.
 
         Sent again at once, it is answered the same, for whoever lost the answer. Once something
@@ -252,11 +259,11 @@ class Inbox:
             envelope.answer = again
         return True
 
-    def repeat(self, envelope: Envelope) -> None:
+    def repeat(self, envelope: Envelope[Any]) -> None:
         """Answers a signed message as it was answered first, now that its sender is known."""
         envelope.answer = envelope.repeats
 
-    def accept(self, envelope: Envelope, answer: Any) -> None:
+    def accept(self, envelope: Envelope[Any], answer: Any) -> None:
         """Answers a message that was acted on, and has it audited if its kind is."""
         if envelope.repeats is not None:
             self.repeat(envelope)
@@ -280,7 +287,7 @@ class Inbox:
             payload = envelope.payload.model_dump_json()
             self.log.unaudited.append(_record(name, payload, said, accepted=True))
 
-    def refuse(self, envelope: Envelope, refused: ApplicationError) -> None:
+    def refuse(self, envelope: Envelope[Any], refused: ApplicationError) -> None:
         """Refuses a message that could be read; sent again under the same id, it counts."""
         envelope.refused = refused
         self.reject(envelope.message.name, envelope.payload.model_dump_json(), refused.message)

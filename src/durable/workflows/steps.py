@@ -1,18 +1,18 @@
 """Taking a step: one idempotent local activity, under one set of limits."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.audit import AuditMessages
+    from durable.activities.workload import WorkloadActivities
     from durable.model.refusal import RefusalCode
     from durable.workflows import timeouts
     from durable.workflows.failures import (
         STEP_FAILURES,
-        fail_if_elsewhere,
         refusal,
         refusal_in,
         sentence_of,
@@ -56,26 +56,11 @@ async def ask_step(
         raise refusal_in(error) or refusal(RefusalCode.WRONG_STATE, why) from error
 
 
-class Retrying(Protocol):
-    """A memory that says why a step could not be taken."""
+async def audit_messages(log: MessageLog) -> None:
+    """Writes messages into the audit; those that cannot be written now are tried again later.
 
-    unreachable: str
-
-
-async def try_step(memory: Retrying, activity: Activity[T], argument: object, summary: str) -> T:
-    """A step that is taken again later when it fails now."""
-    try:
-        answer = await run_step(activity, argument, summary)
-    except STEP_FAILURES as error:
-        fail_if_elsewhere(error)
-        memory.unreachable = f"Could not {summary}: {sentence_of(error)}"[:500]
-        return UNREACHABLE
-    memory.unreachable = ""
-    return answer
-
-
-async def audit_messages(log: MessageLog, activity: Activity[None]) -> None:
-    """Writes messages into the audit; those that cannot be written now are tried again later."""
+    Every worker has a step of this name, which writes into the chain of its own side.
+    """
     info = workflow.info()
     # The first run stays the same through continue-as-new, and differs in another life of this id.
     life = f"{info.workflow_id}/{info.first_execution_run_id}"
@@ -84,7 +69,7 @@ async def audit_messages(log: MessageLog, activity: Activity[None]) -> None:
         key = f"{life}/{log.audited_count}"
         step = AuditMessages(target=info.workflow_id, messages=batch, key=key)
         try:
-            await run_step(activity, step, "write messages into the audit")
+            await run_step(WorkloadActivities.audit, step, "write messages into the audit")
         except STEP_FAILURES:
             log.audit_at = workflow.now() + timeouts.AUDIT_RETRY
             return

@@ -34,6 +34,8 @@ AUTHORIZE_RETRY = RetryPolicy(
 
 # A workload that was started and never applied to ends by itself.
 FIRST_APPLY = timedelta(minutes=2)
+# While there is nothing to look after, the authority is asked so often whether there is by now.
+UNORDERED_LOOK = timedelta(seconds=15)
 
 # How long a placement waits before it tries the authority again, for as long as that takes; up to
 # half as long again, so that a thousand of them do not come together.

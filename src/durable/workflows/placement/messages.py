@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.operators.rights import Scope
@@ -12,10 +11,9 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.work.phases import SlotPhase
     from durable.signals import payloads
     from durable.signals.status import PlacementStatus
-    from durable.workflows.authorization import refuse_unauthorized
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import Receives
-    from durable.workflows.inbox import Inbox
+    from durable.workflows.inbox import Envelope, Inbox
     from durable.workflows.placement.at_once import why_held_back
     from durable.workflows.placement.slots import Leave, SlotState
     from durable.workflows.placement.state import PlacementState
@@ -31,18 +29,11 @@ class PlacementMessages(Receives):
     def status(self) -> PlacementStatus:
         return self._state.status()
 
-    async def _read_messages(self) -> None:
-        scope = Scope(tenant=self._state.key.tenant, region=self._state.key.region)
-        while (envelope := self._inbox.next()) is not None:
-            handle: Any = getattr(self, f"on_{envelope.message.name}")
-            try:
-                await refuse_unauthorized(envelope, scope, self._inbox.log)
-                if envelope.repeats is not None:
-                    self._inbox.repeat(envelope)
-                else:
-                    self._inbox.accept(envelope, handle(envelope.payload))
-            except ApplicationError as refused:
-                self._inbox.refuse(envelope, refused)
+    def _scope_of(self, envelope: Envelope[Any]) -> Scope:
+        return Scope(tenant=self._state.key.tenant, region=self._state.key.region)
+
+    async def _handle(self, envelope: Envelope[Any]) -> Any:
+        return getattr(self, f"on_{envelope.message.name}")(envelope.payload)
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 

@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.payloads import Look
     from durable.signals.registry import messages_to
     from durable.workflows import timeouts
+    from durable.workflows.attributes import ShownAttributes
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
     from durable.workflows.pages import placement_page
@@ -60,9 +61,8 @@ class Placement(PlacementSteps):
         self._slots = self._state.slots
         self._inbox = Inbox(MESSAGES, self._state.messages)
         # The search attributes as they are; a placement is started as progressing.
-        self._shown: tuple[PlacementPhase | None, str | None] = (None, None)
-        if start.memory is None:
-            self._shown = (PlacementPhase.PROGRESSING, None)
+        started = {search_attributes.PHASE: PlacementPhase.PROGRESSING.value}
+        self._attributes = ShownAttributes(started if start.memory is None else None)
 
     @workflow.run
     async def run(self, raw: RawValue = NO_INPUT) -> str:
@@ -74,7 +74,7 @@ class Placement(PlacementSteps):
         while True:
             await self._read_messages()
             self._try_again_after_outage()
-            await audit_messages(self._state.messages, PlacementActivities.audit)
+            await audit_messages(self._state.messages)
             await self._recall()
             await self._stop()
             await self._release()
@@ -290,17 +290,11 @@ class Placement(PlacementSteps):
         await self._enqueue()
         self._show_page()
         reason = self._state.reason
-        shown = (self._state.phase, None if reason is None else reason.code.value)
-        if shown == self._shown:
-            return
-        self._shown = shown
-        phase, code = shown
-        pending_reason = search_attributes.PENDING_REASON
-        workflow.upsert_search_attributes(  # pyright: ignore[reportUnknownMemberType]
-            [
-                search_attributes.PHASE.value_set(phase.value),
-                pending_reason.value_unset() if code is None else pending_reason.value_set(code),
-            ]
+        self._attributes.show(
+            {
+                search_attributes.PHASE: self._state.phase.value,
+                search_attributes.PENDING_REASON: None if reason is None else reason.code.value,
+            }
         )
 
     def _show_page(self) -> None:

@@ -40,7 +40,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
     from durable.workflows.handlers import Receives
-    from durable.workflows.inbox import Inbox
+    from durable.workflows.inbox import Envelope, Inbox
     from durable.workflows.steps import run_step
     from durable.workflows.workload.state import WorkloadState
 
@@ -69,13 +69,9 @@ class WorkloadAdmission(Receives):
     # What it remembers may not be what the authority knows.
     _must_recall: bool
 
-    async def _read_messages(self) -> None:
-        while (envelope := self._inbox.next()) is not None:
-            handle: Any = getattr(self, f"on_{envelope.message.name}")
-            try:
-                self._inbox.accept(envelope, await handle(envelope.payload, envelope.signed))
-            except ApplicationError as refused:
-                self._inbox.refuse(envelope, refused)
+    async def _handle(self, envelope: Envelope[Any]) -> Any:
+        handle: Any = getattr(self, f"on_{envelope.message.name}")
+        return await handle(envelope.payload, envelope.signed)
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 

@@ -76,7 +76,7 @@ class Workload(WorkloadAdmission):
         while True:
             await self._read_messages()
             await self._go_on()
-            await audit_messages(self._state.messages, WorkloadActivities.audit)
+            await audit_messages(self._state.messages)
             await self._observe()
             self._mind_job()
             await self._mind_deadline()
@@ -130,7 +130,7 @@ class Workload(WorkloadAdmission):
         deadline = workflow.now() + timeouts.FIRST_APPLY
         while self._state.generation == 0 and workflow.now() < deadline:
             await self._read_messages()
-            await audit_messages(self._state.messages, WorkloadActivities.audit)
+            await audit_messages(self._state.messages)
             if self._state.generation > 0 or self._has_nothing_to_do:
                 break
             await self._inbox.rest(deadline - workflow.now(), "its first apply")
@@ -141,12 +141,12 @@ class Workload(WorkloadAdmission):
         """Answers and audits what came until now; an apply that comes meanwhile still counts."""
         while self._state.generation == 0:
             # First: whoever is answered waits for the audit.
-            await audit_messages(self._state.messages, WorkloadActivities.audit)
+            await audit_messages(self._state.messages)
             await workflow.wait_condition(
                 lambda: bool(self._inbox) or workflow.all_handlers_finished()
             )
             await self._read_messages()
-            await audit_messages(self._state.messages, WorkloadActivities.audit)
+            await audit_messages(self._state.messages)
             is_idle = not self._inbox and workflow.all_handlers_finished()
             if is_idle and not self._state.messages.unaudited:
                 return
