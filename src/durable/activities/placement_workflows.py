@@ -40,7 +40,7 @@ class PlacementWorkflows:
         """Starts a placement; false when one runs."""
         options = placement_options(key.tenant, key.workload, key.generation, key.region, priority)
         try:
-            await self._client.start_workflow(PLACEMENT, {"key": key}, **options, **signal)  # pyright: ignore[reportUnknownMemberType]
+            await self._client.start_workflow(PLACEMENT, {"key": key}, **{**options, **signal})  # pyright: ignore[reportUnknownMemberType]
         except WorkflowAlreadyStartedError:
             return False
         return True

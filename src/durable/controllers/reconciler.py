@@ -9,14 +9,14 @@ another (a reset, a termination that somebody repaired by hand) is asked to look
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
-from durable.activities.placement_workflows import PlacementWorkflows
-from durable.activities.steps import PlacementKey
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import Missing, ask_regions
@@ -29,27 +29,21 @@ from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.slots.shares import open_shares
 from durable.authority.workloads.rows import live_workloads
 from durable.controllers.sending import SignalSender
-from durable.model.fleet.drain import NodesTarget
-from durable.model.ids import OverrideId, PolicyRevision, RegionId, TenantId, WorkloadName
-from durable.model.recovery.recoveries import RecoveryKey
+from durable.model.ids import RegionId
 from durable.signals.names import (
     DRAIN,
     OVERRIDE,
+    PLACEMENT,
     POLICY,
     RECOVERY,
     RUNNING_QUERY,
     WORKLOAD,
-    drain_id,
-    override_id,
-    placement_id,
-    policy_id,
-    recovery_id,
-    workload_id,
 )
 from durable.signals.payloads import Look
 from durable.signals.starting import (
     drain_options,
     override_options,
+    placement_options,
     policy_options,
     recovery_options,
     workload_options,
@@ -65,40 +59,106 @@ LISTED_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True)
-class Unmanaged:
-    """What the authority knows and no workflow looks after."""
+class WorkflowStart:
+    """A workflow that the authority wants to run, and how it is started."""
 
-    workloads: Mapping[str, tuple[TenantId, WorkloadName]]
-    placements: Mapping[str, PlacementKey]
-    drains: Mapping[str, NodesTarget] = field(default_factory=dict[str, NodesTarget])
-    overrides: Mapping[str, OverrideId] = field(default_factory=dict[str, OverrideId])
-    policies: Mapping[str, PolicyRevision] = field(default_factory=dict[str, PolicyRevision])
-    recoveries: Mapping[str, RecoveryKey] = field(default_factory=dict[str, RecoveryKey])
+    kind: str
+    options: Mapping[str, Any]
+    input: Any = None
+
+    @property
+    def id(self) -> str:
+        return self.options["id"]
+
+
+@dataclass(frozen=True)
+class Unmanaged:
+    """What the authority knows and no workflow looks after, in the order in which it is started."""
+
+    starts: Mapping[str, WorkflowStart] = field(default_factory=dict[str, WorkflowStart])
     # Regions that did not answer: what they want is not known.
     missing: Missing = field(default_factory=dict[RegionId, str])
 
     @property
     def ids(self) -> list[str]:
-        return [
-            *self.workloads,
-            *self.placements,
-            *self.drains,
-            *self.overrides,
-            *self.policies,
-            *self.recoveries,
-        ]
+        return list(self.starts)
 
     def only(self, ids: Iterable[str]) -> "Unmanaged":
         chosen = set(ids)
-        return Unmanaged(
-            {name: one for name, one in self.workloads.items() if name in chosen},
-            {name: one for name, one in self.placements.items() if name in chosen},
-            {name: one for name, one in self.drains.items() if name in chosen},
-            {name: one for name, one in self.overrides.items() if name in chosen},
-            {name: one for name, one in self.policies.items() if name in chosen},
-            {name: one for name, one in self.recoveries.items() if name in chosen},
-            self.missing,
+        starts = {name: start for name, start in self.starts.items() if name in chosen}
+        return Unmanaged(starts, self.missing)
+
+
+# ── one reader for each kind of workflow: what must run of it ───────────────────────────────────
+
+Wanted = tuple[Iterable[WorkflowStart], Missing]
+
+
+async def _recoveries(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
+    keys = [recovery.key for recovery in await list_recoveries(databases)]
+    return [WorkflowStart(RECOVERY, recovery_options(key)) for key in keys], {}
+
+
+async def _workloads(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
+    return [
+        WorkflowStart(
+            WORKLOAD,
+            workload_options(tenant, workload),
+            {"tenant": tenant, "workload": workload, "recalls": True},
         )
+        for tenant, workload in await live_workloads(databases)
+    ], {}
+
+
+async def _placements(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
+    shares = await ask_regions(regions, lambda region: open_shares(databases, region))
+    runs = {"id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING}
+    return [
+        WorkflowStart(
+            PLACEMENT,
+            placement_options(tenant, workload, generation, region) | runs,
+            {
+                "key": {
+                    "region": region,
+                    "tenant": tenant,
+                    "workload": workload,
+                    "generation": generation,
+                }
+            },
+        )
+        for region, rows in shares.by_region.items()
+        for tenant, workload, generation in rows
+    ], shares.missing
+
+
+async def _drains(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
+    drains = await ask_regions(regions, lambda region: read_drains(databases, region))
+    return [
+        WorkflowStart(DRAIN, drain_options(drain.target), {"target": drain.target})
+        for rows in drains.by_region.values()
+        for drain in rows
+    ], drains.missing
+
+
+async def _overrides(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
+    ids = {override.id for override in await read_overrides(databases)}
+    # One that has ended and that a region still obeys has something left to do.
+    copies = await ask_regions(regions, lambda region: obeyed_overrides(databases, region))
+    ids.update(id for rows in copies.by_region.values() for id in rows)
+    return [WorkflowStart(OVERRIDE, override_options(id)) for id in sorted(ids)], copies.missing
+
+
+async def _policies(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
+    return [
+        WorkflowStart(POLICY, policy_options(revision), {"revision": revision})
+        for revision in await unfinished_policies(databases)
+    ], {}
+
+
+# Recoveries are started first: what they move does not wait for anything else.
+KINDS: Sequence[Callable[[Databases, Sequence[RegionId]], Awaitable[Wanted]]] = (
+    _recoveries, _workloads, _placements, _drains, _overrides, _policies,
+)  # fmt: skip
 
 
 class Reconciler:
@@ -106,7 +166,6 @@ class Reconciler:
 
     def __init__(self, client: Client, databases: Databases) -> None:
         self._client, self._databases = client, databases
-        self._placements = PlacementWorkflows(client)
         self._sender = SignalSender(client)
         # Missing in the last round: Temporal lists what runs with some delay.
         self._suspects: set[str] = set()
@@ -139,66 +198,33 @@ class Reconciler:
 
     async def unmanaged(self, running: Mapping[str, str]) -> Unmanaged:
         """What the authority wants to be looked after, and is not among what runs."""
-        workloads = {workload_id(*name): name for name in await live_workloads(self._databases)}
         regions = await list_regions(self._databases)
-        shares = await ask_regions(regions, lambda region: open_shares(self._databases, region))
-        placements = {
-            placement_id(tenant, workload, generation, region): PlacementKey(
-                region=region, tenant=tenant, workload=workload, generation=generation
-            )
-            for region, found in shares.by_region.items()
-            for tenant, workload, generation in found
-        }
-        drains = await ask_regions(regions, lambda region: read_drains(self._databases, region))
-        policies = await unfinished_policies(self._databases)
-        recoveries = {
-            recovery_id(one.region, one.epoch): one.key
-            for one in await list_recoveries(self._databases)
-        }
-        targets = [drain.target for found in drains.by_region.values() for drain in found]
-        overrides = {override_id(one.id): one.id for one in await read_overrides(self._databases)}
-        # One that has ended and that a region still obeys has something left to do.
-        copies = await ask_regions(regions, lambda one: obeyed_overrides(self._databases, one))
-        overrides |= {override_id(one): one for found in copies.by_region.values() for one in found}
-        return Unmanaged(
-            {name: one for name, one in workloads.items() if name not in running},
-            {name: one for name, one in placements.items() if name not in running},
-            {drain_id(one): one for one in targets if drain_id(one) not in running},
-            {name: one for name, one in overrides.items() if name not in running},
-            {policy_id(one): one for one in policies if policy_id(one) not in running},
-            {name: one for name, one in recoveries.items() if name not in running},
-            {**drains.missing, **shares.missing},
-        )
+        starts: dict[str, WorkflowStart] = {}
+        missing: dict[RegionId, str] = {}
+        for read in KINDS:
+            wanted, unanswered = await read(self._databases, regions)
+            starts |= {start.id: start for start in wanted if start.id not in running}
+            missing |= unanswered
+        return Unmanaged(starts, missing)
 
     async def start(self, unmanaged: Unmanaged) -> None:
-        """Starts what nobody looks after; what runs after all is left as it is."""
+        """Starts what nothing looks after; what runs after all is left as it is.
+
+        A start that fails stops no other, and is raised when all were tried.
+        """
         for name in unmanaged.ids:
             log.warning("%s does not run, and is started from what the authority knows", name)
-        await _few_at_once([self._start_workload(*one) for one in unmanaged.workloads.values()])
-        await _few_at_once([self._placements.start(one) for one in unmanaged.placements.values()])
-        await _few_at_once([self._start_drain(one) for one in unmanaged.drains.values()])
-        await _few_at_once([self._start_override(one) for one in unmanaged.overrides.values()])
-        await _few_at_once([self._start_policy(one) for one in unmanaged.policies.values()])
-        await _few_at_once([self._start_recovery(one) for one in unmanaged.recoveries.values()])
+        room = asyncio.Semaphore(STARTS_AT_ONCE)
 
-    async def _start_workload(self, tenant: TenantId, workload: WorkloadName) -> None:
-        start = {"tenant": tenant, "workload": workload, "recalls": True}
-        options = workload_options(tenant, workload)
-        await self._client.start_workflow(WORKLOAD, start, **options)  # pyright: ignore[reportUnknownMemberType]
+        async def start(one: WorkflowStart) -> None:
+            given = [] if one.input is None else [one.input]
+            async with room:
+                await self._client.start_workflow(one.kind, args=given, **one.options)  # pyright: ignore[reportUnknownMemberType]
 
-    async def _start_drain(self, target: NodesTarget) -> None:
-        start = {"target": target}
-        await self._client.start_workflow(DRAIN, start, **drain_options(target))  # pyright: ignore[reportUnknownMemberType]
-
-    async def _start_override(self, override: OverrideId) -> None:
-        await self._client.start_workflow(OVERRIDE, **override_options(override))  # pyright: ignore[reportUnknownMemberType]
-
-    async def _start_policy(self, revision: PolicyRevision) -> None:
-        start = {"revision": revision}
-        await self._client.start_workflow(POLICY, start, **policy_options(revision))  # pyright: ignore[reportUnknownMemberType]
-
-    async def _start_recovery(self, key: RecoveryKey) -> None:
-        await self._client.start_workflow(RECOVERY, **recovery_options(key))  # pyright: ignore[reportUnknownMemberType]
+        # They take the semaphore in the order in which they are named.
+        done = await asyncio.gather(*map(start, unmanaged.starts.values()), return_exceptions=True)
+        for failure in filter(None, done):
+            raise failure
 
     async def _have_replacements_look(self, running: Mapping[str, str]) -> None:
         replaced = [name for name, run in running.items() if self._runs.get(name, run) != run]
@@ -208,16 +234,3 @@ class Reconciler:
         self._runs = {
             name: self._runs[name] if name in undelivered else run for name, run in running.items()
         }
-
-
-async def _few_at_once(calls: Sequence[Awaitable[object]]) -> None:
-    room = asyncio.Semaphore(STARTS_AT_ONCE)
-
-    async def call(one: Awaitable[object]) -> None:
-        async with room:
-            await one
-
-    done = await asyncio.gather(*map(call, calls), return_exceptions=True)
-    for failure in done:
-        if failure is not None:
-            raise failure

@@ -20,10 +20,18 @@ DRAIN = "Drain"
 OVERRIDE = "Override"
 POLICY = "Policy"
 RECOVERY = "Recovery"
+# The beginning of a workflow's id says its kind.
+_KINDS = {
+    "workload": WORKLOAD,
+    "placement": PLACEMENT,
+    "drain": DRAIN,
+    "override": OVERRIDE,
+    "policy": POLICY,
+    "recovery": RECOVERY,
+}
 # What Temporal is asked for the workflows of ours that run.
 RUNNING_QUERY = (
-    "ExecutionStatus = 'Running' AND WorkflowType IN "
-    f"('{WORKLOAD}', '{PLACEMENT}', '{DRAIN}', '{OVERRIDE}', '{POLICY}', '{RECOVERY}')"
+    f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, _KINDS.values()))})"
 )
 # The type of the refusal of a run that is about to end: the next run takes the same request.
 ENDING = "ending"
@@ -35,17 +43,6 @@ POLICY_CONTROLLER = ActorId("controller:policy")
 RECOVERY_CONTROLLER = ActorId("controller:recovery")
 # How long a worker may be silent, or replay a history, before another takes its workflow task.
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=10)
-
-
-# The beginning of a workflow's id says its kind.
-_KINDS = {
-    "workload": WORKLOAD,
-    "placement": PLACEMENT,
-    "drain": DRAIN,
-    "override": OVERRIDE,
-    "policy": POLICY,
-    "recovery": RECOVERY,
-}
 
 
 def kind_of(workflow_id: str) -> str | None:
