@@ -38,17 +38,25 @@ format: $(STAMP) ## Format the code and fix what lint can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+# More tests at once than cores, because many of them wait; those that share a stack stay together.
+PYTEST := $(BIN)/python -m pytest --dist loadgroup --max-worker-restart 0
+ARGS ?=
+
+.PHONY: unit
+unit: $(STAMP) ## Run the tests that need no server: under a minute
+	@$(PYTEST) -n 2 -m "not server and not soak" $(ARGS)
+
 .PHONY: test
-test: $(STAMP) ## Run every test a contributor needs to trust a change
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+test: $(STAMP) ## Run every test a contributor needs to trust a change: ten minutes
+	@$(PYTEST) -n 3 $(ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## Kill everything everywhere, as `make test` does and for longer
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "soak or not soak" tests/chaos tests/workflows/test_messages.py tests/workflows/test_killed_*.py
+soak: $(STAMP) ## Run what only takes longer: kills at every failpoint, all drills, long chaos
+	@timeout --kill-after 60 40m $(PYTEST) -n 3 -m soak $(ARGS)
 
 .PHONY: determinism
 determinism: $(STAMP) ## Run the workflow tests in Temporal's own sandbox, which refuses clocks and chance
-	@DETERMINISM_GUARD=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/workflows
+	@DETERMINISM_GUARD=1 $(PYTEST) -n 3 tests/workflows $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks: each prints a table and one line of JSON

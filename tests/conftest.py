@@ -1,14 +1,16 @@
-"""One real PostgreSQL for the run, and a database of its own for each test, from a template."""
+"""One real PostgreSQL for each worker of the run, a database for each test, and their layers."""
 
 import itertools
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,6 +20,7 @@ from durable.authority.migrations import upgrade
 from durable.settings import Settings
 from durable.stack.ports import free_port
 from durable.stack.postgres.server import EmbeddedPostgres
+from tests import leftovers
 
 # A suite that was started in the background inherits an ignored SIGINT, and would pass it on to the
 # commands that it interrupts.
@@ -38,14 +41,70 @@ def pytest_configure() -> None:
     A database is four hundred files: on some disks they take half a second, in memory 20 ms. What
     must survive here is the kill of a process, and files in memory survive that like any others.
     """
-    if "TMPDIR" not in os.environ and _has_room(MEMORY):
-        tempfile.tempdir = str(MEMORY)
+    if leftovers.MARK not in os.environ:
+        if "TMPDIR" not in os.environ and _has_room(MEMORY):
+            tempfile.tempdir = str(MEMORY)
+        # Where pytest keeps the files of tests that failed, which outlive the run.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        folder = Path(tempfile.mkdtemp(prefix="durable-test-"))
+        # As root, PostgreSQL runs under another user.
+        folder.chmod(0o755)
+        os.environ[leftovers.MARK] = str(folder)
+        leftovers.clean_up_after_this_process(folder)
+    tempfile.tempdir = os.environ[leftovers.MARK]
 
 
 def _has_room(folder: Path) -> bool:
     if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
         return False
     return shutil.disk_usage(folder).free >= MEMORY_NEEDED_BYTES
+
+
+# A test that asks for one of these runs on a real server; one that starts a server without them
+# says so by the marker.
+SERVERS = {"postgres", "other_postgres", "temporal_address", "plane", "scratch", "state_dir"}
+SERVER_PROGRAMS = {"postgres", "temporal"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test its layer, and to one worker what shares something that is dear."""
+    for item in items:
+        assert isinstance(item, pytest.Function)
+        if SERVERS.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.server)
+        shared = _shared_by(item)
+        if shared is not None:
+            item.add_marker(pytest.mark.xdist_group(shared))
+
+
+def _shared_by(item: pytest.Function) -> str | None:
+    """One stack serves all tests of commands; what a module makes for itself is made once."""
+    info = item._fixtureinfo  # pyright: ignore[reportPrivateUsage]
+    definitions = [every[-1] for every in info.name2fixturedefs.values()]
+    if any(one.scope == "package" for one in definitions):
+        return "stack"
+    if any(one.scope == "module" for one in definitions):
+        return item.path.stem
+    return None
+
+
+class _Guard:
+    """What is run by `make unit` starts no server."""
+
+    guards = False
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen" and self.guards:
+            program = Path(os.fsdecode(arguments[0])).name
+            assert program not in SERVER_PROGRAMS, f"mark the test: it starts {program}"
+
+
+_guard = _Guard()
+sys.addaudithook(_guard)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _guard.guards = item.get_closest_marker("server") is None
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +170,10 @@ class Copies:
     def make(self, template: str) -> str:
         """The name of one that stays until the server ends, as a template for others may."""
         name = f"copy_{next(_numbers)}"
-        self._connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+        # Copying files takes a quarter of the work of the default, which logs every page.
+        self._connection.execute(
+            f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY".encode()
+        )
         return name
 
     def url(self, name: str) -> str:

@@ -121,6 +121,7 @@ def test_the_image_is_built_from_the_lock_and_does_not_run_as_root(compose: Comp
                 assert f"!{source}" in ignored
 
 
+@pytest.mark.server
 async def test_the_namespace_job_sets_up_a_real_server_and_may_run_again(tmp_path: Path) -> None:
     start_local = cast(Any, WorkflowEnvironment).start_local
     async with await start_local(

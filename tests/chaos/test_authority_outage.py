@@ -14,6 +14,8 @@ from durable.state_dir.record import StackError
 from tests.chaos.conftest import World
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet, until
 
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 # A server that hangs lets everybody wait who asks whether it lives: long enough in all for every
 # lease of a node to lapse.
 TIMES_ASKED = 7

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from durable.authority.db.errors import AuthorityError
 from durable.model.states import BindingState
@@ -14,6 +15,8 @@ from tests.chaos.conftest import World
 from tests.workflows.plane import Plane, manifest, until
 from tests.workflows.processes import AGENT, WORKER, Process, process
 from tests.workflows.serving_log import ServingLog
+
+pytestmark = pytest.mark.server
 
 WORKLOADS = [f"api-{number}" for number in range(6)]
 
@@ -58,6 +61,7 @@ async def test_postgres_killed_with_placements_in_flight(world: World) -> None:
         await everything_serves_once(plane)
 
 
+@pytest.mark.soak
 async def test_real_processes_are_started_once_whatever_is_killed(
     world: World, tmp_path: Path
 ) -> None:
@@ -141,6 +145,7 @@ async def test_a_worker_ends_in_its_time_while_a_lock_or_the_database_hangs(worl
         assert (await plane.durable.wait("risk", "api", within_seconds=180)).serving == 3
 
 
+@pytest.mark.soak
 async def test_every_server_killed_in_the_middle_of_a_rollout(world: World) -> None:
     """At each pause point something is killed while the rollout goes on to the next."""
     plane = world.plane

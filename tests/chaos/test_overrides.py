@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from durable.authority.audit.events import read_events
 from durable.authority.overrides.reads import obeyed_overrides
 from durable.failpoints import Failpoint
@@ -11,6 +13,8 @@ from tests.workflows.keys import Person
 from tests.workflows.plane import EAST, until
 from tests.workflows.processes import WORKER, process
 from tests.workflows.test_killed_workers import insist
+
+pytestmark = [pytest.mark.server, pytest.mark.soak]
 
 
 async def test_temporal_killed_between_approve_and_effect(world: World, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from tests.authority.world import EAST, World, node
 from tests.chaos.servers import PostgresServer
 from tests.conftest import seed_operators
 
+pytestmark = pytest.mark.server
+
 SLOTS = 400
 RESENDS = 50
 

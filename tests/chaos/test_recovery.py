@@ -26,6 +26,8 @@ from tests.workflows.test_recovery import (
     whole,
 )
 
+pytestmark = [pytest.mark.server, pytest.mark.soak]
+
 
 async def killed_at(worker: Process, fired: Path) -> None:
     is_fired = fired.exists

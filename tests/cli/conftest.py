@@ -46,7 +46,8 @@ spec:
 Write = Callable[[str], str]
 
 
-@pytest.fixture(scope="session")
+# Of the package, not of the run: a stack costs a fifth of a core even when nothing happens.
+@pytest.fixture(scope="package")
 def plane() -> Iterator[Path]:
     """The state directory of a stack that runs for all tests that ask for it."""
     for name in [name for name in os.environ if name.startswith("DURABLE_")]:

@@ -16,6 +16,8 @@ from durable.stack.ports import free_port
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.state_dir.record import StackError
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def server(scratch: Path) -> Iterator[EmbeddedPostgres]:

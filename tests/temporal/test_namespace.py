@@ -24,6 +24,8 @@ from durable.state_dir.record import StackError
 from durable.temporal.namespace import register
 from tests.stack.polling import DEADLINE_SECONDS
 
+pytestmark = pytest.mark.server
+
 OURS = Settings()
 
 

@@ -1,4 +1,4 @@
-"""One real Temporal server for the run, and a namespace of its own for each test."""
+"""One real Temporal server for each worker of the run, and a namespace of its own for each test."""
 
 import asyncio
 import itertools
@@ -23,7 +23,10 @@ from durable.temporal.updates import PATIENT
 from tests.workflows.determinism import guard
 from tests.workflows.plane import Plane
 
-NAMESPACES = 250
+NAMESPACES = 350
+# No test uses what the server itself runs in every namespace: schedules and batches. For hundreds
+# of namespaces that is a tenth of a core.
+CONFIG = {**DYNAMIC_CONFIG, "worker.perNamespaceWorkerCount": "0"}
 _numbers = itertools.count(1)
 
 
@@ -47,9 +50,11 @@ def _started(tries: int) -> tuple[str, "subprocess.Popen[bytes]"]:
                 "--ip=127.0.0.1", f"--port={address.partition(':')[2]}",
                 *(f"--namespace=test-{number}" for number in range(1, NAMESPACES + 1)),
                 *(f"--search-attribute={key.name}=Keyword" for key in SEARCH_ATTRIBUTES),
-                *(f"--dynamic-config-value={key}={value}" for key, value in DYNAMIC_CONFIG.items()),
+                *(f"--dynamic-config-value={key}={value}" for key, value in CONFIG.items()),
             ],
             stdout=subprocess.DEVNULL,
+            # Memory is plentiful here, and cores are not.
+            env={**os.environ, "GOGC": "400"},
         )  # fmt: skip
         while server.poll() is None:
             if asyncio.run(answers(address)):
@@ -57,10 +62,13 @@ def _started(tries: int) -> tuple[str, "subprocess.Popen[bytes]"]:
     raise AssertionError(f"the Temporal server ended while it started, {tries} times")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def patience_of_a_busy_machine() -> None:
+@pytest.fixture(autouse=True)
+def patience_of_a_busy_machine() -> Iterator[None]:
     """Whoever kills workers all the time gets no answer for longer than a person would wait."""
+    usual = PATIENT.silence
     object.__setattr__(PATIENT, "silence", timedelta(minutes=5))
+    yield
+    object.__setattr__(PATIENT, "silence", usual)
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ from tests.workflows.plane import manifest, small_fleet
 from tests.workflows.processes import AGENT, WORKER, process
 from tests.workflows.serving_log import ServingLog
 from tests.workflows.test_drain import CRITICAL, FIRST, begin, node, on_nodes
-from tests.workflows.test_killed_workers import insist, revive
+from tests.workflows.test_killed_workers import ACTIONS, insist, revive
 
 DRAINING = (Failpoint.AFTER_CORDON, Failpoint.AFTER_MARK, Failpoint.AFTER_END_DRAIN)
 REPLACING = (Failpoint.AFTER_ASSIGN_SLOTS, Failpoint.AFTER_EVICT, Failpoint.AFTER_RELEASE)
 
 
-@pytest.mark.parametrize("action", ["kill", pytest.param("lose", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("points", [DRAINING, REPLACING], ids=["draining", "replacing"])
 async def test_a_drain_ends_whatever_dies_meanwhile(
     make_plane: MakePlane, tmp_path: Path, points: tuple[Failpoint, ...], action: str

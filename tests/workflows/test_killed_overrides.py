@@ -18,7 +18,7 @@ from tests.workflows.conftest import MakePlane
 from tests.workflows.override_life import Pair, read_story
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 from tests.workflows.processes import AGENT, WORKER, Process, process
-from tests.workflows.test_killed_workers import insist, revive
+from tests.workflows.test_killed_workers import ACTIONS, insist, revive
 
 POINTS = (
     Failpoint.AFTER_PROPOSE_OVERRIDE,
@@ -37,7 +37,7 @@ PROPOSED, ACTIVATED = ["propose override"], ["propose override", "activate overr
 IN_FORCE = ["put override in force"]
 
 
-@pytest.mark.parametrize("action", ["kill", "lose"])
+@pytest.mark.parametrize("action", ACTIONS)
 async def test_an_override_takes_effect_once_and_ends_whatever_dies_meanwhile(
     make_plane: MakePlane, tmp_path: Path, action: str
 ) -> None:

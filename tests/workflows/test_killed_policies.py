@@ -13,7 +13,7 @@ from tests.authority.world import TEST, World
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 from tests.workflows.processes import AGENT, WORKER, process
-from tests.workflows.test_killed_workers import insist, revive
+from tests.workflows.test_killed_workers import ACTIONS, insist, revive
 from tests.workflows.test_policy import WHO, in_force, policy, revisions_of
 
 POINTS = (
@@ -30,7 +30,7 @@ async def reaches(plane: Plane, stage: PolicyStage) -> None:
     await until(is_there, f"revision 2 is {stage}", seconds=180)
 
 
-@pytest.mark.parametrize("action", ["kill", "lose"])
+@pytest.mark.parametrize("action", ACTIONS)
 async def test_a_policy_goes_there_and_back_whatever_dies_meanwhile(
     make_plane: MakePlane, tmp_path: Path, action: str
 ) -> None:

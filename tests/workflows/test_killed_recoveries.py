@@ -14,7 +14,7 @@ from durable.temporal.signing import signer_of
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet
 from tests.workflows.processes import WORKER, process
-from tests.workflows.test_killed_workers import insist, revive
+from tests.workflows.test_killed_workers import ACTIONS, insist, revive
 from tests.workflows.test_recovery import (
     CRITICAL,
     KEPT,
@@ -40,7 +40,7 @@ OUT = (
 BACK = (Failpoint.AFTER_REOPEN, Failpoint.AFTER_MOVE_BACK, Failpoint.AFTER_END_DRAWS)
 
 
-@pytest.mark.parametrize("action", ["kill", pytest.param("lose", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("action", ACTIONS)
 async def test_a_recovery_ends_whatever_dies_meanwhile(
     make_plane: MakePlane, tmp_path: Path, action: str
 ) -> None:

@@ -42,6 +42,12 @@ STARTING = (
     Failpoint.BEFORE_START,
     Failpoint.AFTER_START,
 )
+# One step of each of the three.
+FEW = (Failpoint.AFTER_ASSIGN_SLOTS, Failpoint.AFTER_RESERVE, Failpoint.AFTER_START)
+
+# To what a step wrote, a lost answer is what a kill is. A kill takes longer, because others wait
+# until the tasks of the dead worker time out.
+ACTIONS = (pytest.param("kill", marks=pytest.mark.soak), "lose")
 
 
 async def serves_once(plane: Plane, replicas: int) -> None:
@@ -91,6 +97,11 @@ async def live_through(plane: Plane, points: tuple[Failpoint, ...], fired: Path)
     await every_history_replays(plane)
 
 
+async def test_a_worker_that_is_killed_harms_nothing(plane: Plane, tmp_path: Path) -> None:
+    await live_through(plane, FEW, tmp_path)
+
+
+@pytest.mark.soak
 async def test_a_worker_killed_between_any_two_steps_harms_nothing(
     make_plane: MakePlane, tmp_path: Path
 ) -> None:
@@ -126,6 +137,7 @@ ROLLING = (
 )
 
 
+@pytest.mark.soak
 async def test_a_worker_killed_at_any_step_of_a_rollout_harms_nothing(
     plane: Plane, tmp_path: Path
 ) -> None:

@@ -27,6 +27,8 @@ from tests.authority.queue.test_requests import request
 from tests.authority.world import EAST, World, seconds
 
 # The wheel carries this version beside the one that the embedded stack runs.
+pytestmark = pytest.mark.server
+
 BINARIES = binary("postgres").parents[2] / "pginstall" / "bin"
 
 

@@ -12,6 +12,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 ARGUMENTS = ("-f", str(EXAMPLES / "fleet.yaml"), "-w", str(EXAMPLES / "workloads"))
 
 
+@pytest.mark.soak
+@pytest.mark.server
 def test_the_demo_drives_five_workloads_to_serving_and_leaves_nothing_running(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,8 @@ def short_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authority_outage, "WATCHED_SECONDS", 20.0)
 
 
+@pytest.mark.soak
+@pytest.mark.server
 @pytest.mark.usefixtures("short_outage")
 def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
