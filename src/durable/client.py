@@ -20,17 +20,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
-from durable.authority.workloads.generations import list_generations
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
-from durable.explain.explain import explain
-from durable.explain.explanation import Explanation
 from durable.explain.rollback import refuse_rolled_back
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.phases import WorkloadPhase
-from durable.model.work.rollout import GenerationRecord
 from durable.model.work.workload import WorkloadKind, WorkloadManifest
 from durable.plan.planner import Plan, Planner
+from durable.resources.reader import Reader, names_of
 from durable.settings import Settings
 from durable.signals.names import workload_id
 from durable.signals.status import WorkloadStatus
@@ -44,7 +41,6 @@ from durable.temporal.sender import (
     RequestFields,
     Target,
     WorkloadKey,
-    names_of,
 )
 from durable.temporal.signing import Signer, read_key, signer_of
 from durable.temporal.updates import PATIENT, NotYetError, Patience, send_until_answered
@@ -68,7 +64,7 @@ class WaitTimeoutError(TimeoutError):
         self.status = status
 
 
-class Durable:
+class Durable(Reader):
     """A connection to the control plane; `async with` closes it."""
 
     def __init__(
@@ -79,8 +75,8 @@ class Durable:
         patience: Patience = PATIENT,
         signer: Signer | None = None,
     ) -> None:
+        super().__init__(databases)
         self.client = client
-        self.databases = databases
         self.actor = actor
         # With the actor's key, if there is one.
         self.signer = signer or Signer()
@@ -217,33 +213,7 @@ class Durable:
         """What an apply would do now and why, or its refusal; changes nothing."""
         return await Planner(self.databases).plan(read_manifest(manifest))
 
-    async def explain(
-        self,
-        tenant: str,
-        name: str,
-        *,
-        generation: int | None = None,
-        slot: int | None = None,
-        attempt: int | None = None,
-    ) -> Explanation:
-        """Why a workload is where it is: decisions, what came of them, and who acts next."""
-        return await explain(
-            self.databases,
-            *names_of(tenant, name),
-            generation=generation,
-            slot=slot,
-            attempt=attempt,
-        )
-
     # ── status ──────────────────────────────────────────────────────────────────────────────────
-
-    async def generations(self, tenant: str, name: str) -> list[GenerationRecord]:
-        """The last generations, the oldest first: what each was, who wanted it, how it ended."""
-        workload = names_of(tenant, name)
-        records = await list_generations(self.databases, *workload)
-        if not records and await read_workload(self.databases, *workload) is None:
-            raise never_admitted(*workload)
-        return records
 
     async def status(self, tenant: str, name: str) -> WorkloadStatus:
         """The workload as its workflow knows it, also after it has ended."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,13 +13,14 @@ from rich.markup import escape
 
 from durable.authority.db.connection import Databases, refuse_other_schema
 from durable.authority.db.errors import AuthorityError
-from durable.authority.fleet.regions import list_regions
 from durable.authority.operators.refusals import record_refusal
 from durable.cli.input.manifests import ManifestError
 from durable.cli.input.options import load_settings
 from durable.cli.render.output import progress
 from durable.model.ids import ActorId, RegionId, TenantId
-from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.model.refusal import Refusal, RefusalCode
+from durable.resources.reader import Reader
+from durable.resources.resource import Sources
 from durable.settings import SettingsError
 from durable.state_dir.record import StackError
 
@@ -43,6 +45,16 @@ def with_authority(state_dir: Path | None, use: Callable[[Databases], Awaitable[
             return await use(databases)
 
     return asyncio.run(run())
+
+
+def with_reader(state_dir: Path | None, use: Callable[[Reader], Awaitable[T]]) -> T:
+    """Calls `use` with the reading half of the SDK, which needs no Temporal, and closes it."""
+
+    async def read(databases: Databases) -> T:
+        ask = partial(look_at_workflows, state_dir, databases)
+        return await use(Reader(databases, ask))
+
+    return with_authority(state_dir, read)
 
 
 def with_durable(
@@ -107,15 +119,4 @@ def current_user() -> ActorId:
 
 async def select_regions(databases: Databases, requested: RegionId | None = None) -> list[RegionId]:
     """All regions, or the requested one; refuses a region that does not exist."""
-    regions = await list_regions(databases)
-    if requested is None:
-        return regions
-    if requested not in regions:
-        raise unknown_region(requested, regions)
-    return [requested]
-
-
-def unknown_region(requested: RegionId, regions: list[RegionId], hint: str = "") -> RefusedError:
-    known = f"the regions are {', '.join(regions)}" if regions else "no region exists yet"
-    sentence = f"There is no region {requested}; {known}.{hint}"
-    return RefusedError(RefusalCode.UNKNOWN_REGION, sentence[:500])
+    return await Sources(databases).select_regions(requested)

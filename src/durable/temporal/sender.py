@@ -245,13 +245,6 @@ def read_payload(message: Message, content: Mapping[str, Any]) -> OperatorReques
     return payload
 
 
-def names_of(tenant: str, name: str) -> WorkloadKey:
-    try:
-        return TenantId(tenant), WorkloadName(name)
-    except ValueError as error:
-        raise RefusedError(RefusalCode.UNKNOWN_WORKLOAD, f"No such workload: {error}.") from None
-
-
 def request_id_of(given: str | None) -> str:
     return f"request-{uuid.uuid4()}" if given is None else given
 

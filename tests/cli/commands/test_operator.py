@@ -39,12 +39,12 @@ def test_operators_are_added_granted_revoked_and_removed(terminal: Terminal, wri
     assert terminal.run("operator", "show", "service:ci") == 0
     assert "May: apply on tenant risk" in terminal.stdout
     listed = terminal.json("operator", "list")["operators"]
-    assert "service:ci" in [one["operator"] for one in listed]
+    assert "service:ci" in [one["id"] for one in listed]
     terminal.json("operator", "remove", "service:ci")
     listed = terminal.json("operator", "list")["operators"]
-    assert "service:ci" not in [one["operator"] for one in listed]
+    assert "service:ci" not in [one["id"] for one in listed]
     assert "service:ci" in [
-        one["operator"] for one in terminal.json("operator", "list", "--all")["operators"]
+        one["id"] for one in terminal.json("operator", "list", "--all")["operators"]
     ]
     events = terminal.json("audit", "log", "--object", "operator/service:ci")["events"]
     assert [event["action"] for event in events] == [
@@ -100,8 +100,8 @@ def test_migrate_makes_its_caller_the_first_operator(
         connection.execute("DELETE FROM global.operators")
     assert terminal.run("migrate") == 0
     (first,) = terminal.json("operator", "list")["operators"]
-    assert (first["operator"], first["rights"]) == (
-        Settings().acting_as, "every verb on everything",
+    assert (first["id"], first["rights"]) == (
+        Settings().acting_as, [{"verb": None, "scope": {"tenant": None, "region": None}}],
     )  # fmt: skip
     monkeypatch.setenv("DURABLE_ACTOR", "person:second")
     assert terminal.run("migrate") == 0

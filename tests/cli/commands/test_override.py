@@ -27,9 +27,9 @@ def test_an_override_is_created_listed_extended_and_revoked(
     assert "Held by" in late
 
     (row,) = at_plane.json("get", "overrides")["overrides"]
-    assert (row["override"], row["state"], row["kind"]) == ("o-cli", "active", "hold")
+    assert (row["id"], row["state"], row["kind"]) == ("o-cli", "active", "hold")
     assert row["left"]
-    assert row["regions"] == ["north", "south"]
+    assert row["obeyed_in"] == ["north", "south"]
     assert at_plane.run("override", "show", "o-cli") == 0
     assert "obeyed in: north, south" in at_plane.stdout
     assert "time left: 9m" in at_plane.stdout
@@ -43,7 +43,7 @@ def test_an_override_is_created_listed_extended_and_revoked(
     at_plane.json("override", "revoke", "o-cli", *WHY)
     assert at_plane.json("get", "overrides")["overrides"] == []
     known = at_plane.json("get", "overrides", "--all")["overrides"]
-    assert [one["state"] for one in known if one["override"] == "o-cli"] == ["revoked"]
+    assert [one["state"] for one in known if one["id"] == "o-cli"] == ["revoked"]
     assert at_plane.run("override", "show", "o-cli") == 0
     assert "ticket: T-1" in at_plane.stdout
     assert at_plane.refusal("override", "revoke", "o-cli", *WHY) == "override_ended"
@@ -142,9 +142,9 @@ def test_what_is_rejected_never_has_an_effect(
     (never,) = [
         one
         for one in at_plane.json("get", "overrides", "--all")["overrides"]
-        if one["override"] == "never-cli"
+        if one["id"] == "never-cli"
     ]
-    assert (never["state"], never["regions"]) == ("rejected", [])
+    assert (never["state"], never["obeyed_in"]) == ("rejected", [])
 
 
 @pytest.mark.parametrize("verb", ["approve", "reject"])

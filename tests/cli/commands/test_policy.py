@@ -37,7 +37,7 @@ def policy_file(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def in_force(terminal: Terminal) -> dict[int, str | None]:
+def in_force(terminal: Terminal) -> dict[int, dict[str, str]]:
     listed = terminal.json("policy", "list")["policies"]
     return {one["revision"]: one["in_force"] for one in listed}
 
@@ -49,7 +49,7 @@ def test_a_revision_is_published_compared_promoted_and_rolled_back(
     file = policy_file(weights={"packing": 9.0}, choice_band=0.0)
     revision = policies.json("policy", "publish", file, *WHY)["revision"]
     assert policies.json("policy", "publish", file, *WHY)["revision"] == revision, "the same one"
-    assert in_force(policies)[revision] is None
+    assert in_force(policies)[revision] == {}
     everywhere = policy_file(**first_policy().model_dump(mode="json"))
     assert policies.run("policy", "publish", everywhere, *WHY) == 0
     assert "Revision 1 has this content already, and is everywhere" in policies.stdout
@@ -63,7 +63,7 @@ def test_a_revision_is_published_compared_promoted_and_rolled_back(
 
     promoted = policies.json("policy", "promote", str(revision), "--canary", "south", *WHY)
     assert promoted["stage"] == "everywhere"
-    assert "south (active)" in (in_force(policies)[revision] or "")
+    assert in_force(policies)[revision]["south"] == "active"
     policies.json("apply", "-f", write(service("later", 4)))
     back = policies.json("policy", "rollback", *WHY)
     assert (back["revision"], back["stage"]) == (revision, "rolled_back")

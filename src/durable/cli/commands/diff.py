@@ -4,16 +4,13 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.db.connection import Databases
-from durable.authority.workloads.generations import list_generations, unknown_generation
-from durable.cli.connections import with_authority
+from durable.cli.connections import with_reader
 from durable.cli.input.options import AsJson, StateDir, WorkloadArgument, parse_workload
 from durable.cli.render.output import print_json, results
 from durable.cli.render.spec_diff import differences, show_value
 from durable.cli.render.tables import print_table
-from durable.explain.explain import require_workload
-from durable.model.ids import TenantId, WorkloadName
 from durable.model.work.rollout import GenerationRecord
+from durable.resources.reader import Reader
 
 MAX_GENERATION = 2**31 - 1
 
@@ -32,13 +29,10 @@ def diff(
     """Show what differs between two generations of a workload."""
     tenant, workload = parse_workload(name)
 
-    async def read(databases: Databases) -> list[GenerationRecord]:
-        return [
-            await find_generation(databases, tenant, workload, generation)
-            for generation in (before, after)
-        ]
+    async def read(reader: Reader) -> list[GenerationRecord]:
+        return [await reader.generation(tenant, workload, number) for number in (before, after)]
 
-    old, new = with_authority(state_dir, read)
+    old, new = with_reader(state_dir, read)
     found = differences(old.spec, new.spec)
     if as_json:
         fields = [one.model_dump(mode="json") for one in found]
@@ -49,14 +43,3 @@ def diff(
         heads = ("Field", f"Generation {before}", f"Generation {after}")
         rows = [[one.field, show_value(one.before), show_value(one.after)] for one in found]
         print_table(heads, rows)
-
-
-async def find_generation(
-    databases: Databases, tenant: TenantId, workload: WorkloadName, generation: int
-) -> GenerationRecord:
-    """One generation of the history, or a refusal that names those that are known."""
-    await require_workload(databases, tenant, workload)
-    known = {one.generation: one for one in await list_generations(databases, tenant, workload)}
-    if generation not in known:
-        raise unknown_generation(tenant, workload, generation, known)
-    return known[generation]

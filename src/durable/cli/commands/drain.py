@@ -24,11 +24,12 @@ from durable.cli.input.options import (
     flag,
     request_id_of,
 )
-from durable.cli.render.drains import DrainLines, drain_row
+from durable.cli.render.drains import DrainLines
 from durable.cli.render.output import error_object, fail, print_json, progress, results
 from durable.client import Durable
 from durable.model.fleet.drain import Drain, DrainProgress, DrainState
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.resources.orders import drain_row
 from durable.signals.names import drain_id
 
 Seen = tuple[Drain, DrainProgress]

@@ -4,13 +4,10 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.db.connection import Databases
-from durable.cli.connections import with_authority
+from durable.cli.connections import with_reader
 from durable.cli.input.options import AsJson, StateDir, WorkloadArgument, parse_workload
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.output import print_json
-from durable.explain.explain import explain
-from durable.explain.explanation import Explanation
 
 
 def explain_workload(
@@ -28,12 +25,8 @@ def explain_workload(
 ) -> None:
     """Explain where a workload runs, how that was decided, and what happens next."""
     tenant, workload = parse_workload(name)
-
-    async def read(databases: Databases) -> Explanation:
-        selection = {"generation": generation, "slot": slot, "attempt": attempt}
-        return await explain(databases, tenant, workload, **selection)
-
-    found = with_authority(state_dir, read)
+    selection = {"generation": generation, "slot": slot, "attempt": attempt}
+    found = with_reader(state_dir, lambda reader: reader.explain(tenant, workload, **selection))
     if as_json:
         print_json(found)
     else:

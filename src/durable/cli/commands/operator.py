@@ -1,17 +1,17 @@
 """`durable operator`: people and services, what they may do, and the keys they sign with."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter
 
 from durable.authority.db.connection import Databases
 from durable.authority.operators import changes
-from durable.cli.connections import current_user, select_regions, with_authority
+from durable.cli.commands.get import resource_command
+from durable.cli.connections import current_user, select_regions, with_authority, with_reader
 from durable.cli.input.options import (
     AsJson,
-    Limit,
     Reason,
     StateDir,
     flag,
@@ -19,7 +19,6 @@ from durable.cli.input.options import (
     parse_option,
 )
 from durable.cli.render.output import print_json, results, timestamp
-from durable.cli.render.tables import Row, print_rows
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.operators.rights import (
     EVERYTHING,
@@ -30,6 +29,7 @@ from durable.model.operators.rights import (
     Scope,
     Verb,
 )
+from durable.resources.table import OPERATORS
 from durable.validation.text import PLAIN_TEXT
 
 app = typer.Typer(
@@ -76,29 +76,14 @@ def add(
     _show(with_authority(state_dir, change), as_json)
 
 
-@app.command("list")
-def list_all(
-    every: Annotated[bool, flag("--all", help="Also those that were removed.")] = False,
-    limit: Limit = 200,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """List everybody who may change something."""
-    found = with_authority(
-        state_dir, lambda databases: changes.list_operators(databases, removed=every)
-    )
-    rows = [OperatorRow.of(one) for one in found]
-    print_rows("operators", rows, limit, as_json, "`durable migrate` makes its caller the first")
+app.command("list")(resource_command(OPERATORS))
 
 
 @app.command()
 def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show one operator with its rights and its key."""
     operator = _named(name)
-    _show(
-        with_authority(state_dir, lambda databases: changes.read_operator(databases, operator)),
-        as_json,
-    )
+    _show(with_reader(state_dir, lambda reader: reader.show(OPERATORS, operator)), as_json)
 
 
 @app.command()
@@ -205,34 +190,6 @@ def key(
     else:
         where = "" if path is None else f" The key is in {path}; keep it to yourself."
         results.print(f"{changed.id} signs with {public}.{where}")
-
-
-class OperatorRow(Row):
-    """One operator in the list."""
-
-    json_only: ClassVar[frozenset[str]] = frozenset({"public_key", "created_by", "created_at"})
-
-    operator: str
-    kind: str
-    key: str
-    rights: str
-    removed: str | None
-    public_key: str | None
-    created_by: str
-    created_at: str
-
-    @classmethod
-    def of(cls, one: Operator) -> "OperatorRow":
-        return cls(
-            operator=str(one.id),
-            kind=one.kind.value,
-            key="none" if one.public_key is None else "registered",
-            rights=", ".join(map(str, one.rights)) or "none",
-            removed=None if one.removed_at is None else timestamp(one.removed_at),
-            public_key=one.public_key,
-            created_by=str(one.created_by),
-            created_at=one.created_at.isoformat(),
-        )
 
 
 def _show(operator: Operator, as_json: bool) -> None:

@@ -6,12 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from durable.authority.db.clock import read_time
-from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing, ask_regions
-from durable.authority.overrides.reads import read_effects
-from durable.authority.overrides.rows import read_override, unknown_override
-from durable.cli.connections import audited_input, select_regions, with_authority, with_durable
+from durable.cli.connections import audited_input, with_durable, with_reader
 from durable.cli.input.options import (
     AsJson,
     IdempotencyKey,
@@ -20,12 +15,14 @@ from durable.cli.input.options import (
     parse_option,
     request_id_of,
 )
-from durable.cli.render.output import missing_object, note_missing, print_json, print_lines, results
-from durable.cli.render.overrides import OverrideRow, override_row
+from durable.cli.render.output import note_missing, print_json, print_lines, results
+from durable.cli.render.overrides import lines_of
 from durable.client import Durable
 from durable.model.ids import OverrideId
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.registry import KINDS, LONGEST_TTL
+from durable.resources.orders import OverrideRow
+from durable.resources.table import OVERRIDES
 from durable.validation.quantities import read_duration, show_duration
 
 app = typer.Typer(
@@ -91,7 +88,7 @@ def create(
         lasts = None if ttl is None else parse_option("--ttl", KINDS[kind].read_ttl, ttl)
         called = None if name is None else parse_option("--name", OverrideId, name)
 
-    async def propose(durable: Durable) -> tuple[OverrideRow, Missing, str]:
+    async def propose(durable: Durable) -> tuple[OverrideRow, str]:
         made, answer = await durable.overrides.create(
             kind,
             named,
@@ -102,16 +99,14 @@ def create(
             id=called,
             request_id=request_id_of(request_id),
         )
-        row, missing = await _row(durable.databases, made.id)
-        return row, missing, answer
+        return await durable.show(OVERRIDES, made.id), answer
 
-    row, missing, answer = with_durable(state_dir, propose)
-    note_missing(missing)
+    override, answer = with_durable(state_dir, propose)
+    note_missing(override.unreachable)
     if as_json:
-        shown = {"override": row.model_dump(mode="json"), "answer": answer}
-        print_json({**shown, **missing_object(missing)})
+        print_json({"override": override.model_dump(mode="json"), "answer": answer})
     else:
-        results.print(f"{row.override}: {answer}", markup=False)
+        results.print(f"{override.id}: {answer}", markup=False)
 
 
 @app.command()
@@ -183,12 +178,12 @@ def extend(
 def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show one override: what it does, until when, who agreed, and its effect so far."""
     id = parse_option("NAME", OverrideId, name)
-    row, missing = with_authority(state_dir, lambda databases: _row(databases, id))
-    note_missing(missing)
+    override: OverrideRow = with_reader(state_dir, lambda reader: reader.show(OVERRIDES, id))
+    note_missing(override.unreachable)
     if as_json:
-        print_json({"override": row.model_dump(mode="json"), **missing_object(missing)})
-        return
-    print_lines(row.lines, indent=0)
+        print_json({"override": override.model_dump(mode="json")})
+    else:
+        print_lines(lines_of(override))
 
 
 def _change(state_dir: Any, as_json: bool, send: Callable[[Durable], Awaitable[str]]) -> None:
@@ -197,17 +192,6 @@ def _change(state_dir: Any, as_json: bool, send: Callable[[Durable], Awaitable[s
         print_json({"answer": answer})
     else:
         results.print(answer, markup=False)
-
-
-async def _row(databases: Databases, id: OverrideId) -> tuple[OverrideRow, Missing]:
-    found = await read_override(databases, id)
-    if found is None:
-        raise unknown_override(id)
-    answers = await ask_regions(
-        await select_regions(databases), lambda one: read_effects(databases, one)
-    )
-    row = override_row(found, answers.by_region, await read_time(databases))
-    return row, answers.missing
 
 
 def _pair(text: str, option: str, example: str) -> tuple[str, str]:

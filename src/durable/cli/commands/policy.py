@@ -1,27 +1,16 @@
 """`durable policy`: publish, list, compare, promote, pause and roll back revisions."""
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.everywhere import Missing
 from durable.authority.fleet.policies import read_revision
 from durable.authority.fleet.regions import list_regions
-from durable.authority.policies.region_reads import (
-    read_in_force,
-    read_region_policy,
-    read_reports,
-)
-from durable.authority.policies.rows import (
-    ListedPolicy,
-    list_rollouts,
-    read_orders,
-    read_rollout,
-    read_shadows,
-)
+from durable.authority.policies.rows import read_rollout
+from durable.cli.commands.get import resource_command
 from durable.cli.commands.policy_orders import (
     MAX_REVISION,
     RevisionArgument,
@@ -30,31 +19,26 @@ from durable.cli.commands.policy_orders import (
     promote,
     rollback,
 )
-from durable.cli.connections import audited_input, with_authority, with_durable
+from durable.cli.connections import audited_input, with_authority, with_durable, with_reader
 from durable.cli.input.manifests import ManifestError, load_manifest
 from durable.cli.input.options import (
     AsJson,
-    Limit,
     Reason,
     RegionOption,
     StateDir,
     parse_region,
 )
 from durable.cli.render.output import print_json, results
-from durable.cli.render.policies import (
-    ShownPolicy,
-    policy_row,
-    print_policy,
-    print_shadows,
-)
+from durable.cli.render.policies import print_policy, print_shadows
 from durable.cli.render.spec_diff import differences, show_value
-from durable.cli.render.tables import print_rows, print_table
+from durable.cli.render.tables import print_table
 from durable.client import Durable
-from durable.model.ids import PolicyRevision
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import PolicyRollout, PolicyStage, ShadowReport
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.plan.shadow import Shadow
+from durable.resources.orders import PolicyDetail
+from durable.resources.table import POLICIES
 from durable.scheduling.policies import policy_problems, read_policy
 
 app = typer.Typer(
@@ -99,53 +83,19 @@ def publish(
         )
 
 
-@app.command("list")
-def list_policies(limit: Limit = 20, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """List the revisions, the newest first, and where each is in force."""
-
-    async def read(
-        databases: Databases,
-    ) -> tuple[list[ListedPolicy], dict[PolicyRevision, list[str]], Missing]:
-        regions = await list_regions(databases)
-        answers = await ask_regions(regions, lambda region: read_in_force(databases, region))
-        where: dict[PolicyRevision, list[str]] = defaultdict(list)
-        for region, revisions in answers.by_region.items():
-            for revision, state in revisions.items():
-                where[revision].append(f"{region} ({state})")
-        return await list_rollouts(databases), where, answers.missing
-
-    listed, where, missing = with_authority(state_dir, read)
-    rows = [policy_row(one, where.get(one.rollout.revision, ())) for one in listed]
-    print_rows("policies", rows, limit, as_json, "load a fleet", missing=missing)
+app.command("list")(resource_command(POLICIES, limit=20))
 
 
 @app.command()
 def show(revision: RevisionArgument, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show a revision: its content, where it is in force, its orders, what it did or would do."""
-
-    async def read(databases: Databases) -> ShownPolicy:
-        rollout = await read_rollout(databases, revision)
-        states = await ask_regions(
-            await list_regions(databases),
-            lambda region: read_region_policy(databases, region, revision),
-        )
-        report = await read_reports(databases, revision)
-        return ShownPolicy(
-            rollout=rollout,
-            spec=(await read_revision(databases, revision)).spec,
-            regions={name: one.state for name, one in states.by_region.items()},
-            unreachable=states.missing,
-            orders=tuple(await read_orders(databases, revision)),
-            shadows=await read_shadows(databases, revision),
-            report=report.shares,
-            report_count=report.count,
-        )
-
-    found = with_authority(state_dir, read)
+    shown: PolicyDetail = with_reader(
+        state_dir, lambda reader: reader.show(POLICIES, str(revision))
+    )
     if as_json:
-        print_json(found)
+        print_json(shown)
     else:
-        print_policy(found)
+        print_policy(shown)
 
 
 @app.command()

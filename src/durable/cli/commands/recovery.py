@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.db.clock import read_time
-from durable.authority.db.connection import Databases
-from durable.authority.fleet.policies import read_recovery_policy
-from durable.authority.recovery.recoveries import newest_recovery, read_moves
-from durable.authority.recovery.region_facts import read_fact
-from durable.cli.connections import with_authority, with_durable
+from durable.cli.connections import with_durable, with_reader
 from durable.cli.input.options import (
     AsJson,
     IdempotencyKey,
@@ -32,7 +27,7 @@ from durable.model.recovery.recoveries import (
     RecoveryStage,
 )
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.planners.recovery.moves import most_telling, report_on
+from durable.resources.table import RECOVERIES
 from durable.temporal.recoveries import Recoveries
 
 app = typer.Typer(
@@ -93,26 +88,7 @@ def declare(
 def show(region: RegionArgument, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show the newest recovery of a region: what was moved, what waits, and the objective."""
     name = _region(region)
-
-    async def read(databases: Databases) -> RecoveryProgress:
-        recovery = await newest_recovery(databases, name)
-        if recovery is None:
-            # Refuses a region that does not exist.
-            loss = (await read_fact(databases, name)).loss
-            raise RefusedError(
-                RefusalCode.WRONG_STATE,
-                f"{name} was never lost. Budgets for its next loss are kept under the incident "
-                f"{loss.incident}; see `durable get recoveries` for other regions.",
-            )
-        moves, now = await read_moves(databases, recovery.key), await read_time(databases)
-        policy = await read_recovery_policy(databases)
-        return RecoveryProgress(
-            recovery=recovery,
-            report=report_on(recovery, moves, policy, now),
-            moves=tuple(most_telling(moves, policy)),
-        )
-
-    shown = with_authority(state_dir, read)
+    shown: RecoveryProgress = with_reader(state_dir, lambda reader: reader.show(RECOVERIES, name))
     if as_json:
         print_json(shown.model_dump(mode="json"))
     else:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import yaml
 
-from durable.authority.db.connection import Databases
-from durable.authority.workloads.generations import list_generations
-from durable.cli.commands.diff import MAX_GENERATION, find_generation
-from durable.cli.connections import with_authority, with_durable
+from durable.cli.commands.diff import MAX_GENERATION
+from durable.cli.commands.get import list_resource
+from durable.cli.connections import with_durable, with_reader
 from durable.cli.input.options import (
     AsJson,
     IdempotencyKey,
@@ -22,13 +21,11 @@ from durable.cli.input.options import (
     request_id_of,
 )
 from durable.cli.render.output import error_object, fail, print_json, results
-from durable.cli.render.rollout import GenerationRow, RolloutReport, print_rollout
-from durable.cli.render.tables import print_rows
-from durable.explain.explain import require_workload
+from durable.cli.render.rollout import RolloutReport, print_rollout
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.work.rollout import GenerationRecord
 from durable.model.work.workload import WorkloadKind, WorkloadManifest, WorkloadSpec
+from durable.resources.table import GENERATIONS
 
 if TYPE_CHECKING:
     from durable.client import Durable
@@ -94,30 +91,17 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List the last generations: who wanted each, why, and what became of it."""
-    tenant, workload = parse_workload(name)
-    if generation is not None:
+    if generation is None:
+        list_resource(GENERATIONS, state_dir, as_json, workload=name)
+    else:
         _print_generation(name, generation, state_dir, as_json)
-        return
-
-    async def read(databases: Databases) -> list[GenerationRow]:
-        row = await require_workload(databases, tenant, workload)
-        wanted = None if row.deleted else row.generation
-        records = await list_generations(databases, tenant, workload)
-        return [GenerationRow.of(one, wanted) for one in records]
-
-    rows = with_authority(state_dir, read)
-    remedy = "apply it with `durable apply -f FILE`"
-    print_rows("generations", rows, 10_000, as_json, remedy, scope=f" of {name}")
 
 
 def _print_generation(name: str, generation: int, state_dir: StateDir, as_json: bool) -> None:
     """The manifest as it could be applied again."""
     tenant, workload = parse_workload(name)
 
-    async def read(databases: Databases) -> GenerationRecord:
-        return await find_generation(databases, tenant, workload, generation)
-
-    record = with_authority(state_dir, read)
+    record = with_reader(state_dir, lambda reader: reader.generation(tenant, workload, generation))
     if as_json:
         print_json(record)
         return

@@ -16,7 +16,7 @@ from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.options import AsJson, StateDir, parse_workload
 from durable.cli.render.output import error_object, fail, numbered, print_json
-from durable.cli.render.tables import Row, print_table
+from durable.cli.render.tables import print_table
 from durable.client import Durable
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
@@ -25,6 +25,7 @@ from durable.signals.names import PLACEMENT, placement_id
 from durable.signals.registry import Message, messages_to
 from durable.state_dir.record import StackError
 from durable.validation.problems import problems_in, sentences
+from durable.validation.value import Value
 
 # The messages that the command offers, as they are written on the command line.
 _OFFERED = {
@@ -97,7 +98,7 @@ def send(
         fail(failure)
 
 
-class AnswerRow(Row):
+class AnswerRow(Value):
     """What one placement answered, or why it could not be asked or refused."""
 
     placement: str

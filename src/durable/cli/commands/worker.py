@@ -12,11 +12,11 @@ import typer
 from durable.authority.db.connection import Databases, refuse_other_schema
 from durable.authority.db.errors import CircuitOpenError
 from durable.authority.fleet.regions import list_regions
-from durable.cli.connections import unknown_region
 from durable.cli.input.options import AsJson, StateDir, flag, load_settings, parse_option
 from durable.cli.render.output import error_object, fail, print_json, progress
 from durable.cli.stopping import force_exit_after
 from durable.model.ids import RegionId
+from durable.resources.resource import unknown_region
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.temporal.connection import connect, workers_of

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from durable.cli.render.visible import VisibleConsole, in_one_cell, visible, visible_json
-from durable.model.ids import RegionId, TenantId
+from durable.model.ids import RegionId
 
 T = TypeVar("T")
 
@@ -61,12 +61,6 @@ def timestamp(at: datetime) -> str:
 
 def clock_time(at: datetime) -> str:
     return f"{at:%H:%M:%S}Z"
-
-
-def scope_of(tenant: TenantId | None, region: RegionId | None = None) -> str:
-    """The filters of a list in words, such as ` of risk in us-east`."""
-    of = "" if tenant is None else f" of {tenant}"
-    return of if region is None else f"{of} in {region}"
 
 
 PIPE_COLUMNS = 200

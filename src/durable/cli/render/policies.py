@@ -1,73 +1,23 @@
-"""Policy revisions for people: rows of a list, a line for each change, what would change."""
+"""Policy revisions for people: a line for each change, what would change."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import ClassVar
+from collections.abc import Sequence
 
 import yaml
-from pydantic import JsonValue
 from rich.markup import escape
 
-from durable.authority.policies.rows import ListedPolicy
 from durable.cli.render.output import note_missing, progress, results
-from durable.cli.render.tables import Row, print_table
-from durable.model.ids import ActorId, RegionId
+from durable.cli.render.tables import print_table
 from durable.model.policy.rollout import (
     PolicyProgress,
     PolicyRollout,
-    PolicyStage,
     RolledBack,
-    RolledBackShare,
     ShadowReport,
-    TakenOrder,
 )
-from durable.model.states import PolicyState
+from durable.resources.orders import PolicyDetail
 from durable.validation.text import counted
-from durable.validation.value import Value
 
 
-class PolicyRow(Row):
-    json_only: ClassVar[frozenset[str]] = frozenset({"number"})
-
-    revision: int
-    stage: PolicyStage
-    # Where decisions are made under it.
-    in_force: str | None
-    by: ActorId
-    reason: str | None
-    published_by: ActorId
-    published_at: datetime
-    number: int
-
-
-def policy_row(listed: ListedPolicy, in_force: Sequence[str]) -> PolicyRow:
-    rollout = listed.rollout
-    return PolicyRow(
-        revision=rollout.revision,
-        stage=rollout.stage,
-        in_force=", ".join(in_force) or None,
-        by=rollout.actor,
-        reason=rollout.reason or None,
-        published_by=listed.published_by,
-        published_at=listed.published_at,
-        number=rollout.number,
-    )
-
-
-class ShownPolicy(Value):
-    """Everything that is known of one revision."""
-
-    rollout: PolicyRollout
-    regions: Mapping[RegionId, PolicyState]
-    unreachable: Mapping[RegionId, str] = {}
-    orders: tuple[TakenOrder, ...]
-    spec: dict[str, JsonValue]
-    shadows: tuple[ShadowReport, ...]
-    report: tuple[RolledBackShare, ...]
-    report_count: int
-
-
-def print_policy(shown: ShownPolicy) -> None:
+def print_policy(shown: PolicyDetail) -> None:
     note_missing(shown.unreachable)
     results.print(escape(describe_rollout(shown.rollout)))
     for region, state in sorted(shown.regions.items()):

@@ -2,17 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import ClassVar, Self
-
-from pydantic import AwareDatetime
+from typing import Self
 
 from durable.cli.render.output import print_lines, results, timestamp
-from durable.cli.render.tables import Row
 from durable.explain.rollback import why_rolled_back
-from durable.model.ids import ActorId
 from durable.model.work.phases import Counts
 from durable.model.work.rollout import (
-    GenerationOutcome,
     GenerationRecord,
     RolloutPause,
     RolloutProgress,
@@ -143,37 +138,3 @@ def _sum(shares: Sequence[ShareProgress]) -> Counts:
 
 def _counts(counts: Counts | RolloutReport) -> str:
     return f"{counts.bound} bound, {counts.ready} ready, {counts.serving} serving"
-
-
-class GenerationRow(Row):
-    """One generation in the history; programs also get its spec."""
-
-    json_only: ClassVar[frozenset[str]] = frozenset({"is_current", "spec", "completed_at"})
-
-    generation: int
-    # Marks the one that is wanted, for people.
-    current: str | None
-    is_current: bool
-    who: ActorId
-    why: str
-    when: AwareDatetime
-    outcome: GenerationOutcome
-    outcome_reason: str | None
-    completed_at: AwareDatetime | None
-    spec: dict[str, object]
-
-    @classmethod
-    def of(cls, record: GenerationRecord, wanted: int | None) -> Self:
-        is_current = record.generation == wanted
-        return cls(
-            generation=record.generation,
-            current="*" if is_current else None,
-            is_current=is_current,
-            who=record.actor,
-            why=record.reason,
-            when=record.admitted_at,
-            outcome=record.outcome,
-            outcome_reason=record.outcome_reason or None,
-            completed_at=record.completed_at,
-            spec=record.spec,
-        )

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from durable.cli.render.tables import Row
+from durable.validation.value import Value
 
 
-class Difference(Row):
+class Difference(Value):
     """One field that has another value; None where it is not set."""
 
     field: str

@@ -1,9 +1,9 @@
 """Tables that fit: names stay whole, sentences fold, and rows that are too wide become lines."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import TypeVar
 
 from rich import box
 from rich.cells import cell_len
@@ -21,62 +21,59 @@ from durable.cli.render.output import (
     timestamp,
 )
 from durable.cli.render.visible import in_one_cell
-from durable.model.ids import RegionId
 from durable.model.resources import Resources
+from durable.resources.resource import Filters, Resource, Rows, head_of, value_in
+from durable.validation.text import counted
 from durable.validation.value import Value
+
+R = TypeVar("R", bound=Value)
 
 GAP = 2
 # A column of sentences is not folded to less than this.
 MIN_SENTENCE_WIDTH = 14
 
 
-class Row(Value):
-    """One line of a list; its fields are the columns, except those that only programs read."""
-
-    json_only: ClassVar[frozenset[str]] = frozenset()
-
-
-def print_rows(
-    what: str,
-    rows: Sequence[Row],
-    limit: int,
+def print_resource(
+    resource: Resource[R],
+    rows: Rows[R],
+    filters: Filters,
     as_json: bool,
-    remedy: str,
     failure: str | None = None,
-    scope: str = "",
-    missing: Mapping[RegionId, str] = {},
 ) -> None:
-    """Prints the rows as a table, with a column per field, or as one object.
+    """Prints the rows as a table of the resource's columns, or as one object.
 
-    `failure` says what is wrong with them, for programs; `scope` names the filters, such as
-    ` of risk`; `missing` has the regions that did not answer.
+    `failure` says what is wrong with them, for programs.
     """
-    shown = rows[:limit]
-    note_missing(missing)
+    note_missing(rows.unreachable)
     if as_json:
-        content = {what: [row.model_dump(mode="json") for row in shown], "total": len(rows)}
-        print_json({**content, **missing_object(missing), **error_object("unhealthy", failure)})
+        content = {resource.name: [resource.fields_of(row) for row in rows], "total": rows.total}
+        unreachable = missing_object(rows.unreachable)
+        print_json({**content, **unreachable, **error_object("unhealthy", failure)})
         return
-    if not rows and missing:
-        return
-    if not rows:
-        results.print(f"There are no {what}{scope} yet: {remedy}.")
-        return
-    _print_fields(shown)
-    if len(rows) > limit:
-        progress.print(f"and {len(rows) - limit:,} more: raise --limit or filter the list")
+    ended = (
+        f"{counted(rows.ended, resource.singular)} ended: see `durable get {resource.name} --all`"
+    )
+    if rows.rows:
+        _print_columns(resource, rows)
+    elif rows.ended:
+        progress.print(f"No {resource.name}; {ended}")
+    elif not rows.unreachable:
+        results.print(resource.when_empty(filters))
+    if rows.total > len(rows):
+        progress.print(f"and {rows.total - len(rows):,} more: raise --limit or filter the list")
+    if rows.rows and rows.ended:
+        progress.print(f"and {ended}")
 
 
-def _print_fields(rows: Sequence[Row]) -> None:
+def _print_columns(resource: Resource[R], rows: Rows[R]) -> None:
     """Leaves out the columns that are empty in every row."""
-    kind = type(rows[0])
     columns = [
-        name
-        for name in kind.model_fields
-        if name not in kind.json_only and any(getattr(row, name) is not None for row in rows)
+        column
+        for column in resource.columns
+        if any(value_in(row, column) is not None for row in rows)
     ]
-    heads = [name.replace("_", " ").capitalize() for name in columns]
-    print_table(heads, [[_cell(getattr(row, name)) for name in columns] for row in rows])
+    cells = [[_cell(value_in(row, column)) for column in columns] for row in rows]
+    print_table(list(map(head_of, columns)), cells)
 
 
 def _cell(value: object) -> str:

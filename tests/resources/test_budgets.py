@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from durable.cli.render.fleet import budget_row
 from durable.model.fleet.capacity import RecoveryBudget
 from durable.model.ids import BudgetId, IncidentId, RegionId
 from durable.model.resources import Resources
+from durable.resources.fleet import budget_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

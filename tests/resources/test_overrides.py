@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from durable.authority.overrides.reads import RegionalEffect
-from durable.cli.render.overrides import override_row, time_left
 from durable.model.ids import OverrideId, RegionId
 from durable.model.overrides.override import Override
+from durable.resources.orders import override_row, time_left
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAME, EAST, WEST = OverrideId("o-1"), RegionId("east"), RegionId("west")
@@ -41,7 +41,7 @@ def effect(
 
 def shown(made: Override, **regions: RegionalEffect) -> str:
     by_region = {RegionId(region): {made.id: one} for region, one in regions.items()}
-    return override_row(made, by_region, NOW).effect
+    return override_row(made, by_region, NOW).so_far
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_has_no_effect_says_why() -> None:
 def test_only_regions_that_obey_it_count_as_such() -> None:
     still = effect(is_obeyed=False, draw=DRAW, used=(2_000, 0, 0))
     found = {EAST: {NAME: still}, WEST: {NAME: effect(draw=DRAW, used=(0, 0, 0))}}
-    assert override_row(override("emergency-quota"), found, NOW).regions == (WEST,)
+    assert override_row(override("emergency-quota"), found, NOW).obeyed_in == (WEST,)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What can be listed, shown and followed: one table of resources over the authority."""
