@@ -6,15 +6,10 @@ from pathlib import Path
 import pytest
 
 from durable.authority.fleet.policies import publish_policy
-from durable.drills import (
-    break_glass,
-    expectations,
-    lost_operator_key,
-    policy_rollback,
-    recovery_override,
-)
-from durable.drills.as_found import differences, read_state, rehearse
+from durable.drills import checks
 from durable.drills.drill import Drill, Expectation
+from durable.drills.registry import DRILLS
+from durable.drills.rehearsal import differences, read_state, rehearse
 from durable.drills.world import World
 from durable.model.ids import ActorId
 from durable.model.policy.rollout import PolicyStage
@@ -23,10 +18,10 @@ from tests.workflows.plane import Plane, manifest, small_fleet, until
 
 AS_FOUND = "the stack is as the drill found it"
 # By drill: where it is interrupted, and what does not hold without the demand for signatures.
-DRILLS = [
-    (recovery_override.DRILL, "from ordinary work for incident", "without their key"),
-    (break_glass.DRILL, "approves it with their key", "without a signature is refused"),
-    (lost_operator_key.DRILL, "is declared lost", "the same without a signature"),
+REHEARSED = [
+    ("recovery-override", "from ordinary work for incident", "without their key"),
+    ("break-glass", "approves it with their key", "without a signature is refused"),
+    ("lost-operator-key", "is declared lost", "the same without a signature"),
 ]
 
 
@@ -49,31 +44,33 @@ async def test_what_does_not_hold_is_said_and_the_stack_is_as_it_was(
     serving: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nobody waits for the refusals, which never come.
-    monkeypatch.setattr(expectations, "AUDIT_SECONDS", 0.0)
+    monkeypatch.setattr(checks, "AUDIT_SECONDS", 0.0)
     await demand_no_signatures(serving)
-    for drill, _, wrong in DRILLS:
+    world = World(serving.durable, Path())
+    for name, _, wrong in REHEARSED:
         shown: list[Expectation] = []
-        seen = await rehearse(drill, World(serving.durable, Path()), stays=True, show=shown.append)
+        seen = await rehearse(DRILLS[name], world, stays=True, show=shown.append)
         assert seen == shown
         assert any(wrong in one.what for one in seen if not one.met), seen
         assert (seen[-1].what, seen[-1].met) == (AS_FOUND, True), seen[-1].seen
 
 
 async def test_a_drill_that_is_interrupted_leaves_nobody_and_nothing_behind(serving: Plane) -> None:
-    before = await read_state(serving.durable)
-    drills = [(drill, last) for drill, last, _ in DRILLS]
-    for drill, last in [*drills, (policy_rollback.DRILL, "is placed under it")]:
-        shown = await interrupted(serving, drill, last)
+    world = World(serving.durable, Path())
+    before = await read_state(world)
+    drills = [(name, last) for name, last, _ in REHEARSED]
+    for name, last in [*drills, ("policy-rollback", "is placed under it")]:
+        shown = await interrupted(world, DRILLS[name], last)
         assert [one for one in shown if not one.met] == []
 
         async def is_as_it_was() -> bool:
-            return not differences(before, await read_state(serving.durable))
+            return not differences(before, await read_state(world))
 
-        await until(is_as_it_was, f"{drill.name} left nothing")
+        await until(is_as_it_was, f"{name} left nothing")
     await serving.no_invariant_is_broken()
 
 
-async def interrupted(plane: Plane, drill: Drill, last: str) -> list[Expectation]:
+async def interrupted(world: World, drill: Drill, last: str) -> list[Expectation]:
     """What it showed until somebody pressed Ctrl-C, which cancels the task."""
     shown: list[Expectation] = []
 
@@ -82,7 +79,7 @@ async def interrupted(plane: Plane, drill: Drill, last: str) -> list[Expectation
         if last in one.what:
             task.cancel()
 
-    task = asyncio.create_task(rehearse(drill, World(plane.durable, Path()), stays=True, show=show))
+    task = asyncio.create_task(rehearse(drill, world, stays=True, show=show))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert last in shown[-1].what

@@ -1,14 +1,10 @@
 """A drill: steps on a running stack, each with what was expected of it and what was seen."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from durable.drills.world import World
 from durable.validation.value import Value
-
-POLL_SECONDS = 0.25
 
 
 class Expectation(Value):
@@ -24,7 +20,7 @@ class Expectation(Value):
 
 @dataclass(frozen=True)
 class Drill:
-    """A rehearsal of one runbook; a further one is one file of this room and one line of `DRILLS`.
+    """A rehearsal of one runbook: a function, and a row of `DRILLS`.
 
     `run` finds the workloads of the examples serving, and yields each expectation as it is known.
     """
@@ -35,11 +31,8 @@ class Drill:
     run: Callable[[World], AsyncIterator[Expectation]]
 
 
-async def come_true(condition: Callable[[], Awaitable[bool]], within_seconds: float) -> bool:
-    """Whether it becomes so in time."""
-    until = time.monotonic() + within_seconds
-    while time.monotonic() < until:
-        if await condition():
-            return True
-        await asyncio.sleep(POLL_SECONDS)
-    return await condition()
+async def in_turn(*parts: AsyncIterator[Expectation]) -> AsyncIterator[Expectation]:
+    """One part after the other."""
+    for part in parts:
+        async for expectation in part:
+            yield expectation

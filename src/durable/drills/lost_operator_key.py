@@ -6,11 +6,10 @@ from datetime import timedelta
 from durable.authority.operators.changes import read_operator, set_key
 from durable.authority.overrides.rows import read_override
 from durable.client import Durable
-from durable.drills.drill import Drill, Expectation
-from durable.drills.expectations import audit_tells, invariants_hold, is_refused
+from durable.drills.checks import audit_tells, invariants_hold, is_refused
+from durable.drills.drill import Expectation
 from durable.drills.people import temporary_person, with_new_key, without_key
-from durable.drills.subject import busiest_region, find_subject
-from durable.drills.world import World
+from durable.drills.world import World, busiest_region
 from durable.model.ids import OverrideId
 from durable.model.operators.rights import Right, Scope, Verb
 from durable.model.refusal import RefusalCode
@@ -18,7 +17,7 @@ from durable.model.states import OverrideState
 from durable.signals.names import override_id
 from durable.temporal.overrides import new_id
 
-# It must be signed, and does nothing as long as nobody approves it.
+# It must be signed, and does nothing before it is approved.
 KIND, EFFECT = "emergency-quota", {"amount": {"cpu": "100m"}}
 LASTS = timedelta(minutes=15)
 WHY = "drill: lost operator key"
@@ -27,9 +26,9 @@ OF_MESSAGES = ("reject message propose",) * 3
 
 
 async def run(world: World) -> AsyncIterator[Expectation]:
-    """Somebody loses their key, which others then try to use."""
+    """An operator loses their key, which others then try to use."""
     durable = world.durable
-    subject = await find_subject(durable)
+    subject = await world.subject()
     where = Scope(tenant=subject.tenant, region=busiest_region(subject))
     right = Right(verb=Verb.OVERRIDE, scope=where)
     async with temporary_person(durable, right) as lost:
@@ -51,38 +50,39 @@ async def run(world: World) -> AsyncIterator[Expectation]:
             RefusalCode.SIGNATURE_MISSING,
             _propose(without_key(lost), where, stolen),
         )
-        found = await with_new_key(durable, lost.actor)
-        await _propose(found, where, later)
-        yield await _is_proposed(durable, found, later, f"{lost.actor} signs with a new key")
+        owner = await with_new_key(durable, lost.actor)
+        await _propose(owner, where, later)
+        yield await _is_proposed(durable, owner, later, f"{lost.actor} signs with a new key")
         yield await is_refused(
             "what the lost key signs is still refused",
             RefusalCode.SIGNATURE_WRONG,
             _propose(lost, where, stolen),
         )
-        async for one in _clear_up(durable, lost, stolen, (earlier, later)):
-            yield one
-    yield await invariants_hold(durable)
+        async for expectation in _clear_up(world, lost, stolen, (earlier, later)):
+            yield expectation
+    yield await invariants_hold(world)
 
 
 async def _clear_up(
-    durable: Durable, lost: Durable, stolen: OverrideId, proposed: tuple[OverrideId, ...]
+    world: World, lost: Durable, stolen: OverrideId, proposed: tuple[OverrideId, ...]
 ) -> AsyncIterator[Expectation]:
     """Looks at what came of it all, and undoes it."""
+    durable = world.durable
     yield Expectation(
         what="nothing that was refused has changed anything",
         met=await read_override(durable.databases, stolen) is None,
     )
-    for one in proposed:
-        await durable.overrides.revoke(one, reason=WHY)
-    states = {(await durable.overrides.read(one)).state for one in proposed}
+    for override in proposed:
+        await durable.overrides.revoke(override, reason=WHY)
+    states = {(await durable.overrides.read(override)).state for override in proposed}
     yield Expectation(
         what=f"{durable.actor} undoes what was done in that name",
         met=states == {OverrideState.REVOKED},
-        seen=", ".join(f"override {one}" for one in proposed),
+        seen=", ".join(f"override {override}" for override in proposed),
     )
     who, sent = f"operator/{lost.actor}", override_id(stolen)
-    yield await audit_tells(durable, who, OF_OPERATOR, "the audit tells who set which key")
-    yield await audit_tells(durable, sent, OF_MESSAGES, "the audit tells what was refused")
+    yield await audit_tells(world, who, OF_OPERATOR, "the audit tells who set which key")
+    yield await audit_tells(world, sent, OF_MESSAGES, "the audit tells what was refused")
 
 
 async def _propose(person: Durable, where: Scope, name: OverrideId) -> None:
@@ -93,19 +93,11 @@ async def _propose(person: Durable, where: Scope, name: OverrideId) -> None:
 async def _is_proposed(
     durable: Durable, person: Durable, name: OverrideId, what: str
 ) -> Expectation:
-    found = await read_override(durable.databases, name)
+    override = await read_override(durable.databases, name)
     return Expectation(
         what=f"{what}, and that counts",
-        met=found is not None
-        and found.state is OverrideState.PROPOSED
-        and found.actor == person.actor,
-        seen=f"override {name}, {'unknown' if found is None else found.state}",
+        met=override is not None
+        and override.state is OverrideState.PROPOSED
+        and override.actor == person.actor,
+        seen=f"override {name}, {'unknown' if override is None else override.state}",
     )
-
-
-DRILL = Drill(
-    name="lost-operator-key",
-    sentence="Declare a key lost: what it signs is refused from then on, and a new key counts.",
-    runbook="runbooks/lost-operator-key.md",
-    run=run,
-)

@@ -1,4 +1,4 @@
-"""People who are operators for as long as a drill lasts, with keys that nobody keeps."""
+"""Keys and operators that last as long as a drill."""
 
 import uuid
 from collections.abc import AsyncGenerator
@@ -6,24 +6,30 @@ from contextlib import asynccontextmanager, suppress
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from durable.authority.operators.changes import add_operator, remove_operator, set_key
+from durable.authority.operators.changes import (
+    add_operator,
+    read_operator,
+    remove_operator,
+    set_key,
+)
 from durable.client import Durable
 from durable.model.ids import ActorId
 from durable.model.operators.rights import OperatorKind, Right
 from durable.model.operators.signature import public_key_of
 from durable.model.refusal import RefusedError
+from durable.state_dir.record import StackError
 from durable.temporal.signing import signer_of
 
-WHY = "somebody for a drill"
+WHY = "an operator for a drill"
 
 
 @asynccontextmanager
 async def temporary_person(durable: Durable, *rights: Right) -> AsyncGenerator[Durable]:
-    """A connection of somebody with these rights and a key; afterwards they have neither."""
+    """A connection of a new operator with these rights and a key; afterwards they have neither."""
     databases, by = durable.databases, durable.actor
     name = ActorId(f"person:drill-{uuid.uuid4().hex[:8]}")
     try:
-        # Inside: whoever interrupts it may do so after it was written.
+        # Inside: an interruption may come after it was written.
         await add_operator(
             databases, name, kind=OperatorKind.PERSON, rights=rights, actor=by, reason=WHY
         )
@@ -44,5 +50,32 @@ async def with_new_key(durable: Durable, name: ActorId) -> Durable:
 
 
 def without_key(durable: Durable) -> Durable:
-    """A connection of whoever claims to be the same operator, and cannot sign."""
+    """A connection in the name of the same operator that cannot sign."""
     return Durable(durable.client, durable.databases, durable.actor)
+
+
+@asynccontextmanager
+async def signed(durable: Durable) -> AsyncGenerator[None]:
+    """Inside, everything is signed; a key that was made for it counts no longer afterwards."""
+    operator = await read_operator(durable.databases, durable.actor)
+    if operator.public_key is not None:
+        if not durable.signer.has_key:
+            raise StackError(
+                f"{durable.actor} has a key in this stack, and the drill has to sign with it: set "
+                "DURABLE_KEYS_DIR to where it is."
+            )
+        yield
+        return
+    own, key = durable.signer, Ed25519PrivateKey.generate()
+    try:
+        # Inside: an interruption may come after it was written.
+        await _set(durable, public_key_of(key), "a drill has to sign")
+        durable.signer = await signer_of(durable.databases, key)
+        yield
+    finally:
+        durable.signer = own
+        await _set(durable, None, "the drill is over")
+
+
+async def _set(durable: Durable, public_key: str | None, reason: str) -> None:
+    await set_key(durable.databases, durable.actor, public_key, actor=durable.actor, reason=reason)

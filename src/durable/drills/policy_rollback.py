@@ -1,20 +1,15 @@
-"""Promotes a policy, places work under it, and takes it back: what it placed is replaced."""
+"""Promotes a policy, places work under it, and rolls it back: what it placed is replaced."""
 
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from durable.authority.db.everywhere import ask_regions
-from durable.authority.fleet.regions import list_regions
 from durable.authority.policies.region_reads import read_in_force, read_report
 from durable.authority.policies.rows import read_rollout
 from durable.authority.reads.claims import read_reservations
-from durable.client import Durable
-from durable.drills.drill import Drill, Expectation, come_true
-from durable.drills.expectations import audit_tells, invariants_hold
-from durable.drills.signing import signed
-from durable.drills.subject import find_subject
-from durable.drills.world import World
+from durable.drills.checks import audit_tells, becomes, invariants_hold
+from durable.drills.drill import Expectation
+from durable.drills.people import signed
+from durable.drills.world import World, new_request, small_workload
 from durable.model.ids import PolicyRevision, TenantId
 from durable.model.policy.policy import Guardrails, Policy
 from durable.model.policy.rollout import PolicyStage
@@ -32,7 +27,7 @@ TOLD = ("publish policy", "promote policy", "roll back policy", "set policy stat
 async def run(world: World) -> AsyncIterator[Expectation]:
     """A harmless revision plays the bad one: it packs instead of spreading."""
     durable = world.durable
-    tenant, before = (await find_subject(durable)).tenant, await _in_force(durable)
+    tenant, before = (await world.subject()).tenant, await _in_force(world)
     bad = first_policy().model_copy(
         update={
             "weights": {"packing": 10.0},
@@ -40,114 +35,104 @@ async def run(world: World) -> AsyncIterator[Expectation]:
             "guardrails": Guardrails(bake_seconds=0, step_seconds=0),
         }
     )
-    async with signed(durable), _taken_back(durable, tenant, bad) as revision:
+    async with signed(durable), _rolled_back(world, tenant, bad) as revision:
+        everywhere = await _comes_to(world, revision, PolicyStage.EVERYWHERE)
         yield Expectation(
             what=f"revision {revision} comes into force in every region",
-            met=await _comes_to(durable, revision, PolicyStage.EVERYWHERE),
-            seen=", ".join(f"{region} {one}" for region, one in (await _in_force(durable)).items()),
+            met=everywhere,
+            seen=_shown(await _in_force(world)),
         )
-        spec = {"replicas": REPLICAS, "resources": {"cpu": "100m", "memory": "64Mi"}}
-        await durable.apply({"tenant": tenant, "name": WORKLOAD, "spec": spec}, reason=WHY)
+        await durable.apply(small_workload(tenant, WORKLOAD, replicas=REPLICAS), reason=WHY)
         await durable.wait(tenant, WORKLOAD, within_seconds=WITHIN_SECONDS)
-        placed = await _revisions(durable)
+        placed = await _revisions(world)
         yield Expectation(
             what=f"{tenant}/{WORKLOAD} is placed under it",
             met=placed == {revision},
             seen=f"revisions {sorted(placed)}",
         )
-        async for one in _roll_back(durable, tenant, revision, before):
-            yield one
-    yield await invariants_hold(durable)
+        async for expectation in _roll_back(world, tenant, revision, before):
+            yield expectation
+    yield await invariants_hold(world)
 
 
 @asynccontextmanager
-async def _taken_back(
-    durable: Durable, tenant: TenantId, bad: Policy
+async def _rolled_back(
+    world: World, tenant: TenantId, bad: Policy
 ) -> AsyncGenerator[PolicyRevision]:
     """The revision, promoted; whatever happens meanwhile, afterwards it decides nowhere."""
-    revision = await durable.policies.publish(bad, reason=WHY)
-    try:
-        await durable.policies.promote(revision, reason=WHY, request_id=_request())
-        yield revision
-    finally:
-        with suppress(RefusedError):  # nobody promoted it, or it was rolled back
-            await durable.policies.roll_back(revision, reason=WHY, request_id=_request())
-            await _comes_to(durable, revision, PolicyStage.ROLLED_BACK)
-        with suppress(RefusedError):  # it was never applied
-            await durable.delete(tenant, WORKLOAD, reason=WHY)
+    policies = world.durable.policies
+    revision = await policies.publish(bad, reason=WHY)
+    async with world.removed_afterwards(tenant, WORKLOAD, reason=WHY):
+        try:
+            await policies.promote(revision, reason=WHY, request_id=new_request())
+            yield revision
+        finally:
+            with suppress(RefusedError):  # it was never promoted, or was rolled back
+                await policies.roll_back(revision, reason=WHY, request_id=new_request())
+                await _comes_to(world, revision, PolicyStage.ROLLED_BACK)
 
 
 async def _roll_back(
-    durable: Durable,
+    world: World,
     tenant: TenantId,
     revision: PolicyRevision,
     before: dict[str, PolicyRevision],
 ) -> AsyncIterator[Expectation]:
-    await durable.policies.roll_back(revision, reason=WHY, request_id=_request(), reroll=True)
+    await world.durable.policies.roll_back(
+        revision, reason=WHY, request_id=new_request(), reroll=True
+    )
+    is_rolled_back = await _comes_to(world, revision, PolicyStage.ROLLED_BACK)
+    in_force = await _in_force(world)
     yield Expectation(
         what=f"revision {revision} is rolled back, and the one before it decides again",
-        met=await _comes_to(durable, revision, PolicyStage.ROLLED_BACK)
-        and await _in_force(durable) == before,
-        seen=", ".join(f"{region} {one}" for region, one in (await _in_force(durable)).items()),
+        met=is_rolled_back and in_force == before,
+        seen=_shown(in_force),
     )
-    reports = await ask_regions(
-        await list_regions(durable.databases),
-        lambda region: read_report(durable.databases, region, revision),
+    reports = await world.in_each_region(
+        lambda databases, region: read_report(databases, region, revision)
     )
-    told = [one for report in reports.by_region.values() for one in report.shares]
+    shares = [share for report in reports.values() for share in report.shares]
     yield Expectation(
         what="the report says what became of each replica",
-        met=sum(one.replaced for one in told if one.workload == WORKLOAD) == REPLICAS,
-        seen="; ".join(map(str, told)),
+        met=sum(share.replaced for share in shares if share.workload == WORKLOAD) == REPLICAS,
+        seen="; ".join(map(str, shares)),
     )
 
     async def is_replaced() -> bool:
-        status = await durable.status(tenant, WORKLOAD)
-        return revision not in await _revisions(durable) and status.serving >= status.wanted
+        serves = await world.serves(tenant, WORKLOAD)
+        return serves and revision not in await _revisions(world)
 
-    yield Expectation(
-        what="what it had placed is replaced, and everything serves",
-        met=await come_true(is_replaced, WITHIN_SECONDS),
+    yield await becomes(
+        "what it had placed is replaced, and everything serves", is_replaced, bool, WITHIN_SECONDS
     )
-    yield await audit_tells(durable, policy_id(revision), TOLD)
+    yield await audit_tells(world, policy_id(revision), TOLD)
 
 
-def _request() -> str:
-    return f"drill-{uuid.uuid4()}"
-
-
-async def _comes_to(durable: Durable, revision: PolicyRevision, stage: PolicyStage) -> bool:
-    async def has_come() -> bool:
-        return (await read_rollout(durable.databases, revision)).stage is stage
-
-    return await come_true(has_come, WITHIN_SECONDS)
-
-
-async def _in_force(durable: Durable) -> dict[str, PolicyRevision]:
-    found = await ask_regions(
-        await list_regions(durable.databases),
-        lambda region: read_in_force(durable.databases, region),
+async def _comes_to(world: World, revision: PolicyRevision, stage: PolicyStage) -> bool:
+    reached = await becomes(
+        f"revision {revision} comes to {stage}",
+        lambda: read_rollout(world.databases, revision),
+        lambda rollout: rollout.stage is stage,
+        WITHIN_SECONDS,
     )
-    return {str(region): max(revisions) for region, revisions in found.by_region.items()}
+    return reached.met
 
 
-async def _revisions(durable: Durable) -> set[PolicyRevision]:
+async def _in_force(world: World) -> dict[str, PolicyRevision]:
+    in_force = await world.in_each_region(read_in_force)
+    return {str(region): max(revisions) for region, revisions in in_force.items()}
+
+
+def _shown(in_force: dict[str, PolicyRevision]) -> str:
+    return ", ".join(f"{region} {revision}" for region, revision in in_force.items())
+
+
+async def _revisions(world: World) -> set[PolicyRevision]:
     """Under which the live claims of the drill's workload were decided."""
-    found = await ask_regions(
-        await list_regions(durable.databases),
-        lambda region: read_reservations(durable.databases, region),
-    )
+    by_region = await world.in_each_region(read_reservations)
     return {
         claim.policy_revision
-        for claims in found.by_region.values()
+        for claims in by_region.values()
         for claim in claims
         if claim.workload == WORKLOAD
     }
-
-
-DRILL = Drill(
-    name="policy-rollback",
-    sentence="Promote a policy, place work under it, take it back: what it placed is replaced.",
-    runbook="runbooks/policy-rollback.md",
-    run=run,
-)

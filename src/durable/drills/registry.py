@@ -1,31 +1,60 @@
-"""Every drill."""
+"""Every drill: what it rehearses, and the runbook that says so."""
 
 from durable.drills import (
     authority_outage,
     break_glass,
-    flapping,
     lost_operator_key,
     override_expiry,
-    partition,
     policy_rollback,
     recovery_override,
-    regional_failover,
+    region_loss,
     zone_loss,
 )
 from durable.drills.drill import Drill
 
 DRILLS: dict[str, Drill] = {
-    drill.name: drill
-    for drill in (
-        override_expiry.DRILL,
-        policy_rollback.DRILL,
-        recovery_override.DRILL,
-        break_glass.DRILL,
-        lost_operator_key.DRILL,
-        regional_failover.DRILL,
-        zone_loss.DRILL,
-        partition.DRILL,
-        flapping.DRILL,
-        authority_outage.DRILL,
+    name: Drill(name, sentence, f"runbooks/{runbook}.md", run)
+    for name, runbook, run, sentence in (
+        (
+            "override-expiry", "avoid-zone", override_expiry.run,
+            "Avoid a zone for thirty seconds: work moves, and the override ends by itself.",
+        ),
+        (
+            "policy-rollback", "policy-rollback", policy_rollback.run,
+            "Promote a policy, place work under it, roll it back: what it placed is replaced.",
+        ),
+        (
+            "recovery-override", "recovery-override", recovery_override.run,
+            "Keep capacity for an incident: two people agree, only that incident gets it, and it "
+            "ends.",
+        ),
+        (
+            "break-glass", "break-glass", break_glass.run,
+            "Open a gate: work passes a cordon, capacity holds as ever, the gate closes again.",
+        ),
+        (
+            "lost-operator-key", "lost-operator-key", lost_operator_key.run,
+            "Declare a key lost: what it signs is refused from then on, and a new key counts.",
+        ),
+        (
+            "regional-failover", "regional-failover", region_loss.regional_failover,
+            "Lose a region: its critical work serves elsewhere in time, and goes back.",
+        ),
+        (
+            "zone-loss", "partition", zone_loss.run,
+            "Lose a zone: its work goes to other zones, and the region is not taken for lost.",
+        ),
+        (
+            "partition", "partition", region_loss.partition,
+            "Cut a region off: its work moves once, and what it still had ends when it is back.",
+        ),
+        (
+            "flapping", "failback", region_loss.flapping,
+            "A region that is lost, back and lost again within a minute is one loss.",
+        ),
+        (
+            "authority-outage", "partition", authority_outage.run,
+            "The authority does not answer for ninety seconds: work goes on, nothing is lost.",
+        ),
     )
-}
+}  # fmt: skip

@@ -60,7 +60,7 @@ def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
     assert any("leave" in one and "serve elsewhere" in one for one in seen["zone-loss"])
     assert any("lost replicas serving elsewhere" in one for one in seen["partition"])
     assert "no slot had two owners at any moment" in seen["partition"]
-    assert any("nobody is taken for lost" in one for one in seen["authority-outage"])
+    assert any("nothing is taken for lost" in one for one in seen["authority-outage"])
     assert "it is one recovery" in seen["flapping"]
 
 

@@ -1,15 +1,13 @@
 """`durable demo`: runs the example workloads on a stack of its own, and explains one."""
 
-import asyncio
 import os
-from datetime import timedelta
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from durable.agent.simulated.faults import ASKED_FOR
-from durable.authority.db.connection import Databases
 from durable.authority.reads.census import take_census
 from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.commands.apply import apply_with
@@ -32,10 +30,10 @@ from durable.cli.render.recoveries import print_recovery
 from durable.cli.render.recovery_view import RecoveryView
 from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.client import Durable
+from durable.drills import demo as story
+from durable.drills.demo import DemoReport, LostRegion
 from durable.drills.drill import Expectation
-from durable.drills.override_expiry import avoid_a_zone
-from durable.drills.shown_loss import LostRegion, show_loss
-from durable.drills.world import World
+from durable.drills.world import World, wait_for_agents
 from durable.explain.explain import explain
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
@@ -46,11 +44,6 @@ from durable.state_dir.record import StackError, read_record
 
 OWN_STATE_DIR = Path(".durable/demo")
 WAIT_SECONDS = 120.0
-MAX_POLLS = 150
-POLL_SECONDS = 0.2
-AVOIDED_SECONDS = 30
-# Of the examples: what changes while people watch.
-ROLLED = "billing-api"
 
 File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to load.")]
 Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run.")]
@@ -66,160 +59,124 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Start a stack, run five workloads, roll one, avoid a zone, lose a region, check it all."""
-    fleets = load_manifest(file, Fleet)
-    manifests = load_workloads([workloads])
+    fleets, manifests = load_manifest(file, Fleet), load_workloads([workloads])
+    directory = own_directory(state_dir, OWN_STATE_DIR, "The demo")
+    with example_stack(fleets, directory, keep=keep):
+        applied, report = with_durable(
+            directory, lambda durable: _show(durable, manifests, directory)
+        )
+        _conclude(manifests, applied, report, directory, keep=keep, as_json=as_json)
+
+
+def own_directory(state_dir: Path | None, own: Path, who: str) -> Path:
+    """The stack that was asked for, else one of its own; never servers of the user."""
     settings = load_settings(state_dir)
     if settings.database_url or settings.temporal_address:
         raise StackError(
-            "The demo loads an example fleet and must not load it into your servers: unset "
+            f"{who} changes what runs and must not do so on your servers: unset "
             "DURABLE_DATABASE_URL and DURABLE_TEMPORAL_ADDRESS first."
         )
     is_given = state_dir is not None or os.environ.get("DURABLE_STATE_DIR", "").strip()
-    directory = settings.state_dir if is_given else OWN_STATE_DIR
+    return settings.state_dir if is_given else own
+
+
+@contextmanager
+def example_stack(fleets: list[Fleet], directory: Path, *, keep: bool) -> Generator[None]:
+    """A stack with a fleet whose nodes live; if all goes well and it is to be kept, it stays."""
     with Steps() as steps:
         start_detached(directory, lambda event: show_event(steps, event))
         kept = False
         try:
-            _run_workloads(fleets, manifests, directory, keep, as_json)
+            if missing := load_fleets(fleets, directory):
+                fail(not_loaded(missing))
+            agents = with_authority(directory, wait_for_agents)
+            progress.print(f"[green]✓[/] Simulated agent: {agents}")
+            yield
             kept = keep
         finally:
             if kept:
                 progress.print(f"Stop it with: .venv/bin/durable down --state-dir {directory}")
             else:
-                stopped = stop_stack(directory)
-                progress.print(f"[green]✓[/] Stopped {', '.join(stopped)}")
+                progress.print(f"[green]✓[/] Stopped {', '.join(stop_stack(directory))}")
 
 
-def _run_workloads(
-    fleets: list[Fleet],
+async def apply_examples(
+    durable: Durable, manifests: list[WorkloadManifest], reason: str
+) -> list[AppliedWorkload]:
+    return await apply_with(durable, manifests, timeout_seconds=WAIT_SECONDS, reason=reason)
+
+
+async def _show(
+    durable: Durable, manifests: list[WorkloadManifest], directory: Path
+) -> tuple[list[AppliedWorkload], DemoReport]:
+    applied = await apply_examples(durable, manifests, "durable demo")
+    with RecoveryView() as view:
+        world = World(durable, directory, progress.print, view.show)
+        return applied, await story.run(world, manifests)
+
+
+def _conclude(
     manifests: list[WorkloadManifest],
+    applied: list[AppliedWorkload],
+    report: DemoReport,
     directory: Path,
+    *,
     keep: bool,
     as_json: bool,
 ) -> None:
-    start_examples(fleets, directory)
-    applied, rolled, avoided, lost = with_durable(
-        directory, lambda durable: _show_all(durable, manifests, directory)
-    )
     census = with_authority(directory, take_census)
     violations = with_authority(directory, violations_everywhere)
     # The most important workload is what people would ask about first.
-    first = max(manifests, key=lambda one: one.spec.priority)
+    first = max(manifests, key=lambda manifest: manifest.spec.priority)
     why = with_authority(directory, lambda databases: explain(databases, first.tenant, first.name))
     failure = "An invariant is violated: see `durable doctor`." if violations else None
-    failure = failure or failure_of(applied) or _unexpected(rolled) or _missed(avoided)
-    failure = failure or lost.failure
+    failure = failure or failure_of(applied) or report.failure
     if as_json:
         print_json(
             {
                 "fleet": census.model_dump(mode="json"),
                 "workloads": [row.model_dump(mode="json") for row in applied],
-                "avoided_zone": [one.model_dump(mode="json") for one in avoided],
-                "lost_region": lost.model_dump(mode="json"),
-                "rollouts": [row.model_dump(mode="json") for row in rolled],
+                **report.model_dump(mode="json"),
                 "explanation": why.model_dump(mode="json"),
                 "invariants_hold": not violations,
                 **error_object("failed", failure),
             }
         )
     else:
+        lost = report.lost_region
         print_census(census)
         print_applied(applied)
-        if rolled:
-            results.print("A new version of it rolled out, and a bad one was undone by itself:\n")
-            print_applied(rolled)
-        results.print("A zone was avoided for thirty seconds, and that ended by itself:\n")
-        print_lines((f"{'✓' if one.met else '✗'} {one}" for one in avoided), indent=2)
-        results.print("")
+        if report.rollouts:
+            _print_expectations(
+                "A new version rolled out, and a bad one was rolled back by itself:",
+                report.rollouts,
+            )
+        _print_expectations(
+            "A zone was avoided for thirty seconds, and that ended by itself:", report.avoided_zone
+        )
         _print_lost(lost)
-        left = [one for one in why.regions if one.region != lost.region][:1]
+        left = [share for share in why.regions if share.region != lost.region][:1]
         results.print(
             f"Why {first.tenant}/{first.name} runs where it does, in a region that is left:\n"
         )
         print_explanation(why.model_copy(update={"regions": tuple(left)}))
-        results.print("\nEvery invariant holds." if not violations else f"\n[red]{failure}[/]")
+        results.print("\nEvery invariant holds." if not violations else "")
         _print_next_steps(directory, applied, lost.region, keep)
     if failure is not None:
         fail(failure)
 
 
-async def _show_all(
-    durable: Durable, manifests: list[WorkloadManifest], directory: Path
-) -> tuple[list[AppliedWorkload], list[AppliedWorkload], list[Expectation], LostRegion]:
-    """Everything serves; one rolls out while another leaves a zone; then a region is lost."""
-    applied = await _apply(durable, manifests)
-    first = max(manifests, key=lambda one: one.spec.priority)
-    rolled, avoided = await asyncio.gather(
-        _roll_out(durable, manifests), _avoid_zone(durable, first)
-    )
-    with RecoveryView() as view:
-        world = World(durable, directory, progress.print, view.show)
-        return applied, rolled, avoided, await show_loss(world)
-
-
-async def _apply(durable: Durable, manifests: list[WorkloadManifest]) -> list[AppliedWorkload]:
-    return await apply_with(durable, manifests, timeout_seconds=WAIT_SECONDS, reason="durable demo")
-
-
-async def _roll_out(durable: Durable, manifests: list[WorkloadManifest]) -> list[AppliedWorkload]:
-    """Rolls out a good version of a workload, then one that crashes, which has to be undone."""
-    chosen = next((one for one in manifests if one.name == ROLLED), None)
-    if chosen is None:
-        return []
-    rolled: list[AppliedWorkload] = []
-    for environment in ({"VERSION": "2"}, {"VERSION": "3", ASKED_FOR: "crash"}):
-        progress.print(f"Rolling out version {environment['VERSION']} of {chosen.name}")
-        run = chosen.spec.run.model_copy(update={"environment": environment})
-        spec = chosen.spec.model_copy(update={"run": run})
-        rolled += await _apply(durable, [chosen.model_copy(update={"spec": spec})])
-    return rolled
-
-
-async def _avoid_zone(durable: Durable, manifest: WorkloadManifest) -> list[Expectation]:
-    """Has a workload leave a zone for thirty seconds, as an operator would."""
-    progress.print(f"Avoiding a zone for {AVOIDED_SECONDS} s, with what runs of {manifest.name}")
-    lasts = timedelta(seconds=AVOIDED_SECONDS)
-    return [one async for one in avoid_a_zone(durable, manifest.tenant, manifest.name, lasts)]
-
-
-def start_examples(fleets: list[Fleet], directory: Path) -> None:
-    """Loads the fleet into a stack that runs, and waits for its nodes."""
-    if missing := load_fleets(fleets, directory):
-        fail(not_loaded(missing))
-    with_authority(directory, _wait_for_agents)
-
-
-def _missed(avoided: list[Expectation]) -> str | None:
-    missed = next((one for one in avoided if not one.met), None)
-    return missed and f"Avoiding a zone did not go as it should: {missed}."
-
-
-def _unexpected(rolled: list[AppliedWorkload]) -> str | None:
-    """What was to be undone has to be, and nothing else."""
-    undone = [row.undone is not None for row in rolled]
-    if undone in ([], [False, True]):
-        return None
-    return f"A rollout of {ROLLED} did not end as it should: see `durable rollout history`."
-
-
-async def _wait_for_agents(databases: Databases) -> None:
-    """Nothing is placed on a node before an agent has taken its lease."""
-    nodes = live = 0
-    for _ in range(MAX_POLLS):
-        pools = [pool for one in (await take_census(databases)).regions for pool in one.pools]
-        nodes, live = sum(pool.nodes for pool in pools), sum(pool.live for pool in pools)
-        if live >= nodes:
-            break
-        await asyncio.sleep(POLL_SECONDS)
-    progress.print(f"[green]✓[/] Simulated agent: {live} of {nodes} nodes live")
+def _print_expectations(title: str, expectations: Iterable[Expectation]) -> None:
+    results.print(f"{title}\n")
+    print_lines((f"{'✓' if each.met else '✗'} {each}" for each in expectations), indent=2)
+    results.print("")
 
 
 def _print_lost(lost: LostRegion) -> None:
     """What was expected and seen, what was moved and what waits, and the load of it."""
-    results.print(f"{lost.region} was lost, and its work came back elsewhere:\n")
-    print_lines((f"{'✓' if one.met else '✗'} {one}" for one in lost.expectations), indent=2)
+    title = f"{lost.region} was lost, and its work came back elsewhere:"
+    _print_expectations(title, lost.expectations)
     if lost.recovery is not None:
-        results.print("")
         print_recovery(lost.recovery)
     load = lost.load
     results.print(

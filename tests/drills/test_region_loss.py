@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable.drills.partition import Samples
+from durable.drills.region_loss import Samples
 
 
 @pytest.mark.parametrize(

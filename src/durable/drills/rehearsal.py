@@ -1,12 +1,10 @@
-"""What a drill must leave as it found it, what is different, and how that is put right."""
+"""A rehearsal: a drill is run, and the stack is as it was before, or the difference is said."""
 
 import asyncio
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from durable.authority.cache.region_read import read_whole
-from durable.authority.db.everywhere import ask_regions
 from durable.authority.operators.changes import list_operators
 from durable.authority.overrides.rows import read_overrides
 from durable.authority.policies.region_reads import read_in_force
@@ -15,9 +13,10 @@ from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.client import Durable
-from durable.drills.drill import Drill, Expectation, come_true
-from durable.drills.signing import signed
-from durable.drills.world import World
+from durable.drills.checks import becomes
+from durable.drills.drill import Drill, Expectation
+from durable.drills.people import signed
+from durable.drills.world import World, new_request
 from durable.model.ids import OverrideId
 from durable.model.recovery.recoveries import UNFENCED, Recovery
 from durable.model.refusal import RefusalCode, RefusedError
@@ -50,63 +49,68 @@ async def rehearse(
     drill: Drill, world: World, *, stays: bool, show: Callable[[Expectation], None]
 ) -> list[Expectation]:
     """Shows each expectation as it is known; a stack that stays is left as it was found."""
-    before = await read_state(world.durable)
+    before = await read_state(world)
     refuse_unwell(before)
-    seen: list[Expectation] = []
+    shown: list[Expectation] = []
+
+    def note(expectation: Expectation) -> None:
+        shown.append(expectation)
+        show(expectation)
+
     try:
-        async for one in drill.run(world):
-            seen.append(one)
-            show(one)
+        async for expectation in drill.run(world):
+            note(expectation)
     finally:
         if stays:
             await put_back(world, before)
-    seen.append(await is_as_found(world.durable, before))
-    show(seen[-1])
-    return seen
+    note(await is_as_found(world, before))
+    return shown
 
 
-async def read_state(durable: Durable) -> StackState:
-    databases = durable.databases
+async def read_state(world: World) -> StackState:
+    databases = world.databases
     facts = await read_facts(databases)
-    budgets = await ask_regions(facts, lambda region: list_budgets(databases, region))
-    regions = await ask_regions(facts, lambda region: read_whole(databases, region))
-    in_force = await ask_regions(facts, lambda region: read_in_force(databases, region))
     operators = await list_operators(databases)
     return StackState(
-        regions={f"region {one}": fact.state.value for one, fact in facts.items()},
+        regions={f"region {region}": fact.state.value for region, fact in facts.items()},
         shares={
-            f"{one.tenant}/{one.workload}": ", ".join(
-                f"{region} {len(slots)}" for region, slots in sorted(one.share.items()) if slots
+            f"{workload.tenant}/{workload.workload}": ", ".join(
+                f"{region} {len(slots)}"
+                for region, slots in sorted(workload.share.items())
+                if slots
             )
-            for one in await list_workloads(databases)
-            if one.spec.kind is WorkloadKind.SERVICE  # a job may end meanwhile
+            for workload in await list_workloads(databases)
+            if workload.spec.kind is WorkloadKind.SERVICE  # a job may end meanwhile
         },
-        recoveries={str(one.key): one.stage.value for one in await list_recoveries(databases)},
+        recoveries={
+            str(recovery.key): recovery.stage.value for recovery in await list_recoveries(databases)
+        },
         policies={
-            f"the policy of {region}": ", ".join(f"revision {one}" for one in sorted(found))
-            for region, found in in_force.by_region.items()
+            f"the policy of {region}": ", ".join(f"revision {each}" for each in sorted(revisions))
+            for region, revisions in (await world.in_each_region(read_in_force)).items()
         },
         overrides={
-            f"override {one.id}": one.state.value for one in await read_overrides(databases)
+            f"override {override.id}": override.state.value
+            for override in await read_overrides(databases)
         },
         budgets={
-            f"budget {one.budget} of {region}": f"open for {one.incident or 'nobody'}, "
-            f"{one.used} drawn"
-            for region, found in budgets.by_region.items()
-            for one in found
+            f"budget {budget.budget} of {region}": f"open for {budget.incident or 'nobody'}, "
+            f"{budget.used} drawn"
+            for region, budgets in (await world.in_each_region(list_budgets)).items()
+            for budget in budgets
         },
         operators={
-            f"operator {one.id}": ", ".join(map(str, one.rights)) or "no rights"
-            for one in operators
+            f"operator {operator.id}": ", ".join(map(str, operator.rights)) or "no rights"
+            for operator in operators
         },
         keys={
-            f"the key of {one.id}": one.public_key
-            for one in operators
-            if one.public_key is not None
+            f"the key of {operator.id}": operator.public_key
+            for operator in operators
+            if operator.public_key is not None
         },
         cordons={
             f"the cordon of {node.node}": node.cordon_reason
-            for read in regions.by_region.values()
+            for read in (await world.in_each_region(read_whole)).values()
             for node in read.nodes
             if node.cordon_reason is not None
         },
@@ -115,38 +119,42 @@ async def read_state(durable: Durable) -> StackState:
 
 def differences(before: StackState, after: StackState) -> list[str]:
     """What is not as it was, in sentences."""
-    found: list[str] = []
+    changes: list[str] = []
     for field in StackState.model_fields:
         was: Mapping[str, str] = getattr(before, field)
         now: Mapping[str, str] = getattr(after, field)
-        found += [
+        changes += [
             f"{name}: {was.get(name, 'not there')} before, {now.get(name, 'not there')} now"
             for name in sorted({*was, *now})
             if was.get(name) != now.get(name)
         ]
-    return found
+    return changes
 
 
-def refuse_unwell(found: StackState) -> None:
-    """A drill begins where all is well: otherwise nobody could tell what was its doing."""
-    closed = [name for name, state in found.regions.items() if state != RegionState.OPEN]
-    if closed or found.recoveries:
-        wrong = ", ".join([*closed, *found.recoveries])
+def refuse_unwell(stack: StackState) -> None:
+    """A drill begins where all is well: otherwise its own doing could not be told apart."""
+    closed = [name for name, state in stack.regions.items() if state != RegionState.OPEN]
+    if closed or stack.recoveries:
+        wrong = ", ".join([*closed, *stack.recoveries])
         raise StackError(
             f"This stack has something to recover from already ({wrong}); end that first: see "
             "durable get recoveries."
         )
 
 
-async def is_as_found(durable: Durable, before: StackState) -> Expectation:
+async def is_as_found(world: World, before: StackState) -> Expectation:
     """The last expectation of every drill."""
 
-    async def is_same() -> bool:
-        return not differences(before, await read_state(durable))
+    async def read() -> list[str]:
+        return differences(before, await read_state(world))
 
-    met = await come_true(is_same, SETTLE_SECONDS)
-    seen = "" if met else "; ".join(differences(before, await read_state(durable)))
-    return Expectation(what="the stack is as the drill found it", met=met, seen=seen)
+    return await becomes(
+        "the stack is as the drill found it",
+        read,
+        lambda changes: not changes,
+        SETTLE_SECONDS,
+        "; ".join,
+    )
 
 
 async def put_back(world: World, before: StackState) -> None:
@@ -178,9 +186,8 @@ async def _fail_back(world: World, recovery: Recovery) -> None:
         async with asyncio.timeout(BACK_SECONDS):
             if recovery.stage not in UNFENCED:
                 async with signed(durable):
-                    request = f"drill-{uuid.uuid4()}"
                     await durable.recoveries.fail_back(
-                        recovery.region, reason=WHY, request_id=request
+                        recovery.region, reason=WHY, request_id=new_request()
                     )
             async for _ in durable.recoveries.follow(recovery.key):
                 pass  # until it has ended

@@ -1,6 +1,6 @@
 """A drill is about the service that matters most, where most of it runs."""
 
-from durable.drills.subject import busiest_region, most_important
+from durable.drills.world import busiest_region, most_important
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 

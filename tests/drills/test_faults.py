@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from durable.agent.simulated.faults import FaultKind, read_faults
-from durable.drills.broken_nodes import BrokenNodes
+from durable.drills.faults import BrokenNodes
 from durable.stack.control_plane import FAULTS
 from durable.state_dir.record import StackError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable.drills.as_found import StackState, differences, refuse_unwell
+from durable.drills.rehearsal import StackState, differences, refuse_unwell
 from durable.state_dir.record import StackError
 
 CALM = StackState(
