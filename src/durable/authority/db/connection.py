@@ -49,6 +49,7 @@ UNREADABLE_URL = (
 )
 
 _ROLE_NAMES = frozenset(role.name for role in ROLES)
+READER = "durable_reader"
 
 
 def driver_url(url: str) -> URL:
@@ -69,7 +70,10 @@ def driver_url(url: str) -> URL:
 def engine_for(
     url: str, role: str, *, pool_size: int = 4, breaker: Breaker | None = None
 ) -> AsyncEngine:
-    """A small pool whose every connection acts as one controller's role, at READ COMMITTED."""
+    """A small pool whose every connection acts as one controller's role, at READ COMMITTED.
+
+    There each statement reads at a moment of its own, so who only reads needs no BEGIN and COMMIT.
+    """
     if role not in _ROLE_NAMES:
         raise AuthorityError(
             f"There is no role {role!r}; known are {', '.join(sorted(_ROLE_NAMES))}."
@@ -88,6 +92,7 @@ def engine_for(
         place,
         pool_size=pool_size,
         max_overflow=0,
+        isolation_level="AUTOCOMMIT" if role == READER else None,
         execution_options={"durable_role": role, "durable_breaker": breaker or Breaker(place)},
         connect_args={
             "async_creator_fn": Session.connect,
@@ -111,13 +116,20 @@ class Databases:
         self._url = url
         self._regional_urls = dict(regional_urls or {})
         self._engines: dict[tuple[str, str], AsyncEngine] = {}
+        # The same connections, for reads that need no BEGIN and COMMIT.
+        self._for_reads: dict[AsyncEngine, AsyncEngine] = {}
         self._breakers: dict[str, Breaker] = {}
 
     def at_global(self, role: str) -> AsyncEngine:
         return self.at(self._url, role)
 
-    def at_region(self, region: str, role: str) -> AsyncEngine:
-        return self.at(self.url_of(region), role)
+    def at_region(self, region: str, role: str, *, is_read: bool = False) -> AsyncEngine:
+        engine = self.at(self.url_of(region), role)
+        if not is_read or role == READER:
+            return engine
+        if engine not in self._for_reads:
+            self._for_reads[engine] = engine.execution_options(isolation_level="AUTOCOMMIT")
+        return self._for_reads[engine]
 
     def url_of(self, region: str) -> str:
         return self._regional_urls.get(region, self._url)
@@ -163,7 +175,7 @@ async def refuse_other_schema(databases: Databases) -> None:
     async def connect(url: str) -> None:
         # One that does not answer is reported by whoever needs it.
         with suppress(AuthorityUnreachableError):
-            engine = databases.at(url, "durable_reader")
+            engine = databases.at(url, READER)
             await transact(engine, _nothing, doing="compare the schema")
 
     await asyncio.gather(*map(connect, databases.urls))
@@ -226,7 +238,7 @@ async def _unreachable(
         breaker.open()
     place = f"{engine.url.host}:{engine.url.port or 5432}"
     silent = f"PostgreSQL at {place} did not answer; check that it runs there"
-    only_read = engine.get_execution_options().get("durable_role") == "durable_reader"
+    only_read = engine.get_execution_options().get("durable_role") == READER
     unknown = "; the change may have been made, so send the same request again"
     return AuthorityUnreachableError(
         f"Could not {doing}: {_REFUSED if refused else silent}"

@@ -50,12 +50,15 @@ def global_transaction(
 
 
 def regional_transaction(
-    role: str, doing: str
+    role: str, doing: str, *, is_read: bool = False
 ) -> Callable[
     [Callable[Concatenate[AsyncConnection, RegionId, P], Awaitable[T]]],
     Callable[Concatenate[Databases, RegionId, P], Coroutine[Any, Any, T]],
 ]:
-    """A transaction in the database of the region that the call names first, under this role."""
+    """A transaction in the database of the region that the call names first, under this role.
+
+    One that only reads is its statements, each at its own moment, as the reader's always are.
+    """
 
     def decorate(
         body: Callable[Concatenate[AsyncConnection, RegionId, P], Awaitable[T]],
@@ -67,7 +70,7 @@ def regional_transaction(
             databases: Databases, region: RegionId, /, *args: P.args, **kwargs: P.kwargs
         ) -> T:
             return await transact(
-                databases.at_region(region, role),
+                databases.at_region(region, role, is_read=is_read),
                 lambda connection: body(connection, region, *args, **kwargs),
                 doing=lambda: describe(region, *args, **kwargs),
             )
