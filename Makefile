@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"durable needs Python 3.11 or newer; {sys.executable} is {v.major}.{v.minor}. Name another with: make PYTHON=python3.12 ...")'
@@ -61,6 +61,10 @@ determinism: $(STAMP) ## Run the workflow tests in Temporal's own sandbox, which
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks: each prints a table and one line of JSON
 	@for bench in bench/[a-z]*.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
+
+.PHONY: bench-quick
+bench-quick: $(STAMP) ## Run the bars of placement, rollout and decision at small sizes, in three minutes
+	@$(BIN)/python -m bench._quick
 
 .PHONY: lock
 lock: $(STAMP) ## Pin the newest allowed packages

@@ -11,10 +11,11 @@ version, until all have a node. Refused commits are counted under the shipped po
 same one without its band, where everybody takes the best node. The bar: a quarter.
 """
 
+import argparse
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,13 +31,11 @@ from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 
 REGION, TENANT = "us-east", "risk"
-SIZES = (1_000, 5_000, 50_000)
-SMALL, LARGE = 5_000, 50_000
+SMALLEST, SMALL, LARGE = 1_000, 5_000, 50_000
 GROUP = 50
 CONCURRENT = 100
 COLLISION_SIZES = (300, 1_000, 5_000)
 COLLISION_BAR = 0.25
-SECONDS_PER_CASE = 2.0
 LEAST_DECISIONS = 20
 NOW = 1_000_000.0
 
@@ -109,13 +108,13 @@ class Took(NamedTuple):
     median: float
 
 
-def time_decisions(snapshot: Snapshot, case: str) -> Took:
+def time_decisions(snapshot: Snapshot, case: str, seconds: float) -> Took:
     """Many decisions in a row; the first one, which fills the caches, is not counted."""
     policy, taken = first_policy(), list[float]()
     requests = [request(case, attempt) for attempt in range(1, LEAST_DECISIONS + 1)]
     decide(snapshot, requests[0], policy, policy_revision=1)
     began = time.perf_counter()
-    while time.perf_counter() - began < SECONDS_PER_CASE or len(taken) < LEAST_DECISIONS:
+    while time.perf_counter() - began < seconds or len(taken) < LEAST_DECISIONS:
         start = time.perf_counter()
         proposal = decide(snapshot, requests[len(taken) % len(requests)], policy, policy_revision=1)
         taken.append((time.perf_counter() - start) * 1_000)
@@ -178,35 +177,45 @@ def collisions() -> dict[int, tuple[int, int]]:
     return counted
 
 
-def measure() -> dict[str, dict[int, Took]]:
+def measure(sizes: Sequence[int], seconds: float) -> dict[str, dict[int, Took]]:
     times: dict[str, dict[int, Took]] = {case: {} for case in CASES}
-    for size in SIZES:
+    for size in sizes:
         progress(f"building {size:,} nodes")
         snapshot = region(size)
         for case in CASES:
-            took = times[case][size] = time_decisions(snapshot, case)
+            took = times[case][size] = time_decisions(snapshot, case, seconds)
             progress(f"{size:,} nodes, {case}: {took.shortest:.2f} ms, median {took.median:.2f}")
     return times
 
 
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=LARGE, help="of the largest region")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each case and size")
+    return parser.parse_args()
+
+
 def main() -> int:
-    times = measure()
-    held, peak = snapshot_mebibytes(LARGE)
-    renewal = renewal_milliseconds(region(LARGE))
-    growth = {case: each[LARGE].shortest / each[SMALL].shortest for case, each in times.items()}
+    wanted = arguments()
+    large: int = wanted.nodes
+    sizes = (SMALLEST, SMALL, large)
+    times = measure(sizes, wanted.seconds)
+    held, peak = snapshot_mebibytes(large)
+    renewal = renewal_milliseconds(region(large))
+    growth = {case: each[large].shortest / each[SMALL].shortest for case, each in times.items()}
     single, group, sampled = times["single"], times["group"], times["sampled single"]
-    group_ratio = {size: group[size].shortest / (GROUP * single[size].shortest) for size in SIZES}
-    sampled_ratio = sampled[LARGE].shortest / single[LARGE].shortest
+    group_ratio = {size: group[size].shortest / (GROUP * single[size].shortest) for size in sizes}
+    sampled_ratio = sampled[large].shortest / single[large].shortest
     refused = collisions()
     collision_ratio = {size: with_band / without for size, (without, with_band) in refused.items()}
     holds = (
-        max(growth.values()) <= LARGE / SMALL
+        max(growth.values()) <= large / SMALL
         and sampled_ratio <= 1
         and max(collision_ratio.values()) <= COLLISION_BAR
     )
     table(
         "Milliseconds per decision: shortest (median)",
-        ("case", *(f"{size:,} nodes" for size in SIZES), "times 5,000 at 50,000"),
+        ("case", *(f"{size:,} nodes" for size in sizes), f"times {SMALL:,} at {large:,}"),
         [
             (case, *(f"{t.shortest:.2f} ({t.median:.2f})" for t in each.values()), growth[case])
             for case, each in times.items()
@@ -225,15 +234,15 @@ def main() -> int:
                 case: {size: [round(t, 3) for t in took] for size, took in each.items()}
                 for case, each in times.items()
             },
-            "growth_5000_to_50000": {case: round(ratio, 2) for case, ratio in growth.items()},
-            "bar": LARGE / SMALL,
+            f"growth_{SMALL}_to_{large}": {case: round(ratio, 2) for case, ratio in growth.items()},
+            "bar": large / SMALL,
             "group_to_single_slots": {size: round(each, 4) for size, each in group_ratio.items()},
-            "sampled_to_all_at_50000": round(sampled_ratio, 3),
+            f"sampled_to_all_at_{large}": round(sampled_ratio, 3),
             "refused_commits": {size: list(each) for size, each in refused.items()},
             "refused_ratio": {size: round(each, 3) for size, each in collision_ratio.items()},
             "refused_bar": COLLISION_BAR,
-            "renewal_of_50000_leases_ms": round(renewal, 1),
-            "snapshot_50000_nodes_mib": {"held": round(held, 1), "peak": round(peak, 1)},
+            f"renewal_of_{large}_leases_ms": round(renewal, 1),
+            f"snapshot_{large}_nodes_mib": {"held": round(held, 1), "peak": round(peak, 1)},
         },
         holds=holds,
     )

@@ -6,6 +6,7 @@ workflow of one local activity that does nothing, started at the same server in 
 empty pair is a workload's two workflows with the same steps and nothing in them.
 """
 
+import argparse
 import asyncio
 import os
 import tempfile
@@ -30,13 +31,11 @@ from durable.temporal.connection import connect
 from durable.temporal.worker import collect_garbage_rarely
 
 TENANTS, NODES = 50, 1_000
-SINGLES, AT_ONCE = 300, 50
-WORKLOADS, REPLICAS = 100, 50
-LATENCIES = 40
+AT_ONCE = 50
 
 # Against the empty pair, and against the yardstick, in the same run.
 SINGLES_BAR = 0.5
-REPLICAS_BAR = 8.0
+REPLICAS_BAR = 10.0
 
 
 def manifest(name: str, tenant: int, replicas: int) -> dict[str, Any]:
@@ -61,7 +60,7 @@ async def spread_out(work: Sequence[Callable[[], Awaitable[Any]]], at_once: int)
     await asyncio.gather(*(one(each) for each in work))
 
 
-async def yardstick(client: Client, number: int) -> float:
+async def yardstick(client: Client, number: int, workflows: int) -> float:
     """Workflows of one local activity per second, on this server, from start to result."""
     runner = SandboxedWorkflowRunner(
         restrictions=SandboxRestrictions.default.with_passthrough_all_modules()
@@ -80,11 +79,11 @@ async def yardstick(client: Client, number: int) -> float:
             )
 
         began = time.perf_counter()
-        await spread_out([start(at) for at in range(SINGLES)], AT_ONCE)
-        return SINGLES / (time.perf_counter() - began)
+        await spread_out([start(at) for at in range(workflows)], AT_ONCE)
+        return workflows / (time.perf_counter() - began)
 
 
-async def empty_pairs(client: Client) -> float:
+async def empty_pairs(client: Client, pairs: int) -> float:
     """Pairs of workflows per second, as a workload has them, that do nothing."""
     async with _empty_pair.workers(client) as arrivals:
 
@@ -93,10 +92,10 @@ async def empty_pairs(client: Client) -> float:
 
         began = time.perf_counter()
         async with asyncio.timeout(600):
-            await spread_out([start(at) for at in range(SINGLES)], AT_ONCE)
-            for _ in range(SINGLES):
+            await spread_out([start(at) for at in range(pairs)], AT_ONCE)
+            for _ in range(pairs):
                 await arrivals.readline()
-        return SINGLES / (time.perf_counter() - began)
+        return pairs / (time.perf_counter() - began)
 
 
 SERVING = """
@@ -118,31 +117,31 @@ async def until_serving(url: str, prefix: str, wanted: int) -> None:
     async with asyncio.timeout(600):
         while (found := await serving(url, prefix)) < wanted:
             progress(f"{found} of {wanted} serve")
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.2)
 
 
-async def singles(durable: Durable, url: str) -> float:
+async def singles(durable: Durable, url: str, workloads: int) -> float:
     """Workloads of one replica per second, from the first apply to the last serving."""
     work = [
         (lambda at=at: durable.apply(manifest(f"single-{at}", at, 1), request_id=f"single-{at}"))
-        for at in range(SINGLES)
+        for at in range(workloads)
     ]
     began = time.perf_counter()
     await spread_out(work, AT_ONCE)
-    await until_serving(url, "single-", SINGLES)
-    return SINGLES / (time.perf_counter() - began)
+    await until_serving(url, "single-", workloads)
+    return workloads / (time.perf_counter() - began)
 
 
-async def groups(durable: Durable, url: str) -> float:
-    """Replicas per second of workloads of fifty, from the first apply to the last serving."""
+async def groups(durable: Durable, url: str, workloads: int, replicas: int) -> float:
+    """Replicas per second of larger workloads, from the first apply to the last serving."""
     work = [
-        (lambda at=at: durable.apply(manifest(f"group-{at}", at, REPLICAS), request_id=f"g-{at}"))
-        for at in range(WORKLOADS)
+        (lambda at=at: durable.apply(manifest(f"group-{at}", at, replicas), request_id=f"g-{at}"))
+        for at in range(workloads)
     ]
     began = time.perf_counter()
     await spread_out(work, AT_ONCE)
-    await until_serving(url, "group-", WORKLOADS * REPLICAS)
-    return WORKLOADS * REPLICAS / (time.perf_counter() - began)
+    await until_serving(url, "group-", workloads * replicas)
+    return workloads * replicas / (time.perf_counter() - began)
 
 
 # Asked often, so that it must not be what the machine is busy with.
@@ -152,11 +151,11 @@ BOUND = """
 """
 
 
-async def latencies(durable: Durable, url: str) -> list[float]:
+async def latencies(durable: Durable, url: str, workloads: int) -> list[float]:
     """Milliseconds from apply to bound, one at a time."""
     taken: list[float] = []
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        for at in range(LATENCIES):
+        for at in range(workloads):
             began = time.perf_counter()
             name = f"alone-{at}"
             asking = asyncio.create_task(
@@ -174,7 +173,17 @@ def _figures(cpu: Mapping[str, float]) -> str:
     return f"{sum(cpu.values()):.0f} ({', '.join(f'{ms:.0f}' for ms in cpu.values())})"
 
 
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--singles", type=int, default=300)
+    parser.add_argument("--workloads", type=int, default=100)
+    parser.add_argument("--replicas", type=int, default=50)
+    parser.add_argument("--latencies", type=int, default=40)
+    return parser.parse_args()
+
+
 async def main() -> None:
+    sizes = arguments()
     collect_garbage_rarely()  # as workers do, or the yardstick would be shorter than it is
     with tempfile.TemporaryDirectory(prefix="durable-bench-") as folder:
         os.chmod(folder, 0o755)  # noqa: S103 - PostgreSQL may run as another user
@@ -184,22 +193,22 @@ async def main() -> None:
             progress("warming up")
             await durable.place(manifest("warm-up", 0, 1), request_id="warm-up")
             url = settings.require_database_url()
-            taken = await latencies(durable, url)
+            taken = await latencies(durable, url, sizes.latencies)
             progress("yardstick")
-            before = await yardstick(client, 1)
-            progress(f"{SINGLES} pairs of workflows with nothing in them")
-            empty = await empty_pairs(client)
-            progress(f"{SINGLES} workloads of one replica")
+            before = await yardstick(client, 1, sizes.singles)
+            progress(f"{sizes.singles} pairs of workflows with nothing in them")
+            empty = await empty_pairs(client, sizes.singles)
+            progress(f"{sizes.singles} workloads of one replica")
             pids = {**plane.pids, "client": os.getpid()}
             before_them = spent(pids)
-            one_by_one = await singles(durable, url)
-            cpu = each(before_them, spent(pids), SINGLES)
+            one_by_one = await singles(durable, url, sizes.singles)
+            cpu = each(before_them, spent(pids), sizes.singles)
             progress("until every workload knows it")
-            for at in range(SINGLES):
+            for at in range(sizes.singles):
                 await durable.wait(f"tenant-{at % TENANTS}", f"single-{at}")
-            after = await yardstick(client, 2)
-            progress(f"{WORKLOADS} workloads of {REPLICAS} replicas")
-            in_groups = await groups(durable, url)
+            after = await yardstick(client, 2, sizes.singles)
+            progress(f"{sizes.workloads} workloads of {sizes.replicas} replicas")
+            in_groups = await groups(durable, url, sizes.workloads, sizes.replicas)
             broken = await violations_everywhere(databases)
     rate = (before + after) / 2
     to_empty, to_yardstick = one_by_one / empty, in_groups / rate
@@ -213,7 +222,7 @@ async def main() -> None:
             ["workloads of one replica, apply to serving, per second", one_by_one, ""],
             ["ratio of those to the empty pairs", to_empty, SINGLES_BAR],
             [f"CPU of each, ms ({', '.join(cpu)})", _figures(cpu), ""],
-            ["replicas in workloads of 50, per second", in_groups, ""],
+            [f"replicas in workloads of {sizes.replicas}, per second", in_groups, ""],
             ["ratio of those to the yardstick", to_yardstick, REPLICAS_BAR],
             ["apply to bound, one at a time, p50 ms", p50, ""],
             ["apply to bound, one at a time, p99 ms", p99, ""],
