@@ -31,7 +31,7 @@ from durable.authority.queue.requests import read_queue, write_requests
 from durable.authority.quota.quotas import set_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
 from durable.authority.reads.claims import read_lapsed_reservations, read_stops
-from durable.authority.reads.placements import read_placement
+from durable.authority.reads.placements import PlacementRead, PlacementReader
 from durable.authority.reads.replicas import read_replicas
 from durable.authority.reads.share_feed import ShareFeed
 from durable.authority.recovery.readiness import read_recoverable
@@ -150,10 +150,9 @@ class Lives:
         await self._timed("agent's resync", read_assignments(databases, REGION, nodes))
         await read_assignments(databases, REGION, None)
         await renew_leases(databases, REGION, self._sessions, lease_ttl_seconds=3600)
-        facts = read_placement(
-            databases, REGION, TENANT, workload, 1, known_revision=0, with_past=True
-        )
-        await self._timed("placement's look", facts)
+        async with PlacementReader(databases, REGION) as placements:
+            read = PlacementRead(TENANT, workload, 1, known_revision=0, with_past=True)
+            await self._timed("placement's look", placements.facts(read))
         division = read_replicas(databases, REGION, TENANT, workload, failures_of=1, also=1)
         await self._timed("division's look", division)
         await read_to_divide(databases, TENANT, workload)
@@ -174,7 +173,7 @@ class Lives:
         await list_recoveries(self._databases)
         await read_facts(self._databases)
         await read_node_signs(self._databases, REGION, 300.0)
-        await read_recoverable(self._databases, TENANT, WorkloadName("any"))
+        await read_recoverable(self._databases, [(TENANT, WorkloadName("any"))])
 
     async def _end(self, workload: WorkloadName, claims: Sequence[Granted]) -> None:
         """Deleted: every slot is stopped, released and given up."""

@@ -9,10 +9,10 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import RetryPolicy
 
-from durable.activities import placement as placement_steps
 from durable.agent.simulated.driver import Delays
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.overrides.reads import obeyed_overrides
+from durable.authority.reads.placements import PlacementReader
 from durable.authority.workloads.admission_queue import AdmissionQueue
 from durable.controllers import reconciler
 from durable.controllers.reconciler import Reconciler
@@ -246,7 +246,7 @@ async def test_a_placement_whose_region_was_away_when_it_began_goes_on_when_it_i
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await serving(plane)
-    read = placement_steps.read_placement
+    read = PlacementReader.facts
     asked = 0
 
     async def away(*_: Any, **__: Any) -> Any:
@@ -254,7 +254,7 @@ async def test_a_placement_whose_region_was_away_when_it_began_goes_on_when_it_i
         asked += 1
         raise AuthorityUnreachableError("the region is away")
 
-    monkeypatch.setattr(placement_steps, "read_placement", away)
+    monkeypatch.setattr(PlacementReader, "facts", away)
     handle = plane.handle()
     run = (await handle.describe()).run_id
     await terminate(handle)
@@ -267,7 +267,7 @@ async def test_a_placement_whose_region_was_away_when_it_began_goes_on_when_it_i
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         await handle.execute_update("evict", EvictSlots(**WHO, request_id="1"))
     assert "does not answer" in str(refused.value.cause)
-    monkeypatch.setattr(placement_steps, "read_placement", read)
+    monkeypatch.setattr(PlacementReader, "facts", read)
 
     async def knows() -> bool:
         return [slot.phase for slot in (await plane.placement()).slots] == ["serving"] * 2

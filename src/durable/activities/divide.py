@@ -25,8 +25,9 @@ from durable.authority.slots.assignment import Division
 from durable.authority.slots.reconciliation import reconcile_slots
 from durable.authority.slots.shares import PublishedShare
 from durable.authority.workloads.rollouts import (
+    Completion,
     begin_division,
-    complete_generation,
+    complete_generations,
     read_to_divide,
     undo_rollout,
 )
@@ -214,14 +215,10 @@ class Divider:
         is_over = workload.deleting or workload.deleted
         is_service = workload.spec.kind is WorkloadKind.SERVICE
         if plan.is_replaced and is_new and is_service and not is_over:
-            number = await complete_generation(
-                self._databases,
-                workload.tenant,
-                workload.workload,
-                workload.generation,
-                actor=ACTOR,
-                revision=workload.revision,
+            completion = Completion(
+                workload.tenant, workload.workload, workload.generation, workload.revision
             )
+            [number] = await complete_generations(self._databases, [completion], actor=ACTOR)
             if number is None:
                 raise _OvertakenError
             completed = {"revision": number, "rollout": None}

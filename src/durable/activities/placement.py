@@ -27,7 +27,7 @@ from durable.activities.steps import (
     StepResult,
     UrgencyStep,
 )
-from durable.authority.reads.placements import read_placement
+from durable.authority.reads.placements import PlacementRead
 from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.placement.intents import AnyIntent, Bind, Evict, Expire, Granted, Release, Start
@@ -119,14 +119,10 @@ class PlacementActivities:
         """What the region knows of this placement: its claims, and its share if that is news."""
         key = step.key
         refuse_elsewhere(self._regional.region, key.region)
-        return await read_placement(
-            self._regional.databases,
-            key.region,
-            key.tenant,
-            key.workload,
-            key.generation,
-            known_revision=step.known_revision,
-            with_past=step.with_past,
+        return await self._regional.placements.facts(
+            PlacementRead(
+                key.tenant, key.workload, key.generation, step.known_revision, step.with_past
+            )
         )
 
     @activity.defn

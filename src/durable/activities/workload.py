@@ -1,5 +1,6 @@
 """The steps of a workload: admit, divide, observe, delete, finish."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,18 +34,16 @@ from durable.activities.workload_steps import (
 from durable.allocation.admission import AdmissionCheck
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
-from durable.authority.reads.shares import read_those_shares
-from durable.authority.recovery.readiness import read_recoverable
 from durable.authority.sides import GlobalSide
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.deadline import miss_deadline
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
 from durable.authority.workloads.ledger import RequestIdentity, RequestKind, find_answer
+from durable.authority.workloads.observation_queue import ObservedWorkload
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
-from durable.authority.workloads.rollouts import complete_generation
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import RegionId
+from durable.model.ids import Generation, RegionId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.states import BindingState
 from durable.model.work.job_end import has_missed
@@ -201,33 +200,25 @@ class WorkloadActivities:
         for region in sorted({one.region for one in step.placements}):
             wanted = [(*name, one.generation) for one in step.placements if one.region == region]
             try:
-                shares = await read_those_shares(self._databases, region, wanted)
+                shares = await asyncio.gather(
+                    *(self._side.shares.submit(region, key) for key in wanted)
+                )
             except AuthorityError:
                 unreachable.append(region)
             except RefusedError:
                 continue  # there is no such region: whoever named it was wrong
             else:
                 reports += [share.report() for share in shares]
+        completes = _completes(step, reports)
+        recoverable = await self._side.observations.submit(
+            ObservedWorkload(step.tenant, step.workload, completes)
+        )
         return ObservedShares(
             reports=tuple(reports),
             unreachable=tuple(unreachable),
-            is_complete=await self._complete(step, reports),
-            recoverable=await read_recoverable(self._databases, step.tenant, step.workload),
+            is_complete=completes is not None,
+            recoverable=recoverable,
         )
-
-    async def _complete(self, step: ObserveStep, reports: Sequence[ShareReport]) -> bool:
-        """Records that a generation is good, once all of it serves."""
-        serving = step.serving_elsewhere + sum(
-            report.by_state.get(BindingState.SERVING, 0)
-            for report in reports
-            if report.generation == step.completes
-        )
-        if step.completes is None or serving < step.wanted:
-            return False
-        await complete_generation(
-            self._databases, step.tenant, step.workload, step.completes, actor=ACTOR
-        )
-        return True
 
     @activity.defn
     async def divide(self, step: DivideStep) -> Divided:
@@ -348,6 +339,16 @@ def _scaled(step: AdmitStep, spec: WorkloadSpec | None) -> WorkloadManifest:
         why = "; ".join(problem.message for problem in problems_in(error, WorkloadManifest))
         sentence = f"{step.tenant}/{step.workload} cannot have {step.replicas} replicas: {why}"
         raise RefusedError(RefusalCode.INVALID, sentence[:500]) from None
+
+
+def _completes(step: ObserveStep, reports: Sequence[ShareReport]) -> Generation | None:
+    """The generation that is good, once all of it serves."""
+    serving = step.serving_elsewhere + sum(
+        report.by_state.get(BindingState.SERVING, 0)
+        for report in reports
+        if report.generation == step.completes
+    )
+    return step.completes if serving >= step.wanted else None
 
 
 def refusal_failure(error: RefusedError) -> ApplicationError:

@@ -3,16 +3,21 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Self
 
 from durable.authority.cache.region_cache import RegionCache
 from durable.authority.commit.regional_commit import GroupCommit
+from durable.authority.db.batching import RegionalQueues
 from durable.authority.db.connection import Databases
 from durable.authority.queue.decisions import DecisionLog
 from durable.authority.queue.requests import RequestQueue
+from durable.authority.reads.placements import PlacementReader
 from durable.authority.reads.share_feed import ShareWatch
+from durable.authority.reads.shares import ShareReader
 from durable.authority.slots.reconciliation import SlotQueue
 from durable.authority.workloads.admission_queue import AdmissionQueue
+from durable.authority.workloads.observation_queue import ObservationQueue
 from durable.model.ids import RegionId
 from durable.model.placement.intents import AnyIntent, Granted, Refused
 
@@ -24,11 +29,13 @@ class GlobalSide:
         self.databases = databases
         self.admissions = AdmissionQueue(databases)
         self.slots = SlotQueue(databases)
+        self.shares = RegionalQueues(partial(ShareReader, databases))
+        self.observations = ObservationQueue(databases)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self.admissions)
-        await self._stack.enter_async_context(self.slots)
+        for queue in (self.admissions, self.slots, self.shares, self.observations):
+            await self._stack.enter_async_context(queue)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -44,6 +51,7 @@ class Regional:
         self.cache = RegionCache(databases, region)
         self.requests = RequestQueue(databases, region)
         self.decisions = DecisionLog(databases, region)
+        self.placements = PlacementReader(databases, region)
         self.watch = ShareWatch()
         # How many requests wait here, as the wakeup controller last read it.
         self.queued = 0
@@ -51,7 +59,7 @@ class Regional:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        for part in (self.cache, self.requests, self.decisions, self._commits):
+        for part in (self.cache, self.requests, self.decisions, self.placements, self._commits):
             await self._stack.enter_async_context(part)
         return self
 

@@ -18,7 +18,7 @@ from durable.authority.recovery.recoveries import (
     take_order,
 )
 from durable.authority.workloads.deletion import request_delete
-from durable.authority.workloads.rollouts import complete_generation, read_to_divide
+from durable.authority.workloads.rollouts import Completion, complete_generations, read_to_divide
 from durable.model.recovery.recoveries import (
     RecoveryKey,
     RecoveryOrder,
@@ -76,7 +76,7 @@ async def lose(world: World, key: RecoveryKey = LOST) -> None:
 
 async def moved(world: World, **run: Any) -> None:
     await apply(world, **run)
-    await complete_generation(world.databases, RISK, API, 1, actor=TEST)
+    await complete_generations(world.databases, [Completion(RISK, API, 1)], actor=TEST)
     await lose(world)
 
 

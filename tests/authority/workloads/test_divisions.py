@@ -7,8 +7,9 @@ from durable.authority.workloads.generations import GENERATIONS_KEPT, list_gener
 from durable.authority.workloads.ledger import RequestKind
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
 from durable.authority.workloads.rollouts import (
+    Completion,
     begin_division,
-    complete_generation,
+    complete_generations,
     read_to_divide,
     undo_rollout,
 )
@@ -24,7 +25,7 @@ from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_work
 async def rolling(world: World) -> None:
     """Generation 1 was good, and generation 2 rolls out."""
     await apply(world, "one")
-    await complete_generation(world.databases, RISK, API, 1, actor=TEST)
+    await complete_generations(world.databases, [Completion(RISK, API, 1)], actor=TEST)
     await apply(world, "two", manifest(run=Run(image="two")))
 
 
@@ -58,16 +59,17 @@ async def test_a_finished_rollout_is_not_written_back_by_a_division_that_read_it
 ) -> None:
     await rolling(ready_world)
     read = await read_to_divide(ready_world.databases, RISK, API)
-    number = await complete_generation(
-        ready_world.databases, RISK, API, 2, actor=TEST, revision=read.workload.revision
-    )
+    completion = Completion(RISK, API, 2, read.workload.revision)
+    [number] = await complete_generations(ready_world.databases, [completion], actor=TEST)
     assert number == read.workload.revision + 1
     assert await begin_division(ready_world.databases, read.workload, read.workload.rollout) is None
     found = await read_workload(ready_world.databases, RISK, API)
     assert found is not None
     assert (found.rollout, found.stable_generation, found.revision) == (None, 2, number)
-    again = await complete_generation(ready_world.databases, RISK, API, 2, actor=TEST)
-    assert again is None, "a second time changes nothing, so it takes no number"
+    again = await complete_generations(
+        ready_world.databases, [Completion(RISK, API, 2)], actor=TEST
+    )
+    assert again == [None], "a second time changes nothing, so it takes no number"
 
 
 async def test_a_rollout_is_not_undone_by_a_division_that_read_it_before_it_was_paused(
@@ -118,7 +120,7 @@ async def test_a_version_that_is_undone_leaves_the_slots_where_the_good_one_had_
 ) -> None:
     world = neighbours
     await admit_in(world, "one", WEST)
-    await complete_generation(world.databases, RISK, API, 1, actor=TEST)
+    await complete_generations(world.databases, [Completion(RISK, API, 1)], actor=TEST)
     await admit_in(world, "two", EAST)
     await admit_in(world, "more", EAST, replicas=3)
     assert await regions_of(world) == ({EAST: (0, 1, 2)}, ["us-east"])
@@ -135,21 +137,21 @@ async def test_a_version_that_is_undone_leaves_the_slots_where_the_good_one_had_
 async def test_an_older_version_is_rolled_out_again_where_it_was(neighbours: World) -> None:
     world = neighbours
     await admit_in(world, "one", WEST)
-    await complete_generation(world.databases, RISK, API, 1, actor=TEST)
+    await complete_generations(world.databases, [Completion(RISK, API, 1)], actor=TEST)
     await admit_in(world, "two", EAST)
-    await complete_generation(world.databases, RISK, API, 2, actor=TEST)
+    await complete_generations(world.databases, [Completion(RISK, API, 2)], actor=TEST)
     for request, share in (("back", {WEST: (0, 1)}), ("and back", {EAST: (0, 1)})):
         asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, request, TEST, "it is bad")
         await request_rollout(world.databases, asked)
         assert (await regions_of(world))[0] == share
         read = await read_to_divide(world.databases, RISK, API)
         now = read.workload.generation
-        await complete_generation(world.databases, RISK, API, now, actor=TEST)
+        await complete_generations(world.databases, [Completion(RISK, API, now)], actor=TEST)
 
 
 async def test_what_goes_back_already_does_not_go_back_further(ready_world: World) -> None:
     await rolling(ready_world)
-    await complete_generation(ready_world.databases, RISK, API, 2, actor=TEST)
+    await complete_generations(ready_world.databases, [Completion(RISK, API, 2)], actor=TEST)
     await apply(ready_world, "three", manifest(run=Run(image="three")))
     read = await read_to_divide(ready_world.databases, RISK, API)
     of = (ready_world.databases, RISK, API, read.workload.revision)

@@ -1,17 +1,23 @@
 """Batches: items that arrive within milliseconds share one transaction and one fsync."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from durable.authority.db.errors import AuthorityUnreachableError, BrokenConstraintError
 from durable.authority.db.fair_queue import FairQueue, Turn
+from durable.model.ids import RegionId
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+# From the first item of a batch on, and as long as more arrive within it: who comes alone waits
+# for nobody, and those who come in a crowd share more.
 GATHER_SECONDS = 0.003
+LONGEST_GATHER_SECONDS = 0.015
 MAX_WAITING = 20_000
 
 
@@ -81,14 +87,22 @@ class Batcher(Generic[T, R]):
     async def _run(self) -> None:
         while not (self._closing and not self._waiting):
             await self._arrived.wait()
-            if len(self._waiting) < self._max_batch and not self._closing:
-                await asyncio.sleep(GATHER_SECONDS)
+            await self._gather()
             size = min(self._max_batch, len(self._waiting))
             batch = [self._waiting.pop() for _ in range(size)]
             if not self._waiting and not self._closing:
                 self._arrived.clear()
             if batch:
                 await self._commit(batch)
+
+    async def _gather(self) -> None:
+        gathered = 0
+        until = time.monotonic() + LONGEST_GATHER_SECONDS - GATHER_SECONDS
+        while gathered < len(self._waiting) < self._max_batch and not self._closing:
+            gathered = len(self._waiting)
+            await asyncio.sleep(GATHER_SECONDS)
+            if time.monotonic() > until:
+                return
 
     async def _commit(self, batch: list[_Submission[T, R]]) -> None:
         try:
@@ -122,6 +136,29 @@ class Batcher(Generic[T, R]):
         for one in waiting:
             if not one.answer.done():
                 one.answer.set_exception(error)
+
+
+class RegionalQueues(Generic[T, R]):
+    """A queue for each region, made when something is first sent there; left all at once."""
+
+    def __init__(self, make: Callable[[RegionId], Batcher[T, R]]) -> None:
+        self._make = make
+        self._queues: dict[RegionId, Batcher[T, R]] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def submit(self, region: RegionId, item: T) -> R:
+        queue = self._queues.get(region)
+        if queue is None:
+            # Registered before it runs: callers that come meanwhile use the same queue.
+            queue = self._queues[region] = self._make(region)
+            await self._stack.enter_async_context(queue)
+        return await queue.submit(item)
 
 
 def chunks(items: Sequence[T], weight: Callable[[T], int], *, most: int) -> Iterator[list[T]]:

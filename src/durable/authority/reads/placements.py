@@ -1,42 +1,61 @@
 """What a region knows of one placement: all that a run of it has to begin with."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.batching import Batcher
+from durable.authority.db.connection import Databases
+from durable.authority.db.fair_queue import Turn
+from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
-from durable.authority.reads.claims import live_claims
+from durable.authority.reads.claims import read_live_claims
 from durable.authority.reads.shares import EVIDENCE_KEPT
 from durable.model.ids import Generation, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import ObservedSlot
 from durable.model.states import TROUBLED
 from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast, SlotFailures
-from durable.model.work.workload import WorkloadKind
+from durable.model.work.workload import WorkloadKind, WorkloadSpec
 
 EVIDENCE_IN_ALL = 400_000
 
-_NOW = text("SELECT clock_timestamp()")
+MAX_READS_PER_CALL = 200
 
-_SHARE = text("""
-    SELECT revision, slots, spec, release_reason, at_once, admitted_at, due_at,
-           incident
-      FROM regional.shares
-     WHERE region = :region AND tenant = :tenant AND workload = :workload
-       AND generation = :generation AND revision > :revision
-""")
-
-_PAST = text("""
-    SELECT coalesce(q.failures, 0) AS failures,
+# One statement, so that all of it is of one moment. A placement that was just opened has no claims,
+# and then nothing else has to be read.
+_READ = text(f"""
+    SELECT key.place, clock_timestamp() AS read_at, s.revision, s.slots, s.spec, s.release_reason,
+           s.at_once, s.admitted_at, s.due_at, s.incident,
+           coalesce(q.failures, 0) AS failures,
            CASE WHEN q.state <> 'placed' THEN q.enqueued_at END AS enqueued_at,
-           (SELECT max(attempt) FROM regional.decisions
-             WHERE region = :region AND tenant = :tenant AND workload = :workload
-               AND generation = :generation) AS attempts
-      FROM (VALUES (1)) AS once
+           CASE WHEN key.with_past THEN (
+               SELECT max(d.attempt) FROM regional.decisions AS d
+                WHERE d.region = :region AND d.tenant = key.tenant AND d.workload = key.workload
+                  AND d.generation = key.generation) END AS attempts,
+           EXISTS (SELECT FROM regional.reservations AS r
+                    WHERE r.region = :region AND r.tenant = key.tenant
+                      AND r.workload = key.workload AND r.generation = key.generation
+                      AND r.claimed_slot IS NOT NULL) AS has_claims
+      FROM {
+    sent_rows(
+        "keys",
+        "key",
+        "place integer, tenant text, workload text, generation bigint, known_revision bigint,"
+        " with_past boolean",
+    )
+}
+      LEFT JOIN regional.shares AS s
+        ON s.region = :region AND s.tenant = key.tenant AND s.workload = key.workload
+       AND s.generation = key.generation AND s.revision > key.known_revision
       LEFT JOIN regional.requests AS q
-        ON q.region = :region AND q.tenant = :tenant AND q.workload = :workload
-       AND q.generation = :generation
+        ON q.region = :region AND q.tenant = key.tenant AND q.workload = key.workload
+       AND q.generation = key.generation AND key.with_past
+     ORDER BY key.place
 """)
 
 # How the replicas of a job have ended so far: by themselves, not because they were asked to stop.
@@ -59,26 +78,88 @@ _ENDS = text("""
 """)
 
 
-@regional_transaction("durable_reader", "read the placement of {tenant}/{workload} in {region}")
-async def read_placement(
-    connection: AsyncConnection,
-    region: RegionId,
-    tenant: TenantId,
-    workload: WorkloadName,
-    generation: Generation,
-    *,
-    known_revision: int,
-    with_past: bool,
-) -> PlacementFacts:
-    """The share, if it is newer than the known one; the claims; and on request the past."""
-    of = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
-    row = (await connection.execute(_SHARE, {**of, "revision": known_revision})).mappings().first()
-    share = None if row is None else DesiredShare.read(dict(row))
-    # After the share: a claim that is committed meanwhile is read, too.
-    claims = await live_claims(connection, region, tenant, workload, generation)
-    past = await _read_past(connection, of, share) if with_past else None
-    read_at = (await connection.execute(_NOW)).scalar_one()
-    return PlacementFacts(claims=_in_short(claims), read_at=read_at, share=share, past=past)
+@dataclass(frozen=True)
+class PlacementRead:
+    """What a placement asks for: a share that is newer than its own, and on request the past."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    known_revision: int
+    with_past: bool
+
+
+class PlacementReader(Batcher[PlacementRead, Mapping[str, Any]]):
+    """What a region knows of its placements; those that ask at the same time are read together."""
+
+    def __init__(self, databases: Databases, region: RegionId) -> None:
+        self._databases, self._region = databases, region
+        super().__init__(
+            f"queue of placements in {region}",
+            "read",
+            partial(_read, databases, region),
+            max_batch=MAX_READS_PER_CALL,
+            turn_of=lambda read: Turn(read.tenant),
+        )
+
+    async def facts(self, read: PlacementRead) -> PlacementFacts:
+        """The share, if it is newer than the known one; the claims; and on request the past."""
+        row = await self.submit(read)
+        is_known = row["revision"] is None
+        share = None if is_known else DesiredShare.read({name: row[name] for name in _SHARE})
+        key = (read.tenant, read.workload, read.generation)
+        # After the share: a claim that is committed meanwhile is read, too.
+        claims = (
+            await read_live_claims(self._databases, self._region, *key) if row["has_claims"] else ()
+        )
+        return PlacementFacts(
+            claims=_in_short(claims),
+            read_at=row["read_at"],
+            share=share,
+            past=await self._past(read, row, share) if read.with_past else None,
+        )
+
+    async def _past(
+        self, read: PlacementRead, row: Mapping[str, Any], share: DesiredShare | None
+    ) -> PlacementPast:
+        ends: Sequence[Any] = ()
+        if share is not None and share.spec.kind is WorkloadKind.JOB:
+            ends = await _read_ends(self._databases, self._region, read, share.spec)
+        return PlacementPast(
+            next_attempt=(row["attempts"] or 0) + 1,
+            enqueued_at=row["enqueued_at"],
+            completed=tuple(sorted(end.slot for end in ends if end.is_completed)),
+            failures={end.slot: _failures(end) for end in ends if end.failures},
+            failures_in_all=row["failures"],
+        )
+
+
+_SHARE = (
+    "revision", "slots", "spec", "release_reason", "at_once", "admitted_at", "due_at", "incident",
+)  # fmt: skip
+
+
+@regional_transaction("durable_reader", "read placements in {region}")
+async def _read(
+    connection: AsyncConnection, region: RegionId, reads: list[PlacementRead]
+) -> list[Mapping[str, Any]]:
+    keys = [{"place": place, **asdict(read)} for place, read in enumerate(reads)]
+    rows = await connection.execute(_READ, {"region": region, "keys": json.dumps(keys)})
+    return [dict(row) for row in rows.mappings()]
+
+
+@regional_transaction("durable_reader", "read the ends of {read.workload} in {region}")
+async def _read_ends(
+    connection: AsyncConnection, region: RegionId, read: PlacementRead, spec: WorkloadSpec
+) -> Sequence[Any]:
+    placement = {
+        "region": region,
+        "tenant": read.tenant,
+        "workload": read.workload,
+        "generation": read.generation,
+        "fatal": [] if spec.job is None else list(spec.job.fatal_exit_codes),
+    }
+    return (await connection.execute(_ENDS, placement)).all()
 
 
 def _in_short(claims: Sequence[ObservedSlot]) -> tuple[ObservedSlot, ...]:
@@ -92,23 +173,6 @@ def _in_short(claims: Sequence[ObservedSlot]) -> tuple[ObservedSlot, ...]:
             }
         )
         for claim in claims
-    )
-
-
-async def _read_past(
-    connection: AsyncConnection, of: Mapping[str, Any], share: DesiredShare | None
-) -> PlacementPast:
-    row = (await connection.execute(_PAST, of)).mappings().one()
-    job = None if share is None else share.spec.job
-    is_job = share is not None and share.spec.kind is WorkloadKind.JOB
-    fatal = {"fatal": [] if job is None else list(job.fatal_exit_codes)}
-    ends = (await connection.execute(_ENDS, {**of, **fatal})).all() if is_job else ()
-    return PlacementPast(
-        next_attempt=(row["attempts"] or 0) + 1,
-        enqueued_at=row["enqueued_at"],
-        completed=tuple(sorted(end.slot for end in ends if end.is_completed)),
-        failures={end.slot: _failures(end) for end in ends if end.failures},
-        failures_in_all=row["failures"],
     )
 
 

@@ -9,7 +9,9 @@ from pydantic import AwareDatetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.batching import Batcher
 from durable.authority.db.connection import Databases
+from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.authority.queue.requests import pending_of
@@ -215,6 +217,23 @@ async def read_those_shares(
     for first in range(0, max(1, len(keys)), SHARES_PER_READ):
         shares += await _read(databases, region, keys[first : first + SHARES_PER_READ], now)
     return shares
+
+
+class ShareReader(Batcher[ShareKey, ShareStatus]):
+    """Reads single shares of one region; those that are asked for together are read together."""
+
+    def __init__(self, databases: Databases, region: RegionId) -> None:
+        self._databases, self._region = databases, region
+        super().__init__(
+            f"queue of reads in {region}",
+            "read",
+            self._read,
+            max_batch=SHARES_PER_READ,
+            turn_of=lambda key: Turn(key[0]),
+        )
+
+    async def _read(self, keys: list[ShareKey]) -> list[ShareStatus]:
+        return await _read(self._databases, self._region, keys, None)
 
 
 @regional_transaction("durable_reader", "read the shares of {region}")

@@ -1,7 +1,7 @@
 """What the last simulated losses said of each critical workload."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,8 +11,9 @@ from durable.authority.db.transaction import global_transaction
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.recovery.readiness import Name, Recoverable
 
-_READ = text("""
-    SELECT is_met, sentence FROM global.readiness WHERE tenant = :tenant AND workload = :workload
+_READ = text(f"""
+    SELECT r.tenant, r.workload, r.is_met, r.sentence FROM global.readiness AS r
+      JOIN {sent_rows("names", "name", "tenant text, workload text")} USING (tenant, workload)
 """)
 _KNOWN = text("SELECT tenant, workload, is_met, sentence FROM global.readiness")
 _SENT = sent_rows("rows", "row", "tenant text, workload text, is_met boolean, sentence text")
@@ -29,14 +30,18 @@ _DELETE = text(f"""
 """)
 
 
-@global_transaction("durable_reader", "read whether {tenant}/{workload} would come back")
+@global_transaction("durable_reader", "read which workloads would come back")
 async def read_recoverable(
-    connection: AsyncConnection, tenant: TenantId, workload: WorkloadName
-) -> Recoverable | None:
-    """None if it is not critical, or was not looked at yet."""
-    key = {"tenant": tenant, "workload": workload}
-    row = (await connection.execute(_READ, key)).mappings().one_or_none()
-    return None if row is None else Recoverable(**dict(row))
+    connection: AsyncConnection, names: Sequence[Name]
+) -> dict[Name, Recoverable]:
+    """Of those that are critical and were looked at."""
+    sent = [{"tenant": tenant, "workload": workload} for tenant, workload in names]
+    return {
+        (TenantId(row.tenant), WorkloadName(row.workload)): Recoverable(
+            is_met=row.is_met, sentence=row.sentence
+        )
+        for row in await connection.execute(_READ, {"names": json.dumps(sent)})
+    }
 
 
 @global_transaction("durable_recovery", "keep which workloads would come back")

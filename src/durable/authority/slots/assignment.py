@@ -150,14 +150,9 @@ async def assign_within(
     connection: AsyncConnection, assignments: Sequence[SlotAssignment]
 ) -> list[SlotOwners | Refusal]:
     """The same within a transaction that may still be rolled back."""
-    named = {"tenants": sorted({str(one.tenant) for one in assignments})}
-    tenants = set((await connection.execute(_TENANTS, named)).scalars())
-    refusals = {
-        place: unknown_tenant(one.tenant).refusal
-        for place, one in enumerate(assignments)
-        if one.tenant not in tenants
-    }
-    refusals |= await _refuse_old(connection, assignments)
+    newest = await _lock_revisions(connection, assignments)
+    refusals = await _refuse_unknown(connection, assignments, newest)
+    refusals |= await _refuse_old(connection, assignments, newest)
     allowed = [one for place, one in enumerate(assignments) if place not in refusals]
     rows = _rows(allowed)
     if rows:
@@ -169,18 +164,41 @@ async def assign_within(
     return [refusals.get(place) or owners[one.key] for place, one in enumerate(assignments)]
 
 
-async def _refuse_old(
+async def _lock_revisions(
     connection: AsyncConnection, assignments: Sequence[SlotAssignment]
+) -> dict[tuple[str, str], int]:
+    keys = json.dumps([_named(key) for key in {one.key for one in assignments}])
+    rows = await connection.execute(_LOCK_REVISIONS, {"keys": keys})
+    return {(row.tenant, row.workload): row.revision for row in rows}
+
+
+async def _refuse_unknown(
+    connection: AsyncConnection,
+    assignments: Sequence[SlotAssignment],
+    newest: Mapping[tuple[str, str], int],
+) -> dict[int, Refusal]:
+    """Refuses, by its place, each of a tenant that does not exist; one with a workload does."""
+    unsure = {place: one.tenant for place, one in enumerate(assignments) if one.key not in newest}
+    if not unsure:
+        return {}
+    named = {"tenants": sorted(map(str, set(unsure.values())))}
+    tenants = set((await connection.execute(_TENANTS, named)).scalars())
+    return {
+        place: unknown_tenant(tenant).refusal
+        for place, tenant in unsure.items()
+        if tenant not in tenants
+    }
+
+
+async def _refuse_old(
+    connection: AsyncConnection,
+    assignments: Sequence[SlotAssignment],
+    newest: dict[tuple[str, str], int],
 ) -> dict[int, Refusal]:
     """Refuses, by its place, each that is older than another division of its workload.
 
     Slots of a workload that was never admitted have nothing to be compared with.
     """
-    keys = json.dumps([_named(key) for key in {one.key for one in assignments}])
-    newest = {
-        (row.tenant, row.workload): row.revision
-        for row in await connection.execute(_LOCK_REVISIONS, {"keys": keys})
-    }
     divisions = [(one.key, one.division) for one in assignments if one.key in newest]
     for key, division in divisions:
         newest[key] = max(newest[key], division.revision)

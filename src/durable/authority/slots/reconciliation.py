@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping, Set
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Self
 
-from durable.authority.db.batching import Batcher, chunks
+from durable.authority.db.batching import Batcher, RegionalQueues, chunks
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.everywhere import Missing, ask_regions
@@ -34,14 +35,15 @@ class SlotQueue:
     def __init__(self, databases: Databases) -> None:
         self.databases = databases
         self._owners = _OwnerWriter(databases)
-        self._copies: dict[RegionId, _CopyWriter] = {}
-        self._shares: dict[RegionId, ShareWriter] = {}
+        self._copies = RegionalQueues(partial(_CopyWriter, databases))
+        self._shares = RegionalQueues(partial(ShareWriter, databases))
         # Regions are never removed.
         self._regions: set[RegionId] = set()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._owners)
+        for queue in (self._owners, self._copies, self._shares):
+            await self._stack.enter_async_context(queue)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -66,25 +68,13 @@ class SlotQueue:
                     held[region][slot] = owners[slot].number
         workload = (assignment.tenant, assignment.workload)
         copied = await ask_regions(
-            held, lambda region: self._copy(region, SlotCopies(*workload, held[region]))
+            held, lambda region: self._copies.submit(region, SlotCopies(*workload, held[region]))
         )
         return owners, copied.missing
 
     async def publish(self, region: RegionId, publication: Publication) -> bool:
         """Hands a region a workload's floor and shares; false if it has newer ones."""
-        queue = self._shares.get(region)
-        if queue is None:
-            queue = self._shares[region] = ShareWriter(self.databases, region)
-            await self._stack.enter_async_context(queue)
-        return await queue.submit(publication)
-
-    async def _copy(self, region: RegionId, copies: SlotCopies) -> None:
-        queue = self._copies.get(region)
-        if queue is None:
-            # Registered before it runs: callers that come meanwhile use the same queue.
-            queue = self._copies[region] = _CopyWriter(self.databases, region)
-            await self._stack.enter_async_context(queue)
-        await queue.submit(copies)
+        return await self._shares.submit(region, publication)
 
 
 class _OwnerWriter(Batcher[SlotAssignment, SlotOwners | Refusal]):

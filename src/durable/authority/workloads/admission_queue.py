@@ -16,7 +16,7 @@ from durable.authority.workloads.admission import AdmissionBatch, AdmissionReque
 from durable.authority.workloads.generations import (
     append_generations,
     keep_shares,
-    settle_generation,
+    record_rollback,
     stable_spec,
 )
 from durable.authority.workloads.ledger import RequestLedger
@@ -30,7 +30,6 @@ from durable.authority.workloads.rows import (
 )
 from durable.model.operators.rights import Scope
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
-from durable.model.work.rollout import GenerationOutcome
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 MAX_REQUESTS_PER_CALL = 200
@@ -78,7 +77,7 @@ async def _admit(
     ledger = await RequestLedger.read(connection, [request.identity for request in requests])
     stable = await _stable_specs(connection, workloads)
     # After the locks: whoever waited for one is admitted when it got it.
-    now = (await connection.execute(_NOW)).scalar_one()
+    now = (await connection.execute(_NOW)).scalar_one() if workloads else authorizer.now
     batch = AdmissionBatch(workloads, ledger, stable, authorizer, now)
     known = existing | missing
     answers = [batch.admit(request) if request.key in known else None for request in requests]
@@ -89,7 +88,7 @@ async def _admit(
         await append_generations(connection, batch.generations)
         for one, why in batch.undone:
             name = (one.tenant, one.workload, one.generation)
-            await settle_generation(connection, *name, GenerationOutcome.ROLLED_BACK, why)
+            await record_rollback(connection, *name, why)
         await audit.append_all(connection, audit.GLOBAL_CHAIN, batch.events)
     await ledger.write(connection)
     tenants = await _list_tenants(connection) if None in answers else ""

@@ -11,7 +11,7 @@ from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.work.rollout import GenerationOutcome, GenerationRecord
+from durable.model.work.rollout import GenerationRecord
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 GENERATIONS_KEPT = 20
@@ -54,20 +54,9 @@ _FORGET = text(f"""
                 WHERE w.tenant = row.tenant AND w.workload = row.workload)
 """)
 
-_SETTLE = text("""
-    UPDATE global.generations
-       SET outcome = :outcome, outcome_reason = :reason,
-           completed_at = CASE WHEN :outcome = 'complete' THEN clock_timestamp()
-                               ELSE completed_at END
+_ROLL_BACK = text("""
+    UPDATE global.generations SET outcome = 'rolled_back', outcome_reason = :reason
      WHERE tenant = :tenant AND workload = :workload AND generation = :generation
-""")
-
-# Only one is what runs.
-_SETTLE_OTHERS = text("""
-    UPDATE global.generations
-       SET outcome = 'superseded', outcome_reason = 'by generation ' || CAST(:generation AS text)
-     WHERE tenant = :tenant AND workload = :workload AND generation <> :generation
-       AND outcome IN ('complete', 'progressing')
 """)
 
 _LIST = text("""
@@ -106,19 +95,16 @@ async def keep_shares(connection: AsyncConnection, left: Iterable[AdmittedWorklo
         await connection.execute(_LEAVE, {"rows": json.dumps(rows)})
 
 
-async def settle_generation(
+async def record_rollback(
     connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
     generation: Generation,
-    outcome: GenerationOutcome,
-    reason: str = "",
+    reason: str,
 ) -> None:
-    """Records what became of a generation; of those that are complete, one is the last."""
-    of = {"tenant": tenant, "workload": workload, "generation": generation}
-    if outcome is GenerationOutcome.COMPLETE:
-        await connection.execute(_SETTLE_OTHERS, of)
-    await connection.execute(_SETTLE, {**of, "outcome": outcome.value, "reason": reason[:500]})
+    """Records that a workload went back from this generation, and why."""
+    key = {"tenant": tenant, "workload": workload, "generation": generation}
+    await connection.execute(_ROLL_BACK, {**key, "reason": reason[:500]})
 
 
 async def stable_spec(

@@ -13,7 +13,7 @@ from durable.authority.workloads.generations import (
     append_generations,
     find_generations,
     keep_shares,
-    settle_generation,
+    record_rollback,
     unknown_generation,
 )
 from durable.authority.workloads.ledger import RequestIdentity, RequestKind, RequestLedger
@@ -29,7 +29,6 @@ from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.rollout import (
-    GenerationOutcome,
     GenerationRecord,
     RolloutPause,
     RolloutState,
@@ -197,7 +196,7 @@ async def _roll_back(
     reason = f"roll back to generation {target.generation}: {asked.reason}"
     await append_generations(connection, [{**row, "actor": str(asked.actor), "reason": reason}])
     left = (asked.tenant, asked.workload, before.generation)
-    await settle_generation(connection, *left, GenerationOutcome.ROLLED_BACK, why)
+    await record_rollback(connection, *left, why)
     return f"Rolling out generation {after.generation}, which is what {target.generation} was."
 
 

@@ -6,22 +6,25 @@ here by the row's number and in every region by that of its rows.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.audit import chain as audit
+from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.authority.recovery.originals import find_kept
 from durable.authority.slots.assignment import SlotOwner, SlotOwners
 from durable.authority.workloads.events import audit_workload
-from durable.authority.workloads.generations import find_stable, settle_generation, stable_spec
+from durable.authority.workloads.generations import find_stable, record_rollback, stable_spec
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted, workload_of
 from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
 from durable.model.recovery.readiness import Recoverable
-from durable.model.work.rollout import GenerationOutcome, GenerationRecord, RolloutState
+from durable.model.work.rollout import GenerationRecord, RolloutState
 from durable.model.work.running import OnReconnect
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec, with_template
 
@@ -49,14 +52,38 @@ _ADVANCE = text("""
      WHERE tenant = :tenant AND workload = :workload AND revision = :revision
 """)
 
-_COMPLETE = text("""
-    UPDATE global.workloads
-       SET rollout = NULL, stable_generation = :generation, revision = revision + 1
-     WHERE tenant = :tenant AND workload = :workload AND generation = :generation
-       AND delete_requested_at IS NULL AND deleted_at IS NULL
-       AND (rollout IS NOT NULL OR stable_generation IS DISTINCT FROM :generation)
-       AND (CAST(:revision AS bigint) IS NULL OR revision = :revision)
-    RETURNING revision
+# The rows are locked in one order, and what is recorded is what was found under the lock. Only one
+# generation is what runs.
+_COMPLETE = text(f"""
+    WITH before AS (
+        SELECT w.tenant, w.workload, w.generation, w.rollout
+          FROM global.workloads AS w
+          JOIN {
+    sent_rows("rows", "row", "tenant text, workload text, generation bigint, revision bigint")
+} USING (tenant, workload)
+         WHERE w.generation = row.generation
+           AND w.delete_requested_at IS NULL AND w.deleted_at IS NULL
+           AND (w.rollout IS NOT NULL OR w.stable_generation IS DISTINCT FROM w.generation)
+           AND (row.revision IS NULL OR w.revision = row.revision)
+         ORDER BY tenant, workload FOR UPDATE OF w
+    ), completed AS (
+        UPDATE global.workloads AS w
+           SET rollout = NULL, stable_generation = w.generation, revision = revision + 1
+          FROM before WHERE w.tenant = before.tenant AND w.workload = before.workload
+        RETURNING w.tenant, w.workload, w.generation, w.revision, before.rollout
+    ), recorded AS (
+        UPDATE global.generations AS g
+           SET outcome = 'complete', outcome_reason = '', completed_at = clock_timestamp()
+          FROM completed AS c
+         WHERE (g.tenant, g.workload, g.generation) = (c.tenant, c.workload, c.generation)
+    ), superseded AS (
+        UPDATE global.generations AS g
+           SET outcome = 'superseded', outcome_reason = 'by generation ' || c.generation
+          FROM completed AS c
+         WHERE (g.tenant, g.workload) = (c.tenant, c.workload) AND g.generation <> c.generation
+           AND g.outcome IN ('complete', 'progressing')
+    )
+    SELECT tenant, workload, generation, revision, rollout FROM completed
 """)
 
 _UNDO = text("""
@@ -157,33 +184,44 @@ async def advance_rollout(
     return workload.revision + 1 if written.rowcount else None
 
 
-@global_transaction(ROLE, "complete generation {generation} of {tenant}/{workload}")
-async def complete_generation(
-    connection: AsyncConnection,
-    tenant: TenantId,
-    workload: WorkloadName,
-    generation: Generation,
-    *,
-    actor: ActorId,
-    revision: int | None = None,
-) -> int | None:
+@dataclass(frozen=True)
+class Completion:
+    """A generation all of whose replicas served at once."""
+
+    tenant: TenantId
+    workload: WorkloadName
+    generation: Generation
+    # Of the division that found it; None if no division did.
+    revision: int | None = None
+
+
+@global_transaction(ROLE, "record that generations are complete")
+async def complete_generations(
+    connection: AsyncConnection, completions: Sequence[Completion], *, actor: ActorId
+) -> list[int | None]:
     """Records that every replica of a generation served at once; a second time changes nothing.
 
     Takes the next number, so that no division that read the rollout before writes it back, and
     answers it. None if nothing changed: it was recorded, or a division with a number was overtaken.
     """
-    before = await lock_workload(connection, tenant, workload)
-    of = {"tenant": tenant, "workload": workload, "generation": generation}
-    done = await connection.execute(_COMPLETE, {**of, "revision": revision})
-    number: int | None = done.scalar_one_or_none()
-    if before is None or number is None:
-        return None
-    await settle_generation(connection, tenant, workload, generation, GenerationOutcome.COMPLETE)
-    if before.rollout is not None:
-        after = {"generation": generation, "undoing": before.rollout.undoing}
-        was = {"generation": before.generation}
-        await audit_workload(connection, before, "complete rollout", actor, after, before=was)
-    return number
+    rows = json.dumps([asdict(one) for one in completions])
+    completed = (await connection.execute(_COMPLETE, {"rows": rows})).all()
+    events = [_completed_rollout(row, actor) for row in completed if row.rollout is not None]
+    if events:
+        await audit.append_all(connection, audit.GLOBAL_CHAIN, events)
+    numbers = {(row.tenant, row.workload, row.generation): row.revision for row in completed}
+    return [numbers.get((one.tenant, one.workload, one.generation)) for one in completions]
+
+
+def _completed_rollout(row: Any, actor: ActorId) -> audit.Event:
+    undoing = RolloutState.read(row.rollout).undoing
+    return audit.Event(
+        actor=actor,
+        action="complete rollout",
+        target=f"workload/{row.tenant}/{row.workload}",
+        before={"generation": row.generation},
+        after={"generation": row.generation, "undoing": undoing},
+    )
 
 
 @global_transaction(ROLE, "undo the rollout of {tenant}/{workload}")
@@ -222,7 +260,7 @@ async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, re
         spec = with_template(spec, WorkloadSpec.read(good.spec))
         share = await share_of(connection, workload, good)
         name = (workload.tenant, workload.workload, workload.generation)
-        await settle_generation(connection, *name, GenerationOutcome.ROLLED_BACK, reason)
+        await record_rollback(connection, *name, reason)
     rollout = RolloutState(started_at=now, progressed_at=now, undoing=reason[:500])
     written = {
         "tenant": workload.tenant,
