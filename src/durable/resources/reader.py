@@ -13,20 +13,12 @@ from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
-from durable.authority.db.connection import Databases
-from durable.authority.workloads.generations import list_generations, unknown_generation
-from durable.explain.explain import explain, require_workload
-from durable.explain.explanation import Explanation
-from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.work.rollout import GenerationRecord
+from durable.resources.lookups import Lookups, names_of
 from durable.resources.resource import (
-    AskWorkflows,
     Filters,
     Resource,
     Rows,
-    Sources,
-    unasked,
 )
 from durable.resources.table import find_resource
 from durable.validation.value import Value
@@ -36,18 +28,8 @@ R = TypeVar("R", bound=Value)
 POLL_SECONDS = 0.5
 
 
-class Reader:
+class Reader(Lookups):
     """What can be read of the control plane."""
-
-    def __init__(self, databases: Databases, workflows: AskWorkflows = unasked) -> None:
-        self.databases = databases
-        self._workflows = workflows
-
-    @property
-    def sources(self) -> Sources:
-        return Sources(self.databases, self._workflows)
-
-    # ── resources ───────────────────────────────────────────────────────────────────────────────
 
     @overload
     async def get(self, kind: Resource[R], **filters: Any) -> Rows[R]: ...
@@ -97,46 +79,6 @@ class Reader:
             if resource.has_ended(shown):
                 return
             await asyncio.sleep(POLL_SECONDS)
-
-    # ── why ─────────────────────────────────────────────────────────────────────────────────────
-
-    async def explain(
-        self,
-        tenant: str,
-        name: str,
-        *,
-        generation: int | None = None,
-        slot: int | None = None,
-        attempt: int | None = None,
-    ) -> Explanation:
-        """Why a workload is where it is: decisions, what came of them, and who acts next."""
-        return await explain(
-            self.databases,
-            *names_of(tenant, name),
-            generation=generation,
-            slot=slot,
-            attempt=attempt,
-        )
-
-    async def generations(self, tenant: str, name: str) -> list[GenerationRecord]:
-        """The last generations, oldest first: who wanted each, and what became of it."""
-        workload = names_of(tenant, name)
-        await require_workload(self.databases, *workload)
-        return await list_generations(self.databases, *workload)
-
-    async def generation(self, tenant: str, name: str, number: int) -> GenerationRecord:
-        """One generation of the history, or a refusal that names those that are known."""
-        known = {one.generation: one for one in await self.generations(tenant, name)}
-        if number not in known:
-            raise unknown_generation(*names_of(tenant, name), number, known)
-        return known[number]
-
-
-def names_of(tenant: str, name: str) -> tuple[TenantId, WorkloadName]:
-    try:
-        return TenantId(tenant), WorkloadName(name)
-    except ValueError as error:
-        raise RefusedError(RefusalCode.UNKNOWN_WORKLOAD, f"No such workload: {error}.") from None
 
 
 def read_filters(resource: Resource[Any], given: dict[str, Any]) -> Filters:

@@ -11,9 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from durable.authority.audit.chain import ChainHead, ChainReport, verify_all
-from durable.authority.audit.events import read_events
 from durable.authority.db.everywhere import Missing
-from durable.cli.connections import with_authority
+from durable.cli.connections import with_authority, with_reader
 from durable.cli.input.anchors import append_anchors, parse_head, read_anchors
 from durable.cli.input.options import AsJson, StateDir, flag, parse_option
 from durable.cli.render.output import (
@@ -141,10 +140,10 @@ def log(
     """Show the latest events, oldest first: who did what, when, and under which role."""
     begin = None if since is None else parse_option("--since", _moment, since)
     # One event more than requested shows whether older ones were left out.
-    found, missing = with_authority(
+    found, missing = with_reader(
         state_dir,
-        lambda databases: read_events(
-            databases, chain=chain, target=target, actor=actor, since=begin, last=last + 1
+        lambda reader: reader.events(
+            chain=chain, target=target, actor=actor, since=begin, last=last + 1
         ),
     )
     events, has_older = found[-last:], len(found) > last

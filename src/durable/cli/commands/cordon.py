@@ -16,6 +16,7 @@ from durable.cli.input.options import AsJson, Reason, StateDir, parse_option
 from durable.cli.render.output import print_json, results
 from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId
+from durable.resources.lookups import Lookups
 from durable.validation.text import PLAIN_TEXT, counted
 
 Command = Callable[..., None]
@@ -37,7 +38,7 @@ def _command(verb: str, change: Callable[..., Awaitable[list[NodeId]]], sentence
         why = parse_option("--reason", PLAIN_TEXT.validate_python, reason)
 
         async def run(databases: Databases) -> tuple[NodesTarget, list[NodeId]]:
-            target = await choice.locate(databases)
+            target = await choice.locate(Lookups(databases))
             return target, await change(databases, target, actor=current_user(), reason=why)
 
         _show(*with_authority(state_dir, run), f"{verb}ed", as_json)

@@ -62,11 +62,11 @@ def drain(
     request = request_id_of(request_id)
 
     async def cancel_it(durable: Durable) -> str:
-        target = await choice.locate(durable.databases)
+        target = await choice.locate(durable)
         return await durable.drains.cancel(target, reason=reason, request_id=request)
 
     async def drain_them(durable: Durable) -> Seen:
-        target = await choice.locate(durable.databases)
+        target = await choice.locate(durable)
         begun = await durable.drains.start(
             target,
             reason=reason,

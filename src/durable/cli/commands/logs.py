@@ -8,13 +8,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from durable.agent.nodes import DRIVER, PROCESS
-from durable.authority.db.connection import Databases
-from durable.authority.db.errors import AuthorityError, AuthorityUnreachableError
-from durable.authority.db.everywhere import ask_regions
-from durable.authority.fleet.assignments import Assignment
-from durable.authority.fleet.node_reads import read_node
-from durable.authority.reads.shares import read_shares
-from durable.cli.connections import select_regions, with_authority
+from durable.agent.process.replica_files import ReplicaFiles, find_replica_files
+from durable.authority.db.errors import AuthorityError
+from durable.cli.connections import with_reader
 from durable.cli.input.options import (
     AsJson,
     StateDir,
@@ -23,15 +19,12 @@ from durable.cli.input.options import (
     load_settings,
     parse_workload,
 )
-from durable.cli.render.logs import LogFile, ReplicaFiles, find_replica_files, print_logs, tail
+from durable.cli.render.logs import LogFile, print_logs, tail
 from durable.cli.render.output import print_json, progress
-from durable.model.fleet.capacity import Node
 from durable.model.ids import Slot, TenantId, WorkloadName
-from durable.model.placement.claims import ObservedSlot
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.state_dir.record import StackError
 
-Bound = tuple[ObservedSlot, Node]
 NOTE_SECONDS = 2.0
 
 
@@ -75,7 +68,7 @@ def logs(
         progress.print(str(files), markup=False)
         print_logs(streams, follow)
     if attempt is None and not follow:
-        _note_newer_attempt(state_dir, files.assignment)
+        _note_newer_attempt(state_dir, files)
 
 
 def _as_json(files: ReplicaFiles, streams: list[LogFile]) -> dict[str, object]:
@@ -89,14 +82,15 @@ def _as_json(files: ReplicaFiles, streams: list[LogFile]) -> dict[str, object]:
     return {**{key: assignment[key] for key in keys}, "exit_code": exit_code, "logs": logs}
 
 
-def _note_newer_attempt(state_dir: Path | None, printed: Assignment) -> None:
+def _note_newer_attempt(state_dir: Path | None, files: ReplicaFiles) -> None:
     """The logs on this machine may be old, while the slot now runs on another machine."""
+    printed = files.assignment
     replica = (printed.tenant, printed.workload, printed.slot)
     # Only this note needs the authority, and it is not worth a long wait.
     with suppress(StackError, AuthorityError, RefusedError, TimeoutError):
-        bound = with_authority(
+        bound = with_reader(
             state_dir,
-            lambda databases: asyncio.wait_for(_bound(databases, *replica), NOTE_SECONDS),
+            lambda reader: asyncio.wait_for(reader.bound_slot(*replica), NOTE_SECONDS),
         )
         if bound is not None and bound[0].token != printed.token:
             now = bound[0]
@@ -117,7 +111,7 @@ def _refuse(
         attempts = ", ".join(str(one.assignment.attempt) for one in kept[-10:])
         sentence = f"Slot {slot} of {tenant}/{workload} has logs here of attempts: {attempts}."
         raise RefusedError(RefusalCode.UNKNOWN_ATTEMPT, sentence)
-    bound = with_authority(state_dir, lambda databases: _bound(databases, *replica))
+    bound = with_reader(state_dir, lambda reader: reader.bound_slot(*replica))
     if bound is None:
         raise RefusedError(
             RefusalCode.NOT_BOUND,
@@ -136,19 +130,3 @@ def _refuse(
         f"The logs of {one.node} are not below {root}: run this command on its machine, "
         "with the --state-dir of its agent."[:500],
     )
-
-
-async def _bound(
-    databases: Databases, tenant: TenantId, workload: WorkloadName, slot: Slot
-) -> Bound | None:
-    answers = await ask_regions(
-        await select_regions(databases),
-        lambda region: read_shares(databases, region, tenant, workload),
-    )
-    for region, shares in answers.by_region.items():
-        for one in (slot for share in shares for slot in share.slots):
-            if one.slot == slot:
-                return one, await read_node(databases, region, one.node)
-    for sentence in answers.missing.values():
-        raise AuthorityUnreachableError(sentence)
-    return None

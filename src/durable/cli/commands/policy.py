@@ -5,11 +5,6 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing
-from durable.authority.fleet.policies import read_revision
-from durable.authority.fleet.regions import list_regions
-from durable.authority.policies.rows import read_rollout
 from durable.cli.commands.get import resource_command
 from durable.cli.commands.policy_orders import (
     MAX_REVISION,
@@ -19,7 +14,7 @@ from durable.cli.commands.policy_orders import (
     promote,
     rollback,
 )
-from durable.cli.connections import audited_input, with_authority, with_durable, with_reader
+from durable.cli.connections import audited_input, with_durable, with_reader
 from durable.cli.input.manifests import ManifestError, load_manifest
 from durable.cli.input.options import (
     AsJson,
@@ -34,12 +29,11 @@ from durable.cli.render.spec_diff import differences, show_value
 from durable.cli.render.tables import print_table
 from durable.client import Durable
 from durable.model.policy.policy import Policy
-from durable.model.policy.rollout import PolicyRollout, PolicyStage, ShadowReport
+from durable.model.policy.rollout import PolicyRollout, PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.plan.shadow import Shadow
 from durable.resources.orders import PolicyDetail
+from durable.resources.reader import Reader
 from durable.resources.table import POLICIES
-from durable.scheduling.policies import policy_problems, read_policy
 
 app = typer.Typer(
     no_args_is_help=True, help="Publish, compare, promote and roll back scheduler policies."
@@ -55,7 +49,7 @@ def publish(
 ) -> None:
     """Check a policy and publish it as the next revision; nothing is decided under it yet."""
     with audited_input(state_dir, "policy publish"):
-        found = load_manifest(file, Policy, policy_problems)
+        found = load_manifest(file, Policy, Reader.policy_problems)
         if len(found) > 1:
             raise ManifestError(f"{file}: it has {len(found)} documents; a policy is one document")
     policy = found[0]
@@ -63,7 +57,7 @@ def publish(
     async def send(durable: Durable) -> PolicyRollout:
         try:
             number = await durable.policies.publish(policy, reason=reason)
-            return await read_rollout(durable.databases, number)
+            return await durable.policy_rollout(number)
         except RefusedError as error:
             if error.refusal.code is not RefusalCode.INVALID:
                 raise
@@ -109,12 +103,10 @@ def diff(
 ) -> None:
     """Show what differs between two revisions."""
 
-    async def read(databases: Databases) -> tuple[Policy, Policy]:
-        old, new = [await read_revision(databases, one) for one in (before, after)]
-        # With the defaults of this release, or an older revision would seem to lack fields.
-        return read_policy(old.spec), read_policy(new.spec)
+    async def read(reader: Reader) -> tuple[Policy, Policy]:
+        return await reader.policy(before), await reader.policy(after)
 
-    old, new = with_authority(state_dir, read)
+    old, new = with_reader(state_dir, read)
     found = differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
     if as_json:
         fields = [one.model_dump(mode="json") for one in found]
@@ -136,20 +128,11 @@ def shadow(
 ) -> None:
     """Make recent decisions again under a revision, and show what would have changed."""
     only = parse_region(region)
-
-    async def read(databases: Databases) -> tuple[list[ShadowReport], Missing]:
-        policy = read_policy((await read_revision(databases, revision)).spec)
-        known = await list_regions(databases)
-        if only is not None and only not in known:
-            raise RefusedError(RefusalCode.UNKNOWN_REGION, f"There is no region {only}.")
-        regions = [one for one in known if only in (None, one)]
-        answers = await Shadow(databases, policy, revision).compare_all(regions)
-        return list(answers.by_region.values()), answers.missing
-
-    reports, missing = with_authority(state_dir, read)
+    answers = with_reader(state_dir, lambda reader: reader.shadow(revision, only))
+    reports = list(answers.by_region.values())
     if as_json:
         shown = [one.model_dump(mode="json") for one in reports]
-        print_json({"revision": revision, "regions": shown, "unreachable": dict(missing)})
+        print_json({"revision": revision, "regions": shown, "unreachable": dict(answers.missing)})
     else:
         print_shadows(reports)
 

@@ -2,15 +2,11 @@
 
 import typer
 
-from durable.authority.db.clock import read_time
-from durable.authority.db.connection import Databases
-from durable.authority.fleet.policies import read_recovery_policy
-from durable.cli.connections import select_regions, with_authority
+from durable.cli.connections import with_reader
 from durable.cli.input.options import AsJson, RegionOption, StateDir, parse_region
 from durable.cli.render.output import print_json
 from durable.cli.render.readiness import print_outlooks
 from durable.model.recovery.readiness import LossOutlook
-from durable.plan.readiness import Readiness
 
 
 def readiness(
@@ -18,13 +14,7 @@ def readiness(
 ) -> None:
     """Show what the loss of a region would mean now; exit 1 if the objective would be missed."""
     region_id = parse_region(region)
-
-    async def simulate(databases: Databases) -> list[LossOutlook]:
-        regions = await select_regions(databases, region_id)
-        policy = await read_recovery_policy(databases)
-        return await Readiness(databases).outlooks(regions, policy, await read_time(databases))
-
-    outlooks = with_authority(state_dir, simulate)
+    outlooks = with_reader(state_dir, lambda reader: reader.readiness(region_id))
     is_met = all(one.is_met for one in outlooks)
     if as_json:
         content = [_content(one) for one in outlooks]

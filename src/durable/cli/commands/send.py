@@ -9,19 +9,14 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from durable.authority.db.everywhere import ask_regions
-from durable.authority.fleet.regions import list_regions
-from durable.authority.reads.replicas import read_replicas
-from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.options import AsJson, StateDir, parse_workload
 from durable.cli.render.output import error_object, fail, numbered, print_json
 from durable.cli.render.tables import print_table
 from durable.client import Durable
-from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.model.work.workload import AdmittedWorkload
-from durable.signals.names import PLACEMENT, placement_id
+from durable.signals.names import PLACEMENT
 from durable.signals.registry import Message, messages_to
 from durable.state_dir.record import StackError
 from durable.validation.problems import problems_in, sentences
@@ -164,8 +159,10 @@ async def _find_targets(durable: Durable, target: str, slots: list[int]) -> dict
     if target.startswith("placement/"):
         return {target: slots}
     tenant, workload = parse_workload(target)
-    found = await read_workload(durable.databases, tenant, workload)
-    placements = {} if found is None or found.deleted else await _placements(durable, found)
+    admitted = await durable.admitted(tenant, workload)
+    placements: dict[str, set[int]] = {}
+    if admitted is not None and not admitted.deleted:
+        placements = await durable.slots_by_placement(admitted)
     if not placements:
         raise RefusedError(
             RefusalCode.NO_PLACEMENTS,
@@ -177,32 +174,6 @@ async def _find_targets(durable: Durable, target: str, slots: list[int]) -> dict
         for placement, there in placements.items()
         if not slots or not there.isdisjoint(slots)
     }
-
-
-async def _placements(durable: Durable, workload: AdmittedWorkload) -> dict[str, set[int]]:
-    """Every placement that has slots, of whichever generation: a slot is where it runs.
-
-    Of a region whose database does not answer, the placement that is wanted there.
-    """
-    name = (workload.tenant, workload.workload)
-    answers = await ask_regions(
-        await list_regions(durable.databases),
-        lambda region: read_replicas(durable.databases, region, *name),
-    )
-    shares = {
-        (workload.generation, region): set(workload.share.get(region, ()))
-        for region in answers.missing
-    }
-    running: dict[int, tuple[int, RegionId]] = {}
-    for region, there in answers.by_region.items():
-        for generation, share in there.shares.items():
-            shares[generation, region] = set(share.slots)
-        running |= {claim.slot: (claim.generation, region) for claim in there.claims}
-    for slots in shares.values():
-        slots.difference_update(running)
-    for slot, share in running.items():
-        shares.setdefault(share, set()).add(slot)
-    return {placement_id(*name, *share): slots for share, slots in sorted(shares.items()) if slots}
 
 
 def _refuse_unknown_slots(

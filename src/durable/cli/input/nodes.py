@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.db.connection import Databases
-from durable.authority.fleet.node_targets import locate_nodes
 from durable.cli.input.options import parse_option, parse_region
 from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import Identifier, NodeId, PoolId, ZoneId
+from durable.resources.lookups import Lookups
 from durable.validation.quantities import read_duration
 
 NodeArgument = Annotated[
@@ -46,9 +45,9 @@ class NodesChoice:
         self._name = parse_option(option, parse, text)
         self._region = parse_region(region)
 
-    async def locate(self, databases: Databases) -> NodesTarget:
+    async def locate(self, reader: Lookups) -> NodesTarget:
         """The region that has them; refused if none does, or more than one."""
-        return await locate_nodes(databases, self._kind, self._name, self._region)
+        return await reader.locate(self._kind, self._name, self._region)
 
 
 def parse_deadline(text: str) -> timedelta:
