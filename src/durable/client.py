@@ -26,7 +26,7 @@ from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.phases import WorkloadPhase
 from durable.model.work.workload import WorkloadKind, WorkloadManifest
-from durable.plan.planner import Plan, Planner
+from durable.plan.planner import Plan
 from durable.resources.reader import Reader, names_of
 from durable.settings import Settings
 from durable.signals.names import workload_id
@@ -211,7 +211,7 @@ class Durable(Reader):
 
     async def plan(self, manifest: WorkloadManifest | Mapping[str, Any]) -> Plan:
         """What an apply would do now and why, or its refusal; changes nothing."""
-        return await Planner(self.databases).plan(read_manifest(manifest))
+        return await self.planner().plan(read_manifest(manifest))
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────
 

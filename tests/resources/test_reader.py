@@ -75,6 +75,8 @@ async def test_what_cannot_be_listed_is_refused(
     ("kind", "name", "code"),
     [
         ("node", "nowhere", RefusalCode.UNKNOWN_NODE),
+        ("drain", "drain/us-east/n1", RefusalCode.UNKNOWN_DRAIN),
+        ("drain", "n1", RefusalCode.UNKNOWN_DRAIN),
         ("override", "No Such", RefusalCode.UNKNOWN_OVERRIDE),
         ("override", "none", RefusalCode.UNKNOWN_OVERRIDE),
         ("policy", "next", RefusalCode.UNKNOWN_POLICY),

@@ -41,8 +41,8 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import show_amounts
 from durable.model.states import OverrideState, PolicyState
 from durable.planners.recovery.moves import most_telling, report_on
-from durable.resources.resource import Filters, Rows, Sources
-from durable.signals.names import drain_id
+from durable.resources.resource import LIMIT, Filters, Rows, Sources
+from durable.signals.names import drain_id, drain_target
 from durable.validation.quantities import show_roughly
 from durable.validation.text import counted
 from durable.validation.value import Value
@@ -84,6 +84,17 @@ async def read_drain_rows(sources: Sources, filters: Filters) -> Rows[DrainRow]:
 
     answers = await ask_regions(await sources.select_regions(filters.region), read_region)
     return Rows([row for rows in answers.by_region.values() for row in rows], answers.missing)
+
+
+async def show_drain(sources: Sources, name: str) -> DrainRow:
+    """The one that runs, or else the latest of these nodes."""
+    databases, target = sources.databases, drain_target(name)
+    for drain in await read_drains(databases, target.region, ended=LIMIT):
+        if drain.target == target:
+            return drain_row(drain, await read_progress(databases, target.region, drain))
+    raise RefusedError(
+        RefusalCode.UNKNOWN_DRAIN, f"There was no {name} lately; see `durable get drains --all`."
+    )
 
 
 # ── overrides ───────────────────────────────────────────────────────────────────────────────────

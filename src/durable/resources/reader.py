@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
 
+from durable.authority.db.errors import AuthorityUnreachableError
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.resources.lookups import Lookups, names_of
 from durable.resources.resource import (
@@ -60,6 +61,9 @@ class Reader(Lookups):
         every = Filters(ended="ended" in resource.filters)
         rows = await resource.read(self.sources, every)
         row = next((row for row in rows if resource.name_of(row) == name), None)
+        if row is None and rows.unreachable:
+            # It may well exist in one of these.
+            raise AuthorityUnreachableError(next(iter(rows.unreachable.values())))
         if row is None:
             raise RefusedError(
                 resource.unknown,

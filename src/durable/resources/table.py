@@ -179,6 +179,7 @@ DRAINS = Resource[orders.DrainRow](
     ),
     filters=("region", "ended", "limit"),
     remedy="begin one with `durable drain NODE`; --all lists those that ended",
+    show=orders.show_drain,
     has_ended=lambda row: row.ended_at is not None,
     unknown=RefusalCode.UNKNOWN_DRAIN,
 )  # fmt: skip

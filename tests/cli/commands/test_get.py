@@ -11,7 +11,8 @@ def test_every_kind_is_listed_and_filtered(seen: Terminal) -> None:
         ("north", 6, 6),
         ("south", 4, 4),
     ]
-    assert seen.json("get", "nodes")["total"] == 10
+    for name in ("nodes", "node", "no"):
+        assert seen.json("get", name)["total"] == 10
     nodes = seen.json("get", "nodes", "--region", "south", "--limit", "2")
     assert (nodes["total"], len(nodes["nodes"])) == (4, 2)
     assert all(node["live"] for node in nodes["nodes"])
@@ -39,7 +40,8 @@ def test_every_kind_is_listed_and_filtered(seen: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["workloads", "placements", "nodes", "tenants", "grants", "regions"]
+    "kind",
+    ["workloads", "placements", "nodes", "tenants", "grants", "regions", "policies", "operators"],
 )
 def test_every_list_is_readable(seen: Terminal, kind: str) -> None:
     assert seen.run("get", kind, "--limit", "1") == 0
