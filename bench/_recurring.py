@@ -30,7 +30,7 @@ from durable.authority.queue.decisions import record_decisions
 from durable.authority.queue.requests import read_queue, write_requests
 from durable.authority.quota.quotas import set_quota
 from durable.authority.quota.transfers import GrantTransfer, transfer_grant
-from durable.authority.reads.claims import read_lapsed_reservations, read_stops
+from durable.authority.reads.claims import ClaimFilter, read_claims, read_lapsed_reservations
 from durable.authority.reads.placements import PlacementRead, PlacementReader
 from durable.authority.reads.replicas import read_replicas
 from durable.authority.reads.share_feed import ShareFeed
@@ -186,7 +186,7 @@ class Lives:
         await self._send(
             [Evict(**_step(workload, claim, slot)) for slot, claim in _by_slot(claims)]
         )
-        await read_stops(databases, REGION, *of)
+        await read_claims(databases, REGION, ClaimFilter(tenant=TENANT, workload=workload))
         await self._report(claims, ObservedState.STOPPED, sequence=2)
         cause = ReleaseCause.STOPPED
         await self._send(

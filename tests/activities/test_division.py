@@ -5,19 +5,21 @@ from datetime import UTC, datetime
 import pytest
 
 from durable.activities.division import WorkloadDivision
-from durable.authority.reads.replicas import LiveClaim, RegionReplicas
+from durable.authority.reads.replicas import RegionReplicas
 from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.placement.claims import RegionalClaim
 from durable.model.resources import Resources
 from durable.model.states import BindingState, RequestState
 from durable.model.work.share import ShareReport
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
+from tests.claims import a_claim
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EAST = RegionId("east")
 
 
-def serving(slot: int) -> LiveClaim:
-    return LiveClaim(slot, 1, slot + 1, "serving", 60.0, False, False, False)
+def serving(slot: int) -> RegionalClaim:
+    return a_claim(slot, state=BindingState.SERVING)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import psycopg
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.nodes import declare_nodes
-from durable.authority.reads.claims import read_bindings
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import RegionId
-from durable.model.placement.claims import Binding
+from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.intents import ReleaseCause
 from durable.model.work.workload import WorkloadSpec
 from tests.agent.waiting import eventually
@@ -121,9 +121,10 @@ class LiveRegion:
 
         await eventually(f"the lease of {name} has ended", lapsed)
 
-    async def binding(self, token: int) -> Binding:
-        found = await read_bindings(self.databases, self.name, active=False)
-        return next(binding for binding in found if binding.token == token)
+    async def binding(self, token: int) -> RegionalClaim:
+        which = ClaimFilter(tokens=[token])
+        [claim] = await read_claims(self.databases, self.name, which, and_ended=True)
+        return claim
 
     async def observed(self, token: int) -> tuple[str | None, str]:
         rows = await self.ask(

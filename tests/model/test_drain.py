@@ -10,25 +10,28 @@ from durable.model.fleet.drain import (
     DrainProgress,
     LeftCode,
     LeftFacts,
-    LeftReplica,
     NodesKind,
     NodesTarget,
     measure_progress,
 )
 from durable.model.ids import Identifier, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending import Pending
 from durable.model.placement.pending_reasons import NoGrant, PendingCode
+from durable.model.states import BindingState
 from durable.signals.names import drain_id
+from tests.claims import NOON, a_claim
 
 EAST = RegionId("us-east")
-SERVES, STOPS = LeftReplica(state="serving"), LeftReplica(state="serving", is_stopping=True)
-RUNS = LeftReplica(state="running", is_job=True)
-LOST = LeftReplica(state="unknown")
+SERVES = a_claim(state=BindingState.SERVING)
+STOPS = a_claim(state=BindingState.SERVING, stop_requested_at=NOON)
+RUNS = a_claim(state=BindingState.RUNNING, is_job=True)
+LOST = a_claim(state=BindingState.UNKNOWN)
 QUEUED = Pending(code=PendingCode.QUEUED)
 NEVER = Pending.because(PendingCode.NO_GRANT, NoGrant(tenant=TenantId("risk"), region=EAST))
 
 
-def facts(*replicas: LeftReplica, workload: str = "api", **fields: Any) -> LeftFacts:
+def facts(*replicas: RegionalClaim, workload: str = "api", **fields: Any) -> LeftFacts:
     given: dict[str, Any] = {"serving": 4, "must_serve": 3, **fields}
     name = {"tenant": TenantId("risk"), "workload": WorkloadName(workload)}
     return LeftFacts(replicas=replicas, **name, **given)
@@ -50,7 +53,7 @@ def measure(*given: LeftFacts, wait_for_jobs: bool = False) -> DrainProgress:
         (facts(SERVES, serving=3), False, LeftCode.ALLOWANCE),
         (facts(SERVES, serving=3, coming_up=1), False, LeftCode.REPLACING),
         (facts(SERVES, serving=3, pending=QUEUED), False, LeftCode.NO_ROOM),
-        (facts(LeftReplica(), serving=3), False, LeftCode.REPLACING),
+        (facts(a_claim(), serving=3), False, LeftCode.REPLACING),
         (facts(LOST), False, LeftCode.NODE_SILENT),
         (facts(LOST, SERVES), False, LeftCode.REPLACING),
         (facts(RUNS, serving=0, must_serve=0), False, LeftCode.REPLACING),

@@ -8,21 +8,11 @@ from pydantic import ValidationError
 
 from durable.model.fleet.capacity import Node, RecoveryBudget, RegionStatus
 from durable.model.ids import IncidentId
-from durable.model.placement.claims import Reservation
 from durable.model.placement.request import SchedulingRequest
-from durable.model.states import ReservationState
 from durable.model.work.workload import AdmittedWorkload
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-
-RESERVATION: dict[str, Any] = {
-    "region": "us-east", "token": 7, "tenant": "risk", "workload": "api", "generation": 1,
-    "slot": 0, "attempt": 1, "node": "n1", "resources": {"cpu": 1, "gpu": 1},
-    "devices": ["gpu-0"], "budget": None, "policy_revision": 1, "state": "held",
-    "reserved_at": T0, "expires_at": T0 + HOUR, "ended_at": None, "created_version": 3,
-    "freed_version": None, "actor": "placement", "evidence": "top score",
-}  # fmt: skip
 
 REQUEST: dict[str, Any] = {
     "region": "us-east", "tenant": "risk", "workload": "api", "generation": 1, "slots": [0, 1],
@@ -39,13 +29,6 @@ WORKLOAD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("kind", "sound", "flaw", "tells"),
     [
-        (Reservation, RESERVATION, {"expires_at": T0}, "expires_at"),
-        (Reservation, RESERVATION, {"devices": []}, "devices"),
-        (Reservation, RESERVATION, {"ended_at": T0}, "ended_at"),
-        (Reservation, RESERVATION, {"state": "bound"}, "ended_at"),
-        (Reservation, RESERVATION, {"state": "gone"}, "state"),
-        (Reservation, RESERVATION, {"reserved_at": datetime(2030, 1, 1)}, "reserved_at"),  # noqa: DTZ001
-        (Reservation, RESERVATION, {"token": 2**63}, "token"),
         (SchedulingRequest, REQUEST, {"pending": None}, "pending"),
         (SchedulingRequest, REQUEST, {"deadline": T0}, "deadline"),
         (SchedulingRequest, REQUEST, {"slots": [1, 1]}, "slots"),
@@ -65,16 +48,6 @@ def test_what_could_not_be_true_is_refused(
     with pytest.raises(ValidationError) as caught:
         kind(**{**sound, **flaw})
     assert tells in str(caught.value)
-
-
-def test_a_reservation_expires_at_its_moment_and_only_while_held() -> None:
-    held = Reservation(**RESERVATION)
-    assert not held.is_expired(T0)
-    assert held.is_expired(T0 + HOUR)
-    bound = Reservation.model_validate(
-        {**RESERVATION, "state": ReservationState.BOUND, "ended_at": T0}
-    )
-    assert not bound.is_expired(T0 + HOUR)
 
 
 def test_a_budget_is_open_for_its_incident_until_it_expires() -> None:

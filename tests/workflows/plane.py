@@ -20,13 +20,13 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.reads.census import take_census
-from durable.authority.reads.claims import read_bindings
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.reads.invariants import violations_everywhere
 from durable.client import Durable
 from durable.ending import end_all
 from durable.model.fleet.manifest import Fleet
-from durable.model.ids import ActorId, RegionId
-from durable.model.placement.claims import Binding
+from durable.model.ids import ActorId, RegionId, WorkloadName
+from durable.model.placement.claims import RegionalClaim
 from durable.settings import Settings
 from durable.signals.names import placement_id
 from durable.signals.status import PlacementStatus
@@ -232,12 +232,12 @@ class Plane:
             placement_id("risk", name, generation, region)  # pyright: ignore[reportArgumentType]
         )
 
-    async def bindings(self, *regions: RegionId) -> Mapping[tuple[str, int], Binding]:
+    async def bindings(self, *regions: RegionId) -> Mapping[tuple[str, int], RegionalClaim]:
         """The active bindings by workload and slot; two of one slot would be one too many."""
         found = [
             binding
             for region in regions or (EAST,)
-            for binding in await read_bindings(self.databases, region)
+            for binding in await read_claims(self.databases, region, ClaimFilter(is_bound=True))
         ]
         by_slot = {(str(binding.workload), binding.slot): binding for binding in found}
         assert len(by_slot) == len(found), "a slot has two active bindings"
@@ -245,8 +245,9 @@ class Plane:
 
     async def started(self, name: str = "api", region: RegionId = EAST) -> list[int]:
         """The slots of every binding of a workload that there ever was."""
-        found = await read_bindings(self.databases, region, active=False)
-        return [binding.slot for binding in found if binding.workload == name]
+        which = ClaimFilter(workload=WorkloadName(name), is_bound=True)
+        found = await read_claims(self.databases, region, which, and_ended=True)
+        return [claim.slot for claim in sorted(found, key=lambda claim: claim.token)]
 
     def adopt_databases(self, other: "Plane") -> None:
         """Uses the authority of another plane, beside Temporal's own namespace."""

@@ -7,7 +7,7 @@ import pytest
 
 from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.fleet.cordons import cordon_nodes
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.authority.sides import Regional
 from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId
@@ -52,7 +52,7 @@ async def test_a_node_cordoned_on_the_way_is_left_for_another(
     cordoned: list[str] = []
 
     async def cordon(regional: Regional, intent: AnyIntent) -> None:
-        (claim,) = await read_reservations(regional.databases, EAST)
+        (claim,) = await read_claims(regional.databases, EAST)
         cordoned.append(str(claim.node))
         await cordon_nodes(
             regional.databases,

@@ -8,7 +8,7 @@ import pytest
 
 from durable.authority.db import breaker
 from durable.authority.migrations import upgrade
-from durable.model.placement.claims import Binding
+from durable.model.placement.claims import RegionalClaim
 from durable.model.states import BindingState
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.temporal.connection import connect
@@ -23,7 +23,7 @@ LEASE_SECONDS = 40
 HAS_LAPSED = "SELECT lease_expires_at <= clock_timestamp() FROM regional.regions"
 
 
-async def _crash(plane: Plane, binding: Binding) -> None:
+async def _crash(plane: Plane, binding: RegionalClaim) -> None:
     """Whatever runs on its node from now on crashes, so that it has to go to another."""
     plane.faults.write_text(json.dumps([{"kind": "crash", "node": str(binding.node)}]))
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.model.fleet.manifest import Fleet
 from durable.model.states import OverrideState
 from tests.workflows.plane import EAST, Plane, small_fleet, until
@@ -55,7 +55,7 @@ async def test_an_avoided_zone_is_used_by_a_rollout_once_the_override_has_expire
     await rolled_out(plane, 2)
     assert await running(plane) == dict.fromkeys(range(REPLICAS), 2)
 
-    claims = await read_reservations(plane.databases, EAST, live=False)
+    claims = await read_claims(plane.databases, EAST, and_ended=True)
     begun = [one.reserved_at for one in claims if str(one.node).startswith("east-a-")]
     assert avoided.activated_at is not None
     early = [at for at in begun if avoided.activated_at <= at < avoided.expires_at]

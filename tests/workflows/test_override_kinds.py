@@ -18,14 +18,14 @@ from durable.authority.overrides.reads import drawn_on, read_effects
 from durable.authority.overrides.rows import read_overrides
 from durable.authority.queue.requests import read_waiting
 from durable.authority.quota.budgets import read_budget
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.controllers import reconciler, wakeups
 from durable.model.fleet.drain import NodesTarget
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, BudgetId
 from durable.model.overrides.override import Override
 from durable.model.overrides.registry import KINDS
-from durable.model.placement.claims import Binding
+from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending_reasons import PendingCode
 from durable.model.policy.rollout import PolicyStage
 from durable.model.refusal import RefusalCode, RefusedError
@@ -70,7 +70,7 @@ async def begin(
     return await Pair.make(plane, keys)
 
 
-async def running(plane: Plane) -> dict[int, Binding]:
+async def running(plane: Plane) -> dict[int, RegionalClaim]:
     """The replicas of the workload by slot, wherever they are on their way."""
     return {slot: one for (name, slot), one in (await plane.bindings()).items() if name == "api"}
 
@@ -147,7 +147,7 @@ async def placed_under(plane: Plane, override: Override) -> set[str]:
     assert ended.activated_at is not None
     assert ended.ended_at is not None
     over_at = min(ended.expires_at, ended.ended_at)
-    claims = await read_reservations(plane.databases, EAST, live=False)
+    claims = await read_claims(plane.databases, EAST, and_ended=True)
     return {str(one.node) for one in claims if ended.activated_at <= one.reserved_at < over_at}
 
 

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from durable.authority.policies.region_reads import read_in_force
 from durable.authority.policies.rows import read_rollout
 from durable.authority.policies.stages import watch_region
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.controllers.reconciler import Reconciler
 from durable.drills import policy_rollback
 from durable.drills.world import World as Rehearsal
@@ -73,7 +73,7 @@ async def revisions_of(plane: Plane, *regions: RegionId) -> set[int]:
     return {
         claim.policy_revision
         for region in regions or (EAST,)
-        for claim in await read_reservations(plane.databases, region)
+        for claim in await read_claims(plane.databases, region)
     }
 
 
@@ -165,7 +165,7 @@ async def test_reroll_replaces_what_the_bad_revision_placed_step_by_step_and_not
 
 async def most_claims(plane: Plane, name: str) -> int:
     """How many claims a workload had at once, at the version of the region with most of them."""
-    claims = await read_reservations(plane.databases, EAST, live=False)
+    claims = await read_claims(plane.databases, EAST, and_ended=True)
     mine = [one for one in claims if one.workload == name]
     return max(
         sum(

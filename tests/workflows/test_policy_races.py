@@ -14,7 +14,7 @@ from durable.authority.cache.region_cache import RegionCache
 from durable.authority.policies.orders import take_order
 from durable.authority.policies.regions import leave_region
 from durable.authority.queue.decisions import DecisionLog, read_decisions
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.authority.sides import Regional
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.placement.intents import AnyIntent, Bind, Granted, Refused, Reserve, Start
@@ -120,7 +120,7 @@ async def test_a_rollback_at_this_step_is_followed_through(
     assert [(one.decided_again, one.goes_on) for one in race.report.shares] == (
         [(decided_again, goes_on)] if decided_again or goes_on else []
     )
-    claims = [one for one in await read_reservations(plane.databases, EAST) if one.workload == name]
+    claims = [one for one in await read_claims(plane.databases, EAST) if one.workload == name]
     assert {one.policy_revision for one in claims} == {2 if goes_on else 1}
     decided_under = {2} if goes_on else {1, 2}
     assert await no_decision_mixes_revisions(plane, name) == decided_under
@@ -150,7 +150,7 @@ async def no_decision_mixes_revisions(plane: Plane, *names: str) -> set[int]:
             assert decision.evidence["lease_seconds"] == used.reservation_lease_seconds
             for candidate in Proposal.read(decision.evidence["proposal"]).evidence.candidates:
                 assert set(candidate.scores) == set(used.weights)
-    claims = await read_reservations(plane.databases, EAST, live=False)
+    claims = await read_claims(plane.databases, EAST, and_ended=True)
     mine = [one for one in claims if one.workload in names]
     assert mine, "something was placed"
     for one in mine:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from durable.activities.workload_steps import Admitted
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.workflows.conftest import MakePlane
@@ -23,7 +23,7 @@ async def test_the_same_request_fifty_times_at_once_is_one_workload(plane: Plane
 
     assert {answer.generation for answer in answers} == {1}
     assert (await plane.durable.wait("risk", "api")).serving == 2
-    assert len(await read_reservations(plane.databases, EAST, live=False)) == 2
+    assert len(await read_claims(plane.databases, EAST, and_ended=True)) == 2
     await plane.no_invariant_is_broken()
 
 
@@ -120,4 +120,4 @@ async def test_what_waiting_would_never_mend_is_refused_and_leaves_nothing(
     assert (no.value.refusal.code, sentence in no.value.refusal.sentence) == (code, True), no.value
     with pytest.raises(RefusedError, match="There is no workload"):
         await plane.durable.status("risk", "api")
-    assert await read_reservations(plane.databases, EAST, live=False) == []
+    assert await read_claims(plane.databases, EAST, and_ended=True) == []

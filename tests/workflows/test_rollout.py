@@ -10,7 +10,7 @@ import pytest
 
 from durable.authority.audit.chain import GLOBAL_CHAIN
 from durable.authority.audit.events import read_events
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.authority.workloads.generations import list_generations
 from durable.client import Durable
 from durable.failpoints import VARIABLE, Failpoint
@@ -262,7 +262,7 @@ async def test_regions_take_turns_and_a_bad_build_never_meets_all_of_them(plane:
 
     await until(is_undone, "it goes back")
     await rolled_out(plane, 1)
-    met = {one.generation for one in await read_reservations(plane.databases, EAST, live=False)}
+    met = {one.generation for one in await read_claims(plane.databases, EAST, and_ended=True)}
     assert met == {1}, "the east never met it"
     set_faults(plane)
     await plane.durable.apply(version(3, **spec))
@@ -287,9 +287,10 @@ async def test_a_region_bakes_before_the_next_one_begins(plane: Plane) -> None:
 
     async def times(region: RegionId) -> tuple[list[datetime], list[datetime]]:
         """When each of its new replicas was reserved, and since when those that stay serve."""
-        claims = await read_reservations(plane.databases, region, live=False)
+        claims = await read_claims(plane.databases, region, and_ended=True)
         reserved = sorted(one.reserved_at for one in claims if one.generation == 2)
-        return reserved, sorted(one.since for one in (await plane.bindings(region)).values())
+        bound = (await plane.bindings(region)).values()
+        return reserved, sorted(one.since for one in bound if one.since is not None)
 
     reserved, served = await times(WEST)
     # The one that is added, and one after the other in its place; each is ready before the next.

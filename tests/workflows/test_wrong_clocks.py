@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from durable.authority.db.clock import read_time
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.authority.recovery.region_facts import read_facts
 from durable.controllers.region_lease import LEASE_SECONDS
 from durable.model.overrides.override import Override
@@ -51,7 +51,7 @@ async def test_a_worker_whose_clock_is_an_hour_off_ends_overrides_by_the_databas
         held = await hold(plane)
         await plane.durable.scale("risk", "api", 3)
         await plane.durable.wait("risk", "api")
-        claims = await read_reservations(plane.databases, EAST)
+        claims = await read_claims(plane.databases, EAST)
         [third] = [one.reserved_at for one in claims if one.slot == 2]
         assert held.expires_at <= third < held.expires_at + LATE, "the commit obeyed it so long"
         ended = await has_expired(plane, held)

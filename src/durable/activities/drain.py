@@ -13,8 +13,7 @@ from temporalio.client import Client
 from durable.activities.drain_steps import EndStep, Marking
 from durable.activities.elsewhere import refuse_elsewhere
 from durable.activities.workload import refusal_failure
-from durable.authority.drains.marks import mark_claims
-from durable.authority.drains.orders import begin_drain, end_drain
+from durable.authority.drains.orders import begin_drain, end_drain, mark_drained
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_running
 from durable.authority.sides import Regional
@@ -55,7 +54,7 @@ class DrainActivities:
     async def mark(self, drain: Drain) -> Marking:
         """Marks what runs there to be replaced, and has its workloads look."""
         refuse_elsewhere(self._region, drain.target.region)
-        marked = await mark_claims(self._databases, self._region, drain)
+        marked = await mark_drained(self._databases, self._region, drain)
         reach(Failpoint.AFTER_MARK)
         undelivered = await self._have_workloads_look(marked.shares, "claims were marked")
         return Marking(claims=marked.claims, workloads=len(marked.shares), undelivered=undelivered)

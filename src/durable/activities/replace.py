@@ -6,7 +6,8 @@ from durable.activities.workload_steps import ReplaceStep
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
-from durable.authority.slots.replacements import mark_replaced, read_tokens, request_replacement
+from durable.authority.reads.claims import ClaimFilter, read_claims
+from durable.authority.slots.replacements import mark_replaced, request_replacement
 from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestKind
 from durable.authority.workloads.rows import never_admitted, read_workload
 from durable.model.ids import RegionId, Slot
@@ -32,7 +33,7 @@ async def replace_slots(databases: Databases, step: ReplaceStep) -> str:
             databases,
             RegionId(region),
             tokens,
-            cause=f"request {step.request}",
+            request=step.request,
             actor=step.actor,
             reason=step.reason,
         )
@@ -54,12 +55,15 @@ async def _known_slots(databases: Databases, step: ReplaceStep) -> list[Slot]:
 
 
 async def _claims(databases: Databases, step: ReplaceStep, wanted: Sequence[Slot]) -> Answer:
+    which = ClaimFilter(tenant=step.tenant, workload=step.workload, slots=wanted)
     found = await ask_regions(
         await list_regions(databases),
-        lambda region: read_tokens(databases, region, step.tenant, step.workload, wanted),
+        lambda region: read_claims(databases, region, which),
     )
     tokens = {
-        str(region): sorted(claims.values()) for region, claims in found.by_region.items() if claims
+        str(region): sorted(claim.token for claim in claims)
+        for region, claims in found.by_region.items()
+        if claims
     }
     count = sum(map(len, tokens.values()))
     sentence = f"Replacing {count} of {len(wanted)} slots; one without a claim needs no replacing."

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from durable.activities.steps import Claim, Reserved, ReserveStep
 from durable.authority.queue.decisions import read_newest_attempt
 from durable.authority.quota.budgets import find_draw
-from durable.authority.reads.claims import read_live_claims
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.sides import Regional
 from durable.authority.slots.shares import read_moved
 from durable.failpoints import Failpoint, reach
@@ -192,9 +192,8 @@ class Reserver:
 
     async def _live_tokens(self, step: ReserveStep) -> set[int]:
         key = step.key
-        live = await read_live_claims(
-            self._regional.databases, key.region, key.tenant, key.workload, key.generation
-        )
+        which = ClaimFilter(tenant=key.tenant, workload=key.workload, generation=key.generation)
+        live = await read_claims(self._regional.databases, key.region, which)
         return {claim.token for claim in live}
 
     def _record(

@@ -9,7 +9,7 @@ was done.
 
 import logging
 
-from durable.authority.reads.claims import read_lapsed_reservations
+from durable.authority.reads.claims import expire, read_lapsed_reservations
 from durable.authority.sides import Regional
 from durable.controllers.rounds import in_rounds
 from durable.model.ids import ActorId
@@ -44,7 +44,7 @@ class ReaperController:
         if not lapsed:
             return 0
         epoch = regional.cache.epoch
-        outcomes = await regional.commit([one.expire(ACTOR, epoch) for one in lapsed])
+        outcomes = await regional.commit([expire(one, ACTOR, epoch) for one in lapsed])
         freed = [outcome for outcome in outcomes if isinstance(outcome, Granted)]
         refused = {one.refusal.code for one in outcomes if not isinstance(one, Granted)}
         if RefusalCode.FENCED_WRITER in refused:

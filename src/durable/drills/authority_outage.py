@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from durable.authority.db.errors import AuthorityError
-from durable.authority.reads.claims import read_bindings
+from durable.authority.reads.claims import read_claims
 from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
@@ -145,7 +145,7 @@ async def _look(world: World) -> _OutageView:
         kept={
             f"{claim.tenant}/{claim.workload} {claim.slot}": claim.token
             for region in facts
-            for claim in await read_bindings(databases, region)
+            for claim in await read_claims(databases, region)
             if (claim.tenant, claim.workload) in keeps and claim.state is BindingState.SERVING
         },
         events=await _events(world),

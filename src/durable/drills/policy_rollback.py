@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, suppress
 
 from durable.authority.policies.region_reads import read_in_force, read_report
 from durable.authority.policies.rows import read_rollout
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.drills.checks import audit_tells, becomes, invariants_hold
 from durable.drills.drill import Expectation
 from durable.drills.people import signed
@@ -129,7 +129,7 @@ def _shown(in_force: dict[str, PolicyRevision]) -> str:
 
 async def _revisions(world: World) -> set[PolicyRevision]:
     """Under which the live claims of the drill's workload were decided."""
-    by_region = await world.in_each_region(read_reservations)
+    by_region = await world.in_each_region(read_claims)
     return {
         claim.policy_revision
         for claims in by_region.values()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from itertools import count, islice
 
 from durable.model.ids import Generation, RegionId
-from durable.model.placement.claims import HeldSlot, SlotOnNode
+from durable.model.placement.claims import RegionalClaim, SlotOnNode
 from durable.model.placement.pending import Pending
 from durable.model.work.workload import WorkloadKind, WorkloadManifest
 from durable.planners.rollout.observed import fenceposts
@@ -61,7 +61,7 @@ def rollout_outlook(
     manifest: WorkloadManifest,
     generation: Generation,
     shares: Mapping[RegionId, tuple[int, ...]],
-    claims: Mapping[RegionId, list[HeldSlot]],
+    claims: Mapping[RegionId, list[RegionalClaim]],
     decide: Decide,
 ) -> RolloutOutlook:
     """Asks each region where surge replicas would go now, beside everything that runs."""

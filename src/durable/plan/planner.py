@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from durable.allocation.admission import AdmissionCheck
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
-from durable.authority.reads.claims import read_held_slots
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.workloads.generations import read_stable_spec
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import Generation, RegionId, Slot, TenantId, WorkloadName
-from durable.model.placement.claims import HeldSlot, SlotOnNode
+from durable.model.placement.claims import RegionalClaim, SlotOnNode
 from durable.model.placement.pending import Pending, show_rejections
 from durable.model.placement.pending_reasons import PendingCode, Unreachable
 from durable.model.refusal import RefusalCode, RefusedError
@@ -95,8 +95,8 @@ class Planner:
                 lambda request: self._regions[request.region].decide(request),
             )
         # What follows is the end of it, when everything that has to go has released its node.
-        kept: dict[RegionId, list[HeldSlot]] = {}
-        stops: dict[RegionId, list[HeldSlot]] = {}
+        kept: dict[RegionId, list[RegionalClaim]] = {}
+        stops: dict[RegionId, list[RegionalClaim]] = {}
         for region, live in claims.items():
             kept[region], stops[region] = _divided(live, generation, shares.get(region, ()))
             self._regions[region].free(stops[region], manifest.tenant)
@@ -125,13 +125,16 @@ class Planner:
             regions=tuple(plans),
         )
 
-    async def _read(self, current: AdmittedWorkload | None, region: RegionId) -> list[HeldSlot]:
+    async def _read(
+        self, current: AdmittedWorkload | None, region: RegionId
+    ) -> list[RegionalClaim]:
         """The live claims, once the region itself is known too."""
         if region not in self._regions:
             self._regions[region] = await PlannedRegion.read(self._databases, region)
         if current is None:
             return []
-        found = await read_held_slots(self._databases, region, current.tenant, current.workload)
+        which = ClaimFilter(tenant=current.tenant, workload=current.workload)
+        found = await read_claims(self._databases, region, which)
         return [claim for claim in found if claim.state is None or claim.state not in _GONE]
 
     def _region_plan(
@@ -140,8 +143,8 @@ class Planner:
         generation: Generation,
         region: RegionId,
         share: Sequence[int],
-        kept: Sequence[HeldSlot],
-        stops: Sequence[HeldSlot],
+        kept: Sequence[RegionalClaim],
+        stops: Sequence[RegionalClaim],
         at_once: int | None,
     ) -> RegionPlan:
         missing = tuple(slot for slot in share if slot not in {claim.slot for claim in kept})
@@ -199,11 +202,11 @@ def _unknown(region: RegionId, share: Sequence[int], why: str) -> RegionPlan:
 
 
 def _divided(
-    claims: Sequence[HeldSlot], generation: Generation, share: Sequence[int]
-) -> tuple[list[HeldSlot], list[HeldSlot]]:
+    claims: Sequence[RegionalClaim], generation: Generation, share: Sequence[int]
+) -> tuple[list[RegionalClaim], list[RegionalClaim]]:
     """What runs what is wanted, where it is wanted; and all else, which has to go."""
-    kept: list[HeldSlot] = []
-    stops: list[HeldSlot] = []
+    kept: list[RegionalClaim] = []
+    stops: list[RegionalClaim] = []
     wanted = frozenset(share)
     for one in claims:
         stays = one.generation == generation and one.slot in wanted
@@ -211,5 +214,5 @@ def _divided(
     return kept, stops
 
 
-def _placed(claims: Sequence[HeldSlot]) -> tuple[SlotOnNode, ...]:
+def _placed(claims: Sequence[RegionalClaim]) -> tuple[SlotOnNode, ...]:
     return tuple(SlotOnNode(slot=claim.slot, node=claim.node) for claim in claims)

@@ -14,7 +14,7 @@ from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.quota.budgets import list_budgets
 from durable.authority.quota.quotas import read_booked, read_quota
-from durable.authority.reads.claims import read_held_slots
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.reads.startup import RegionPace, read_pace
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
@@ -130,7 +130,11 @@ class Readiness:
         live = {
             (one.tenant, one.workload): tuple(
                 SlotOnNode(slot=held.slot, node=held.node)
-                for held in await read_held_slots(self._databases, region, one.tenant, one.workload)
+                for held in await read_claims(
+                    self._databases,
+                    region,
+                    ClaimFilter(tenant=one.tenant, workload=one.workload),
+                )
             )
             for one in affected
         }

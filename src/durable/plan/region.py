@@ -13,7 +13,7 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.policies import read_revision
 from durable.model.fleet.capacity import RecoveryBudget
 from durable.model.ids import PolicyRevision, RegionId, TenantId
-from durable.model.placement.claims import HeldSlot, SlotOnNode
+from durable.model.placement.claims import RegionalClaim, SlotOnNode
 from durable.model.policy.policy import Policy
 from durable.model.resources import NOTHING, Amounts, Resources, minus, plus
 from durable.model.states import RegionState
@@ -96,7 +96,7 @@ class PlannedRegion:
         """Lets the next request find what these would use."""
         self._move([(str(one.node), resources.amounts) for one in assignments], tenant)
 
-    def free(self, claims: Iterable[HeldSlot], tenant: TenantId) -> None:
+    def free(self, claims: Iterable[RegionalClaim], tenant: TenantId) -> None:
         """Lets the next request find what these would leave: each what it uses itself."""
         left = [(str(one.node), minus(NOTHING, one.resources.amounts)) for one in claims]
         self._move(left, tenant)

@@ -9,6 +9,7 @@ from durable.model.ids import Generation, NodeId, RegionId, Slot, TenantId, Toke
 from durable.model.placement.pending import Pending
 from durable.model.work.phases import Counts, Owner, PlacementPhase, SlotPhase, WorkloadPhase
 from durable.model.work.rollout import RolloutProgress, RolloutState
+from durable.model.work.share import ShareCounts
 from durable.model.work.workload import Condition, WorkloadSpec
 from durable.validation.value import Value
 
@@ -56,19 +57,13 @@ class PlacementStatus(Value):
     messages: int
 
 
-class RegionProgress(Counts):
+class RegionProgress(Counts, ShareCounts):
     """One region's share: how many slots it has and how many of them have come how far."""
 
     region: RegionId
     wanted: int
     # How many serve the wanted generation.
     updated: int = 0
-    completed: int = 0
-    given_up: int = 0
-    # Of a job: slots that wait until others have ended, and how often slots failed in all.
-    held_back: int = 0
-    failures: int = 0
-    waiting: int = 0
     by_state: Mapping[str, int] = Field(default={})
     pending: Pending | None = None
 

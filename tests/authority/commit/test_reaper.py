@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.authority.recovery.fence import fence
 from durable.authority.sides import Regional
 from durable.controllers import reaper
@@ -31,7 +31,7 @@ def world(ready_world: World) -> World:
 
 
 async def live(world: World) -> list[int]:
-    return [one.slot for one in await read_reservations(world.databases, EAST)]
+    return [one.slot for one in await read_claims(world.databases, EAST)]
 
 
 async def test_what_lapsed_is_freed_and_recorded_as_the_reapers_work(

@@ -271,7 +271,7 @@ AUDITS_NOTHING = {
     "durable_reader",
     "durable_region",
 }
-READERS_CALL = {"regional.binding_status", "regional.may_run"}
+READERS_CALL = {"regional.live_claims", "regional.may_run"}
 
 
 @pytest.mark.parametrize("role", [*sorted(OWNS), "public"])

@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from durable.authority.cache.region_read import read_whole
-from durable.authority.drains.marks import mark_claims
-from durable.authority.drains.orders import begin_drain, end_drain
+from durable.authority.drains.orders import begin_drain, end_drain, mark_drained
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
@@ -52,7 +51,7 @@ async def rows(world: World, query: str) -> list[tuple[Any, ...]]:
 
 
 async def marks(world: World) -> list[tuple[Any, ...]]:
-    return await rows(world, "SELECT token, cause FROM regional.replacements ORDER BY token")
+    return await rows(world, "SELECT token, kind, cause FROM regional.replacements ORDER BY token")
 
 
 async def test_a_drain_cordons_marks_what_runs_there_and_ends_cordoned(ready_world: World) -> None:
@@ -60,9 +59,9 @@ async def test_a_drain_cordons_marks_what_runs_there_and_ends_cordoned(ready_wor
     drain = await begin(ready_world)
     assert (drain.state, drain.replicas, drain.cordoned) == ("draining", 1, ("n1",))
     assert await ready_world.refused(ready_world.reserve(1)) is RefusalCode.NODE_CORDONED
-    assert (await mark_claims(ready_world.databases, EAST, drain)).claims == 1
-    assert (await mark_claims(ready_world.databases, EAST, drain)).claims == 0
-    assert await marks(ready_world) == [(token, "drain/us-east/n1")]
+    assert (await mark_drained(ready_world.databases, EAST, drain)).claims == 1
+    assert (await mark_drained(ready_world.databases, EAST, drain)).claims == 0
+    assert await marks(ready_world) == [(token, "drain", drain.request)]
 
     progress = await read_progress(ready_world.databases, EAST, drain)
     assert (progress.left, progress.is_overdue) == (1, False)
@@ -79,14 +78,14 @@ async def test_a_cancel_removes_its_marks_and_its_cordons_alone(ready_world: Wor
     drain = await begin(ready_world, nodes("a", NodesKind.ZONE))
     assert drain.cordoned == ("n1", "n3")
     await cordon_nodes(ready_world.databases, nodes("n3"), actor=TEST, reason="another fan")
-    await mark_claims(ready_world.databases, EAST, drain)
+    await mark_drained(ready_world.databases, EAST, drain)
     await ready_world.granted(ready_world.evict(leaving, 1))
 
     await end(ready_world, drain, DrainState.CANCELLED)
     assert await cordons(ready_world) == {"n1": None, "n2": "a fan", "n3": "another fan"}
-    assert staying not in [token for token, _ in await marks(ready_world)]
+    assert staying not in [token for token, *_ in await marks(ready_world)]
     # An attempt that comes late marks nothing, and ends nothing again.
-    assert (await mark_claims(ready_world.databases, EAST, drain)).claims == 0
+    assert (await mark_drained(ready_world.databases, EAST, drain)).claims == 0
     assert (await end(ready_world, drain, DrainState.DRAINED)).state is DrainState.CANCELLED
 
 

@@ -49,7 +49,7 @@ async def merged(world: World) -> list[tuple[Any, ...]]:
 
 
 async def state_of(world: World, token: int) -> str:
-    query = text("SELECT state FROM regional.binding_status(:now) WHERE token = :token")
+    query = text("SELECT state FROM regional.live_claims(:now, true) WHERE token = :token")
     async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
         of = {"now": world.now, "token": token}
         return (await connection.execute(query, of)).scalar_one()

@@ -10,8 +10,7 @@ from sqlalchemy import text
 from durable.authority.audit.events import read_events
 from durable.authority.cache.region_read import read_whole
 from durable.authority.commit.regional_commit import commit_intents
-from durable.authority.drains.marks import mark_claims as mark_drained
-from durable.authority.drains.orders import begin_drain, end_drain
+from durable.authority.drains.orders import begin_drain, end_drain, mark_drained
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.fleet.regions import lock_region

@@ -8,12 +8,12 @@ from sqlalchemy import text
 
 from durable.authority.overrides.copies import copy_override
 from durable.authority.overrides.reads import read_effects
-from durable.authority.reads.claims import read_live_claims
+from durable.authority.reads.claims import read_claims
 from durable.authority.reads.invariants import violations_everywhere
 from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode
 from tests.authority.overrides.asking import change, ended, give_keys, in_force, outcome
-from tests.authority.world import API, EAST, RISK, World
+from tests.authority.world import EAST, World
 
 DRAW = {"region": "us-east", "tenant": "risk"}
 THREE = {"amount": {"cpu": 3, "memory": "6Gi"}}
@@ -76,7 +76,7 @@ async def test_what_has_not_started_when_it_ends_never_does(world: World, end: E
     # What was refused keeps its claim until its placement releases it, and decides again.
     for slot in (HELD, BOUND):
         assert await outcome(world, world.release(tokens[slot], slot), now) == tokens[slot]
-    claims = await read_live_claims(world.databases, EAST, RISK, API, 1)
+    claims = await read_claims(world.databases, EAST)
     assert [(one.slot, str(one.state)) for one in claims] == [(STARTED, "starting")], "it goes on"
     (effect,) = (await read_effects(world.databases, EAST)).values()
     assert effect.used == (1000, 1024, 0), "and is shown as over quota"

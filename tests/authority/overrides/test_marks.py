@@ -37,8 +37,7 @@ async def world(ready_world: World) -> World:
 
 async def by_request(world: World, token: int) -> None:
     """As `durable replace` does it."""
-    cause = "request r-7"
-    await mark_replaced(world.databases, EAST, [token], cause=cause, actor=TEST, reason="leaks")
+    await mark_replaced(world.databases, EAST, [token], request="r-7", actor=TEST, reason="leaks")
 
 
 async def by_reroll(world: World, token: int) -> None:

@@ -100,9 +100,9 @@ async def test_reroll_marks_what_runs_and_may_be_asked_for_later(ready_world: Wo
     await leave_region(world.databases, EAST, await order(world, "rollback"))
     left = await leave_region(world.databases, EAST, await order(world, "rollback", reroll=True))
     assert [(one.goes_on, one.replaced) for one in left.report.shares] == [(0, 1)]
-    query = text("SELECT token, cause, actor FROM regional.replacements")
+    query = text("SELECT token, kind, cause, actor FROM regional.replacements")
     async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
-        assert (await connection.execute(query)).all() == [(token, "policy/2", "alice")]
+        assert (await connection.execute(query)).all() == [(token, "policy", "2", "alice")]
 
 
 async def test_a_later_reroll_keeps_what_was_decided_again_in_the_report(

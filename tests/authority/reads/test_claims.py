@@ -5,7 +5,7 @@ import pytest
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import read_region
-from durable.authority.reads.claims import read_bindings, read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.model.ids import ActorId, NodeId
 from durable.model.placement.intents import ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
@@ -23,17 +23,18 @@ async def test_a_claim_is_read_back_as_it_was_made(world: World) -> None:
     await world.with_nodes(node(gpus=2))
     wanted = Resources.of(1000, 1024, 1)
     granted = await world.granted(world.reserve(resources=wanted))
-    (held,) = await read_reservations(world.databases, EAST)
+    (held,) = await read_claims(world.databases, EAST)
     assert (held.token, held.node, held.devices) == (granted.token, "n1", granted.devices)
     assert held.resources == wanted
-    assert held.state is ReservationState.HELD
-    assert held.claims
+    assert held.reservation is ReservationState.HELD
+    assert held.state is None
+    assert held.is_live
 
     await world.granted(world.release(granted.token))
-    assert await read_reservations(world.databases, EAST) == []
-    (ended,) = await read_reservations(world.databases, EAST, live=False)
-    assert ended.state is ReservationState.RELEASED
-    assert not ended.claims
+    assert await read_claims(world.databases, EAST) == []
+    (ended,) = await read_claims(world.databases, EAST, and_ended=True)
+    assert ended.reservation is ReservationState.RELEASED
+    assert not ended.is_live
 
 
 async def test_a_binding_shows_what_its_agent_last_saw(world: World) -> None:
@@ -52,20 +53,20 @@ async def test_a_binding_shows_what_its_agent_last_saw(world: World) -> None:
         assert await shown(world) == seen
 
     await world.granted(world.release(token, cause=ReleaseCause.STOPPED))
-    assert await read_bindings(world.databases, EAST, now=world.now) == []
-    (released,) = await read_bindings(world.databases, EAST, active=False, now=world.now)
+    assert await read_claims(world.databases, EAST, now=world.now) == []
+    (released,) = await read_claims(world.databases, EAST, and_ended=True, now=world.now)
     assert released.state is BindingState.RELEASED
 
 
-async def shown(world: World) -> BindingState:
-    (binding,) = await read_bindings(world.databases, EAST, now=world.now)
+async def shown(world: World) -> BindingState | None:
+    (binding,) = await read_claims(world.databases, EAST, now=world.now)
     return binding.state
 
 
 async def test_a_binding_is_unknown_once_its_node_is_silent(world: World) -> None:
     await world.running()
     world.now = seconds(600)
-    (binding,) = await read_bindings(world.databases, EAST, now=world.now)
+    (binding,) = await read_claims(world.databases, EAST, now=world.now)
     assert binding.state is BindingState.UNKNOWN
     assert binding.since == world.now, "since its lease ran out"
 

@@ -4,7 +4,7 @@ import pytest
 
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.regions import read_region
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.fenced_claims import release_fenced
 from durable.authority.recovery.region_facts import read_fact
@@ -56,7 +56,7 @@ async def test_slots_of_a_region_that_hangs_move_when_its_lease_has_lapsed(
     west = world.at(WEST)
     await eventually("its database answers", lambda: not databases.is_away(WEST))
     assert (await read_region(databases, WEST)).epoch == 1
-    assert [one.token for one in await read_reservations(databases, WEST)] == [token]
+    assert [one.token for one in await read_claims(databases, WEST)] == [token]
     lease = await renew(databases, WEST, "w", lease_seconds=60)
     assert (lease.is_fenced, lease.epoch) == (True, 2)
     west.epoch = 2

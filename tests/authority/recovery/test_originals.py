@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable.authority.db.connection import Databases
-from durable.authority.reads.claims import read_reservations
+from durable.authority.reads.claims import read_claims
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.fenced_claims import release_fenced
 from durable.authority.recovery.moves import Divide, list_affected, move_back, move_out
@@ -94,7 +94,7 @@ async def kept(world: World) -> frozenset[int]:
 
 
 async def test_an_original_keeps_its_claim_and_its_region_opens_with_it(world: World) -> None:
-    before = await read_reservations(world.databases, EAST)
+    before = await read_claims(world.databases, EAST, now=world.now)
     await moved(world, **ORIGINAL)
     assert await kept(world) == {0, 1}
     assert await released(world) == 0
@@ -106,7 +106,7 @@ async def test_an_original_keeps_its_claim_and_its_region_opens_with_it(world: W
     await move_back(world.databases, LOST, moves, home, to=LOST, actor=TEST)
     assert await kept(world) == frozenset()
     assert await released(world) == 0, "it is wanted where it is"
-    assert await read_reservations(world.databases, EAST) == before
+    assert await read_claims(world.databases, EAST, now=world.now) == before
     await assert_promises_hold(world.databases)
 
 

@@ -2,16 +2,17 @@
 
 from datetime import UTC, datetime, timedelta
 
-from durable.authority.reads.claims import Stop
 from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.progress import WaitTarget
 from durable.client import Until
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
+from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending_reasons import PendingCode
 from durable.model.work.phases import WorkloadPhase
 from durable.model.work.workload import WorkloadSpec
 from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
+from tests.claims import a_claim
 from tests.model.pending import pending
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -78,13 +79,13 @@ def test_the_one_that_needs_somebody_to_act_comes_first() -> None:
     )
 
 
-def stop(lease_seconds: float, *, slot: int = 0, after_seconds: float = 5) -> Stop:
+def stop(lease_seconds: float, *, slot: int = 0, after_seconds: float = 5) -> RegionalClaim:
     """Asked to stop at noon, with a lease of so long from then, and read a little later."""
-    return Stop(
+    return a_claim(
+        slot,
         region=RegionId("north"),
-        slot=slot,
         node=NodeId("north-1"),
-        requested_at=NOON,
+        stop_requested_at=NOON,
         lease_expires_at=NOON + timedelta(seconds=lease_seconds),
         read_at=NOON + timedelta(seconds=after_seconds),
     )

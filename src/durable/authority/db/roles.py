@@ -359,7 +359,7 @@ _SCHEMAS = ("global", "regional", "audit")
 
 # Everything else is for triggers: a role that could attach one of those to a table of its own could
 # write through it what it may not.
-_FOR_READERS = ("regional.binding_status", "regional.may_run")
+_FOR_READERS = ("regional.live_claims", "regional.may_run")
 _FOR_AUDITORS = ("audit.append",)
 _FOR_COMMITS = ("regional.hold_leases", "regional.refresh_statistics")
 

@@ -1,4 +1,4 @@
-"""Beginning and ending a drain: each one transaction of its region, once per request id."""
+"""A drain begins, marks and ends: each one transaction of its region, once per request id."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,8 @@ from durable.authority.drains.rows import drain_of, find_drain, refuse_while_dra
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.fleet.node_targets import FoundNode, find_nodes
 from durable.authority.fleet.regions import lock_region
+from durable.authority.reads.claims import ClaimFilter
+from durable.authority.slots.marks import Cause, CauseKind, Share, mark_claims, unmark_claims
 from durable.model.fleet.drain import Drain, DrainOrder, DrainState, NodesTarget
 from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
@@ -39,15 +41,19 @@ _END = text("""
     RETURNING *
 """)
 
-# A claim whose stop was requested ends with its mark; the others stay where they are.
-_UNMARK = text("""
-    DELETE FROM regional.replacements AS p
-     USING regional.reservations AS r
-      LEFT JOIN regional.bindings AS b ON b.region = r.region AND b.token = r.token
-     WHERE p.region = :region AND p.cause = :cause
-       AND r.region = p.region AND r.token = p.token AND b.stop_requested_at IS NULL
-    RETURNING r.tenant, r.workload, r.generation
+# A late attempt waits for the end of the drain that is under way, and then marks nothing.
+_RUNS = text("""
+    SELECT FROM regional.drains
+     WHERE region = :region AND request = :request AND ended_at IS NULL FOR SHARE
 """)
+
+
+@dataclass(frozen=True)
+class MarkedClaims:
+    """How many claims were marked now, and of which shares."""
+
+    claims: int
+    shares: frozenset[Share]
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class EndedDrain:
     """How a drain ended, and the shares of which claims need not be replaced any more."""
 
     drain: Drain
-    unmarked: frozenset[tuple[str, str, int]] = frozenset()
+    unmarked: frozenset[Share] = frozenset()
 
 
 @regional_transaction(ROLE, "begin to drain {order.target}")
@@ -112,6 +118,36 @@ async def begin_drain(connection: AsyncConnection, region: RegionId, order: Drai
     return drain
 
 
+@regional_transaction(ROLE, "mark what runs on {drain.target}")
+async def mark_drained(connection: AsyncConnection, region: RegionId, drain: Drain) -> MarkedClaims:
+    """Marks every live claim on the nodes, once each, for as long as the drain runs."""
+    running = await connection.execute(_RUNS, {"region": region, "request": drain.request})
+    if running.first() is None:
+        return MarkedClaims(0, frozenset())
+    marked = await mark_claims(
+        connection,
+        region,
+        ClaimFilter(nodes=drain.nodes, is_job=False if drain.wait_for_jobs else None),
+        _cause(drain),
+        actor=drain.actor,
+        reason=drain.reason,
+    )
+    if marked:
+        await audit.append(
+            connection,
+            region,
+            actor=drain.actor,
+            action="mark claims",
+            target=drain_id(drain.target),
+            after={"claims": len(marked), "request": drain.request},
+        )
+    return MarkedClaims(len(marked), frozenset(marked))
+
+
+def _cause(drain: Drain) -> Cause:
+    return Cause(CauseKind.DRAIN, drain.request)
+
+
 @regional_transaction(ROLE, "end the drain of {drain.target}")
 async def end_drain(
     connection: AsyncConnection,
@@ -136,8 +172,7 @@ async def end_drain(
         assert known is not None, "a drain keeps its row"
         return EndedDrain(known)
     name = drain_id(drain.target)
-    unmarked = await connection.execute(_UNMARK, {"region": region, "cause": name})
-    shares = frozenset((one.tenant, one.workload, one.generation) for one in unmarked)
+    unmarked = await unmark_claims(connection, region, _cause(drain))
     kept = [] if state is DrainState.DRAINED else await _own_cordons(connection, drain)
     if state is DrainState.CANCELLED:
         await write_cordons(connection, region, kept, reason=None, actor=actor)
@@ -157,7 +192,7 @@ async def end_drain(
             "request": drain.request,
         },
     )
-    return EndedDrain(drain_of(row), shares)
+    return EndedDrain(drain_of(row), unmarked)
 
 
 def cordon_reason(target: NodesTarget, reason: str) -> str:

@@ -10,21 +10,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.queue.requests import pending_of
-from durable.model.fleet.drain import Drain, DrainProgress, LeftFacts, LeftReplica, measure_progress
+from durable.authority.reads.claims import CLAIM_COLUMNS, claim_of, conditions
+from durable.model.fleet.drain import Drain, DrainProgress, LeftFacts, measure_progress
 from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.placement.claims import RegionalClaim
 
-# The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.
-_LEFT = text("""
-    SELECT r.tenant, r.workload, s.state, b.stop_requested_at IS NOT NULL AS is_stopping,
-           coalesce(h.spec ->> 'kind', '') = 'job' AS is_job
-      FROM regional.reservations AS r
-      LEFT JOIN regional.bindings AS b USING (region, token)
-      LEFT JOIN regional.shares AS h USING (region, tenant, workload, generation)
-      LEFT JOIN LATERAL (
-           SELECT state FROM regional.binding_status(statement_timestamp()) AS x
-            WHERE x.region = r.region AND x.token = r.token) AS s ON true
-     WHERE r.region = :region AND r.node = ANY(:nodes) AND r.freed_version IS NULL
-     ORDER BY r.tenant, r.workload, r.slot
+_LEFT = text(f"""
+    SELECT {CLAIM_COLUMNS}, c.is_job
+      FROM regional.live_claims(statement_timestamp()) AS c
+     WHERE {conditions(["nodes"])}
+     ORDER BY c.tenant, c.workload, c.slot
 """)
 
 _PENDING = text(f"""
@@ -38,20 +33,15 @@ _PENDING = text(f"""
 # What serves as the regional commit counts it, and what is on its way to it elsewhere.
 _SERVING = text(f"""
     SELECT key.tenant, key.workload, coalesce(f.must_serve, 0) AS must_serve,
-           count(*) FILTER (WHERE s.state = 'serving') AS serving,
-           count(*) FILTER (WHERE s.state IS DISTINCT FROM 'serving'
-                              AND NOT r.node = ANY(:nodes)) AS coming_up
+           count(*) FILTER (WHERE c.state = 'serving') AS serving,
+           count(*) FILTER (WHERE c.state IS DISTINCT FROM 'serving'
+                              AND NOT c.node = ANY(:nodes)) AS coming_up
       FROM {sent_rows("keys", "key", "tenant text, workload text")}
       LEFT JOIN regional.disruption_floors AS f
         ON f.region = :region AND f.tenant = key.tenant AND f.workload = key.workload
-      JOIN regional.reservations AS r
-        ON r.tenant = key.tenant AND r.workload = key.workload AND r.claimed_slot IS NOT NULL
-       AND r.region = :region
-      LEFT JOIN regional.bindings AS b ON b.region = r.region AND b.token = r.token
-      LEFT JOIN LATERAL (
-           SELECT state FROM regional.binding_status(statement_timestamp()) AS x
-            WHERE x.region = r.region AND x.token = r.token) AS s ON true
-     WHERE b.stop_requested_at IS NULL
+      JOIN regional.live_claims(statement_timestamp()) AS c
+        ON c.tenant = key.tenant AND c.workload = key.workload
+     WHERE c.region = :region AND c.stop_requested_at IS NULL
      GROUP BY key.tenant, key.workload, f.must_serve
 """)
 
@@ -67,14 +57,9 @@ async def read_progress(
     """By the region's own rows and clock."""
     overdue = await connection.execute(_IS_OVERDUE, {"deadline_at": drain.deadline_at})
     of: dict[str, Any] = {"region": region, "nodes": list(map(str, drain.nodes))}
-    replicas: dict[_Key, list[LeftReplica]] = defaultdict(list)
+    replicas: dict[_Key, list[RegionalClaim]] = defaultdict(list)
     for row in await connection.execute(_LEFT, of):
-        replica = LeftReplica(
-            is_stopping=row.is_stopping or row.state in ("failed", "stopped"),
-            state=row.state,
-            is_job=row.is_job,
-        )
-        replicas[row.tenant, row.workload].append(replica)
+        replicas[row.tenant, row.workload].append(claim_of(row))
     facts = await _facts(connection, of, replicas) if replicas else []
     return measure_progress(
         facts, wait_for_jobs=drain.wait_for_jobs, is_overdue=overdue.scalar_one()
@@ -82,7 +67,7 @@ async def read_progress(
 
 
 async def _facts(
-    connection: AsyncConnection, of: dict[str, Any], replicas: dict[_Key, list[LeftReplica]]
+    connection: AsyncConnection, of: dict[str, Any], replicas: dict[_Key, list[RegionalClaim]]
 ) -> list[LeftFacts]:
     keys = [{"tenant": tenant, "workload": workload} for tenant, workload in replicas]
     named = {**of, "keys": json.dumps(keys)}

@@ -17,15 +17,14 @@ from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
-from durable.authority.overrides.marks import mark_claims, unmark_claims
 from durable.authority.overrides.rows import ROLE, read_overrides
+from durable.authority.reads.claims import ClaimFilter
+from durable.authority.slots.marks import Cause, CauseKind, Share, mark_claims, unmark_claims
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, RegionId
 from durable.model.overrides.override import Override
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
-
-Share = tuple[str, str, int]
 
 _NUMBER = text("""
     SELECT number, ended_at FROM regional.overrides WHERE region = :region AND override = :override
@@ -135,7 +134,7 @@ async def _put_in_force(
     connection: AsyncConnection, region: RegionId, override: Override, moment: Moment
 ) -> frozenset[Share]:
     effects, of = override.effects, {"region": region, "override": override.id}
-    marked = await mark_claims(connection, region, override.regional()) if effects.moves else []
+    marked = await _mark(connection, region, override) if effects.moves else []
     row = _row(region, override, moment.now)
     await connection.execute(_INSERT, {**row, "ended_at": None, "marked": len(marked)})
     if effects.draw is not None:
@@ -172,13 +171,32 @@ async def _change(
         until = min(override.expires_at, moment.now) if is_over else override.expires_at
         named = {"region": region, "budget": override_id(override.id)}
         await connection.execute(_CHANGE_BUDGET, {**named, "expires_at": until, "is_over": is_over})
-    unmarked = await unmark_claims(connection, region, override) if is_over else []
+    unmarked = frozenset[Share]()
+    if is_over:
+        unmarked = await unmark_claims(connection, region, _cause(override))
     action = "end override" if is_over else "extend override"
     after = {**_shown(override, moment), "unmarked": len(unmarked)}
     actor = override.changed_by or override.actor
     reach(Failpoint.BEFORE_AUDIT_COPY_CHANGE)
     await _audit(connection, region, override, action, after, actor)
-    return frozenset(unmarked)
+    return unmarked
+
+
+async def _mark(connection: AsyncConnection, region: RegionId, override: Override) -> list[Share]:
+    """Once is enough: from this transaction on, the region's commits let nothing new go there."""
+    return await mark_claims(
+        connection,
+        region,
+        ClaimFilter(tenant=override.scope.tenant, workload=override.scope.workload),
+        _cause(override),
+        actor=override.actor,
+        reason=override.reason,
+        barred_by=override.effects,
+    )
+
+
+def _cause(override: Override) -> Cause:
+    return Cause(CauseKind.OVERRIDE, str(override.id))
 
 
 def _row(region: RegionId, override: Override, now: datetime) -> dict[str, Any]:

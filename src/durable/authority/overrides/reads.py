@@ -16,7 +16,8 @@ _EFFECTS = text("""
            given.cpu_millis, given.memory_mib, given.gpus,
            given.used_cpu_millis, given.used_memory_mib, given.used_gpus,
            (SELECT count(*) FROM regional.replacements AS p
-             WHERE p.region = o.region AND p.cause = 'override/' || o.override) AS left_to_move,
+             WHERE p.region = o.region AND p.kind = 'override' AND p.cause = o.override
+           ) AS left_to_move,
            (SELECT coalesce(sum(q.waiting), 0) FROM regional.requests AS q
              WHERE o.effects @> '{"holds": true}' AND q.region = o.region
                AND q.tenant = o.scope ->> 'tenant' AND q.workload = o.scope ->> 'workload'

@@ -20,7 +20,8 @@ from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.overrides.freeze import refuse_while_frozen_here
 from durable.authority.policies.orders import ROLE
 from durable.authority.policies.region_reads import find_region_policy, find_report
-from durable.authority.reads.marks import is_marked
+from durable.authority.reads.claims import ClaimFilter
+from durable.authority.slots.marks import Cause, CauseKind, mark_claims
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.overrides.effects import Gate
 from durable.model.policy.rollout import (
@@ -43,27 +44,15 @@ _SETTLE = text("""
      WHERE region = :region AND revision = :revision
 """)
 
-# What was reserved and not bound is decided again; of the rest, a job's replicas run to their end.
-_MARK = text("""
-    INSERT INTO regional.replacements (region, token, cause, actor, reason, requested_at)
-    SELECT r.region, r.token, :cause, :actor, :reason, clock_timestamp()
-      FROM regional.reservations AS r
-      LEFT JOIN regional.shares AS s USING (region, tenant, workload, generation)
-     WHERE r.region = :region AND r.policy_revision = :revision AND r.freed_version IS NULL
-       AND r.state = 'bound' AND coalesce(s.spec ->> 'kind', '') <> 'job'
-        ON CONFLICT DO NOTHING
-""")
-
-_CLAIMS = text(f"""
-    SELECT r.tenant, r.workload, r.generation,
-           count(*) FILTER (WHERE r.state = 'held') AS decided_again,
-           count(*) FILTER (WHERE r.state <> 'held' AND NOT r.is_marked) AS goes_on,
-           count(*) FILTER (WHERE r.state <> 'held' AND r.is_marked) AS replaced
-      FROM (SELECT r.*, {is_marked("statement_timestamp()")} AS is_marked
-              FROM regional.reservations AS r) AS r
-     WHERE r.region = :region AND r.policy_revision = :revision AND r.freed_version IS NULL
-     GROUP BY r.tenant, r.workload, r.generation
-     ORDER BY r.tenant, r.workload, r.generation
+_CLAIMS = text("""
+    SELECT tenant, workload, generation,
+           count(*) FILTER (WHERE reservation = 'held') AS decided_again,
+           count(*) FILTER (WHERE reservation <> 'held' AND NOT is_marked) AS goes_on,
+           count(*) FILTER (WHERE reservation <> 'held' AND is_marked) AS replaced
+      FROM regional.live_claims(statement_timestamp())
+     WHERE region = :region AND policy_revision = :revision
+     GROUP BY tenant, workload, generation
+     ORDER BY tenant, workload, generation
 """)
 
 Share = tuple[TenantId, WorkloadName, Generation]
@@ -167,15 +156,14 @@ async def _restore(
 
 
 async def _mark(connection: AsyncConnection, region: RegionId, rollout: PolicyRollout) -> None:
-    await connection.execute(
-        _MARK,
-        {
-            "region": region,
-            "revision": rollout.revision,
-            "cause": policy_id(rollout.revision),
-            "actor": rollout.actor,
-            "reason": rollout.reason[:500],
-        },
+    """What was reserved and not bound is decided again; a job's replicas run to their end."""
+    await mark_claims(
+        connection,
+        region,
+        ClaimFilter(policy_revision=rollout.revision, is_bound=True, is_job=False),
+        Cause(CauseKind.POLICY, str(rollout.revision)),
+        actor=rollout.actor,
+        reason=rollout.reason,
     )
     await advance_region(connection, region)
 

@@ -1,230 +1,182 @@
-"""Claims as they are now: those of one placement, single ones, lapsed ones, and awaited stops."""
+"""Claims as their region knows them: one reader, with a filter, for every part that needs them."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cache, lru_cache
 from typing import Any
 
-from pydantic import AwareDatetime
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
-from durable.authority.quota.quotas import amount_of
 from durable.model.ids import (
     ActorId,
     Generation,
     NodeId,
+    PolicyRevision,
     RegionId,
     Slot,
     TenantId,
     Token,
     WorkloadName,
 )
-from durable.model.placement.claims import Binding, HeldSlot, ObservedSlot, Reservation
+from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.intents import Expire
-from durable.validation.value import Value
+from durable.model.resources import Resources
+from durable.model.states import BindingState, ReservationState
 
-# `binding_status` is given a stable clock: with a volatile one the planner cannot look into it, and
-# would compute the status of everything that ever was.
-_LIVE_CLAIMS = text("""
-    SELECT r.slot, r.token, r.attempt, r.node, s.state, coalesce(s.evidence, '') AS evidence,
-           s.log_directory, s.since, s.exit_code, b.stop_requested_at IS NOT NULL AS stop_requested,
-           b.stop_requested_at, CASE WHEN r.state = 'held' THEN r.expires_at END AS expires_at
-      FROM regional.reservations AS r
-      LEFT JOIN regional.bindings AS b USING (region, token)
-      LEFT JOIN LATERAL (
-           SELECT state, evidence, log_directory, since, exit_code
-             FROM regional.binding_status(statement_timestamp()) AS x
-            WHERE x.region = r.region AND x.token = r.token) AS s ON true
-     WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
-       AND r.generation = :generation AND r.claimed_slot IS NOT NULL
-     ORDER BY r.slot
-""")
-
-
-@regional_transaction("durable_reader", "read the claims of {tenant}/{workload}")
-async def read_live_claims(
-    connection: AsyncConnection,
-    region: RegionId,
-    tenant: TenantId,
-    workload: WorkloadName,
-    generation: Generation,
-) -> list[ObservedSlot]:
-    """Every claim of the placement that counts against node, grant, devices and slot."""
-    return await live_claims(connection, region, tenant, workload, generation)
-
-
-async def live_claims(
-    connection: AsyncConnection,
-    region: RegionId,
-    tenant: TenantId,
-    workload: WorkloadName,
-    generation: Generation,
-) -> list[ObservedSlot]:
-    """The same within a transaction of the caller's."""
-    placement = {"region": region, "tenant": tenant, "workload": workload, "generation": generation}
-    rows = (await connection.execute(_LIVE_CLAIMS, placement)).mappings()
-    return [ObservedSlot.read(dict(row)) for row in rows]
-
-
-_HELD = text("""
-    SELECT r.slot, r.generation, r.node, r.cpu_millis, r.memory_mib, r.gpus, s.state
-      FROM regional.reservations AS r
-      LEFT JOIN LATERAL (
-           SELECT state FROM regional.binding_status(statement_timestamp()) AS x
-            WHERE x.region = r.region AND x.token = r.token) AS s ON true
-     WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
-       AND r.claimed_slot IS NOT NULL
-     ORDER BY r.slot
-""")
-
-
-@regional_transaction("durable_reader", "read what {tenant}/{workload} uses")
-async def read_held_slots(
-    connection: AsyncConnection, region: RegionId, tenant: TenantId, workload: WorkloadName
-) -> list[HeldSlot]:
-    """Every claim of a workload, of whichever generation, with what it uses."""
-    of = {"region": region, "tenant": tenant, "workload": workload}
-    return [
-        HeldSlot(
-            slot=row["slot"],
-            node=row["node"],
-            generation=row["generation"],
-            resources=amount_of(row),
-            state=row["state"],
-        )
-        for row in (await connection.execute(_HELD, of)).mappings()
-    ]
-
-
-MAX_READ = 10_000
-
-_RESERVATIONS = """
-    SELECT * FROM regional.reservations
-     WHERE region = :region {which} ORDER BY token LIMIT :most
+# What every reader gets of `regional.live_claims(…) AS c`.
+CLAIM_COLUMNS = """
+    c.region, c.token, c.tenant, c.workload, c.generation, c.slot, c.attempt, c.node, c.cpu_millis,
+    c.memory_mib, c.gpus, c.devices, c.policy_revision, c.reservation, c.reserved_at, c.expires_at,
+    c.created_version, c.freed_version, c.started_at, c.stop_requested_at, c.state, c.observer,
+    coalesce(c.evidence, '') AS evidence, c.log_directory, c.since, c.exit_code, c.is_marked,
+    c.lease_epoch, c.lease_expires_at, c.read_at
 """
-_ALL_RESERVATIONS = text(_RESERVATIONS.format(which=""))
-_LIVE_RESERVATIONS = text(_RESERVATIONS.format(which="AND freed_version IS NULL"))
-
-_BINDINGS = """
-    SELECT s.* FROM regional.reservations AS r
-      JOIN regional.binding_status(coalesce(CAST(:now AS timestamptz), statement_timestamp())) AS s
-     USING (region, token)
-     WHERE r.region = :region {which} ORDER BY token LIMIT :most
-"""
-_ALL_BINDINGS = text(_BINDINGS.format(which=""))
-_ACTIVE_BINDINGS = text(_BINDINGS.format(which="AND r.freed_version IS NULL"))
-
-_STOPS = text("""
-    SELECT r.region, r.slot, r.node, b.stop_requested_at AS requested_at,
-           l.expires_at AS lease_expires_at, clock_timestamp() AS read_at
-      FROM regional.reservations AS r
-      JOIN regional.bindings AS b USING (region, token)
-      LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
-     WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
-       AND r.claimed_slot IS NOT NULL AND r.state = 'bound' AND b.stop_requested_at IS NOT NULL
-     ORDER BY r.slot
-""")
-
-# An intent to expire it that was refused before has used up its ordinal.
-_LAPSED = text("""
-    SELECT r.region, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.token, r.expires_at,
-           (SELECT coalesce(max(i.ordinal), 0) + 1 FROM regional.intents AS i
-             WHERE i.region = r.region AND i.tenant = r.tenant AND i.workload = r.workload
-               AND i.generation = r.generation AND i.slot = r.slot AND i.attempt = r.attempt
-               AND i.step = 'expire' AND i.cause = '') AS ordinal
-      FROM regional.reservations AS r
-     WHERE r.region = :region AND r.state = 'held'
-       AND r.expires_at <= statement_timestamp() - make_interval(secs => :grace_seconds)
-     ORDER BY r.expires_at LIMIT :most
-""")
-
-_CLAIM_FIELDS = (
-    "region", "token", "tenant", "workload", "generation", "slot", "attempt", "node", "budget",
-    "policy_revision", "state", "reserved_at", "expires_at", "ended_at", "created_version",
-    "freed_version", "actor", "evidence",
-)  # fmt: skip
 
 
-class Stop(Value):
-    """A slot that was asked to stop and whose node has not reported yet that it did."""
+@dataclass(frozen=True, kw_only=True)
+class ClaimFilter:
+    """Which claims of a region; without anything, all of them."""
 
-    region: RegionId
-    slot: Slot
-    node: NodeId
-    requested_at: AwareDatetime
-    lease_expires_at: AwareDatetime | None
-    read_at: AwareDatetime
+    tenant: TenantId | None = None
+    workload: WorkloadName | None = None
+    generation: Generation | None = None
+    slots: Sequence[Slot] | None = None
+    tokens: Sequence[Token] | None = None
+    nodes: Sequence[NodeId] | None = None
+    policy_revision: PolicyRevision | None = None
+    is_bound: bool | None = None
+    is_job: bool | None = None
 
     @property
-    def is_silent(self) -> bool:
-        """Whether nobody renews the node's lease any more."""
-        return self.lease_expires_at is None or self.lease_expires_at <= self.read_at
+    def named(self) -> tuple[str, ...]:
+        """The fields that are given, each of which has its condition."""
+        return tuple(one.name for one in fields(self) if getattr(self, one.name) is not None)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.named}
+        lists = ("slots", "tokens", "nodes")
+        return {name: list(one) if name in lists else one for name, one in values.items()}
 
 
-class LapsedReservation(Value):
-    """A reservation whose lease ran out and that nobody has freed."""
+_CONDITIONS = {
+    "tenant": "c.tenant = :tenant",
+    "workload": "c.workload = :workload",
+    "generation": "c.generation = :generation",
+    "slots": "c.claimed_slot = ANY(:slots)",
+    "tokens": "c.token = ANY(:tokens)",
+    "nodes": "c.node = ANY(:nodes)",
+    "policy_revision": "c.policy_revision = :policy_revision",
+    "is_bound": "(c.reservation = 'bound') = :is_bound",
+    "is_job": "c.is_job = :is_job",
+}
 
-    region: RegionId
-    tenant: TenantId
-    workload: WorkloadName
-    generation: Generation
-    slot: Slot
-    attempt: int
-    token: Token
-    ordinal: int
-    expires_at: AwareDatetime
 
-    def expire(self, actor: ActorId, epoch: int) -> Expire:
-        """The intent that frees it."""
-        evidence = f"its lease ran out at {self.expires_at.isoformat()} and nobody freed it"
-        return Expire(
-            **self.model_dump(exclude={"expires_at"}), actor=actor, epoch=epoch, evidence=evidence
-        )
+def conditions(named: Sequence[str]) -> str:
+    """Of the claims `c` of one region. Only what is named: the planner then knows its index."""
+    return " AND ".join(("c.region = :region", *(_CONDITIONS[name] for name in named)))
+
+
+@cache
+def _read(named: tuple[str, ...], *, and_ended: bool) -> TextClause:
+    # With a clock that is not stable the planner could not look into the function.
+    now = "coalesce(CAST(:now AS timestamptz), statement_timestamp())"
+    # Without a limit: what is missing from the list would be taken for gone. Capacity bounds it.
+    return text(f"""
+        SELECT {CLAIM_COLUMNS}
+          FROM regional.live_claims({now}, {"true" if and_ended else "false"}) AS c
+         WHERE {conditions(named)}
+         ORDER BY c.tenant, c.workload, c.slot, c.token
+    """)
+
+
+async def find_claims(
+    connection: AsyncConnection,
+    region: RegionId,
+    which: ClaimFilter,
+    *,
+    and_ended: bool = False,
+    now: datetime | None = None,
+) -> list[RegionalClaim]:
+    """Within a transaction of the caller's; see `read_claims`."""
+    statement = _read(which.named, and_ended=and_ended)
+    of = {"region": region, "now": now, **which.parameters}
+    return [claim_of(row) for row in await connection.execute(statement, of)]
+
+
+@regional_transaction("durable_reader", "read the claims of {region}")
+async def read_claims(
+    connection: AsyncConnection,
+    region: RegionId,
+    which: ClaimFilter = ClaimFilter(),  # noqa: B008 - immutable
+    *,
+    and_ended: bool = False,
+    now: datetime | None = None,
+) -> list[RegionalClaim]:
+    """The live claims of a region, on request with those that have ended, by workload and slot."""
+    return await find_claims(connection, region, which, and_ended=and_ended, now=now)
+
+
+@lru_cache(maxsize=1_000)
+def _resources(cpu_millis: int, memory_mib: int, gpus: int) -> Resources:
+    """The replicas of a workload share theirs."""
+    return Resources.of(cpu_millis, memory_mib, gpus)
+
+
+def claim_of(row: Any) -> RegionalClaim:
+    """A row of `CLAIM_COLUMNS`, and of what a reader adds to them."""
+    read: dict[str, Any] = dict(row._mapping)
+    uses = (read.pop("cpu_millis"), read.pop("memory_mib"), read.pop("gpus"))
+    read["resources"] = _resources(*uses)
+    read["devices"] = tuple(read["devices"])
+    read["reservation"] = ReservationState(read["reservation"])
+    read["state"] = read["state"] and BindingState(read["state"])
+    return RegionalClaim(**read)
+
+
+def next_ordinal(steps: str) -> str:
+    """A column for the claims `c`: an intent that was refused before has used up its ordinal."""
+    return f"""
+        (SELECT coalesce(max(i.ordinal), 0) + 1 FROM regional.intents AS i
+          WHERE i.region = c.region AND i.tenant = c.tenant AND i.workload = c.workload
+            AND i.generation = c.generation AND i.slot = c.slot AND i.attempt = c.attempt
+            AND {steps}) AS ordinal
+    """
+
+
+_LAPSED = text(f"""
+    SELECT {CLAIM_COLUMNS}, {next_ordinal("i.step = 'expire' AND i.cause = ''")}
+      FROM regional.live_claims(statement_timestamp()) AS c
+     WHERE c.region = :region AND c.reservation = 'held'
+       AND c.expires_at <= statement_timestamp() - make_interval(secs => :grace_seconds)
+     ORDER BY c.expires_at LIMIT :most
+""")
 
 
 @regional_transaction("durable_reader", "read the lapsed reservations of {region}")
 async def read_lapsed_reservations(
     connection: AsyncConnection, region: RegionId, *, grace_seconds: float, most: int
-) -> list[LapsedReservation]:
-    """Those whose lease ran out at least so long ago, the oldest first."""
+) -> list[RegionalClaim]:
+    """Those whose lease ran out at least so long ago and that were not freed, the oldest first."""
     of = {"region": region, "grace_seconds": grace_seconds, "most": most}
-    rows = (await connection.execute(_LAPSED, of)).mappings()
-    return [LapsedReservation(**dict(row)) for row in rows]
+    return [claim_of(row) for row in await connection.execute(_LAPSED, of)]
 
 
-@regional_transaction("durable_reader", "read the reservations of {region}")
-async def read_reservations(
-    connection: AsyncConnection, region: RegionId, *, live: bool = True
-) -> list[Reservation]:
-    """The reservations of a region whose claims are live, or all of them."""
-    statement = _LIVE_RESERVATIONS if live else _ALL_RESERVATIONS
-    rows = await connection.execute(statement, {"region": region, "most": MAX_READ})
-    return [_reservation(row) for row in rows.mappings()]
-
-
-def _reservation(row: Any) -> Reservation:
-    fields = {name: row[name] for name in _CLAIM_FIELDS}
-    return Reservation(**fields, resources=amount_of(row), devices=tuple(row["devices"]))
-
-
-@regional_transaction("durable_reader", "read the bindings of {region}")
-async def read_bindings(
-    connection: AsyncConnection,
-    region: RegionId,
-    *,
-    active: bool = True,
-    now: datetime | None = None,
-) -> list[Binding]:
-    """The bindings of a region with what was last observed of them; released ones on request."""
-    statement = _ACTIVE_BINDINGS if active else _ALL_BINDINGS
-    of = {"region": region, "most": MAX_READ, "now": now}
-    return [Binding(**dict(row)) for row in (await connection.execute(statement, of)).mappings()]
-
-
-@regional_transaction("durable_reader", "read what stops in {region}")
-async def read_stops(
-    connection: AsyncConnection, region: RegionId, tenant: TenantId, workload: WorkloadName
-) -> list[Stop]:
-    """Which slots of a workload are being stopped in a region, by slot."""
-    of = {"region": region, "tenant": tenant, "workload": workload}
-    return [Stop(**dict(row)) for row in (await connection.execute(_STOPS, of)).mappings()]
+def expire(claim: RegionalClaim, actor: ActorId, epoch: int) -> Expire:
+    """The intent that frees a lapsed reservation."""
+    return Expire(
+        region=claim.region,
+        tenant=claim.tenant,
+        workload=claim.workload,
+        generation=claim.generation,
+        slot=claim.slot,
+        attempt=claim.attempt,
+        token=claim.token,
+        ordinal=claim.ordinal,
+        actor=actor,
+        epoch=epoch,
+        evidence=f"its lease ran out at {claim.expires_at.isoformat()} and nobody freed it",
+    )

@@ -104,14 +104,15 @@ OVERRIDE_INVARIANTS: dict[str, str] = {
          UNION ALL
         SELECT o.region, o.override FROM regional.overrides AS o
           JOIN regional.replacements AS p
-            ON p.region = o.region AND p.cause = 'override/' || o.override
+            ON p.region = o.region AND p.kind = 'override' AND p.cause = o.override
           JOIN regional.bindings AS b ON b.region = p.region AND b.token = p.token
          WHERE o.ended_at IS NOT NULL AND b.stop_requested_at IS NULL
     """,
     "S8: nothing is replaced for an override past its time": """
-        SELECT p.region, p.token, array_agg(p.cause) FROM regional.replacements AS p
+        SELECT p.region, p.token, array_agg(p.kind || '/' || p.cause)
+          FROM regional.replacements AS p
           LEFT JOIN regional.overrides AS o
-            ON o.region = p.region AND p.cause = 'override/' || o.override
+            ON o.region = p.region AND p.kind = 'override' AND o.override = p.cause
          WHERE p.begun_at IS NOT NULL
          GROUP BY p.region, p.token
         HAVING bool_and(coalesce(o.expires_at <= p.begun_at, false))

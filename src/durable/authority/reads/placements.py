@@ -14,10 +14,10 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
-from durable.authority.reads.claims import read_live_claims
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.reads.shares import EVIDENCE_KEPT
 from durable.model.ids import Generation, NodeId, RegionId, TenantId, WorkloadName
-from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.claims import ObservedSlot, RegionalClaim
 from durable.model.states import TROUBLED
 from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast, SlotFailures
 from durable.model.work.workload import WorkloadKind, WorkloadSpec
@@ -107,11 +107,10 @@ class PlacementReader(Batcher[PlacementRead, Mapping[str, Any]]):
         row = await self.submit(read)
         is_known = row["revision"] is None
         share = None if is_known else DesiredShare.read({name: row[name] for name in _SHARE})
-        key = (read.tenant, read.workload, read.generation)
         # After the share: a claim that is committed meanwhile is read, too.
-        claims = (
-            await read_live_claims(self._databases, self._region, *key) if row["has_claims"] else ()
-        )
+        which = ClaimFilter(tenant=read.tenant, workload=read.workload, generation=read.generation)
+        has_claims = row["has_claims"]
+        claims = await read_claims(self._databases, self._region, which) if has_claims else ()
         return PlacementFacts(
             claims=_in_short(claims),
             read_at=row["read_at"],
@@ -162,11 +161,11 @@ async def _read_ends(
     return (await connection.execute(_ENDS, placement)).all()
 
 
-def _in_short(claims: Sequence[ObservedSlot]) -> tuple[ObservedSlot, ...]:
+def _in_short(claims: Sequence[RegionalClaim]) -> tuple[ObservedSlot, ...]:
     """Thousands of claims share one message, which Temporal limits: evidence only of trouble."""
     kept = min(EVIDENCE_KEPT, EVIDENCE_IN_ALL // max(1, len(claims)))
     return tuple(
-        claim.model_copy(
+        claim.observed().model_copy(
             update={
                 "evidence": claim.evidence[:kept] if claim.state in TROUBLED else "",
                 "log_directory": None,

@@ -1,6 +1,5 @@
 """A workload in one region as a plan needs it: shares, live claims, the floor and failures."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
-from durable.authority.queue.requests import pending_of
-from durable.authority.reads.marks import is_marked
+from durable.authority.reads.claims import ClaimFilter, find_claims
+from durable.authority.reads.shares import request_of
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
-from durable.model.states import BindingState
+from durable.model.placement.claims import RegionalClaim
 from durable.model.work.share import DesiredShare, ShareReport
 
 # The version comes first: what is read after it is of that version or a later one.
@@ -53,21 +52,6 @@ _SHARES = text("""
         ON (r.region, r.tenant, r.workload, r.generation)
          = (:region, :tenant, :workload, known.generation)
      ORDER BY known.generation
-""")
-
-# The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.
-_CLAIMS = text(f"""
-    SELECT r.slot, r.generation, r.token, s.state, s.since, statement_timestamp() AS read_at,
-           b.stop_requested_at IS NOT NULL AS stop_requested,
-           {is_marked("statement_timestamp()")} AS is_marked
-      FROM regional.reservations AS r
-      LEFT JOIN regional.bindings AS b USING (region, token)
-      LEFT JOIN LATERAL (
-           SELECT state, since FROM regional.binding_status(statement_timestamp()) AS x
-            WHERE x.region = r.region AND x.token = r.token) AS s ON true
-     WHERE r.region = :region AND r.tenant = :tenant AND r.workload = :workload
-       AND r.claimed_slot IS NOT NULL
-     ORDER BY r.slot
 """)
 
 _COPIES = text("""
@@ -114,27 +98,11 @@ class OpenShare:
 
 
 @dataclass(frozen=True)
-class LiveClaim:
-    """A slot's claim and what was last observed of it."""
-
-    slot: int
-    generation: int
-    token: int
-    state: str | None
-    # How long ago that was observed.
-    age_seconds: float
-    stop_requested: bool
-    # It was asked to stop, or has ended by itself.
-    is_stopping: bool
-    is_marked: bool
-
-
-@dataclass(frozen=True)
 class RegionReplicas:
     """What there is of a workload in a region."""
 
     shares: Mapping[int, OpenShare]
-    claims: tuple[LiveClaim, ...]
+    claims: tuple[RegionalClaim, ...]
     # How far each share has come; of one that is over only if it was asked about.
     reports: tuple[ShareReport, ...]
     must_serve: int | None
@@ -166,7 +134,8 @@ async def read_replicas(
         raise unknown_region(region)
     asked = {**of, "also": [] if also is None else [also]}
     rows = (await connection.execute(_SHARES, asked)).mappings().all()
-    claims = tuple(_claim(row) for row in await connection.execute(_CLAIMS, of))
+    which = ClaimFilter(tenant=tenant, workload=workload)
+    claims = tuple(await find_claims(connection, region, which))
     copies = {row.slot: row.number for row in await connection.execute(_COPIES, of)}
     failures = 0
     if failures_of is not None:
@@ -200,34 +169,13 @@ def _open_share(row: Any) -> OpenShare:
     )
 
 
-def _report(region: RegionId, row: Any, claims: Iterable[LiveClaim], at: Any) -> ShareReport:
-    of_it = [one for one in claims if one.generation == row["generation"] and one.state]
-    counted = ("slots", "completed", "waiting", "given_up", "held_back", "failures")
-    return ShareReport(
-        region=region,
-        generation=row["generation"],
+def _report(region: RegionId, row: Any, claims: Iterable[RegionalClaim], at: Any) -> ShareReport:
+    return ShareReport.of(
+        (region, row["generation"]),
+        request_of(row),
+        [claim for claim in claims if claim.generation == row["generation"]],
         version=at.version,
         at=at.read_at,
-        by_state=Counter(BindingState(one.state) for one in of_it if one.state),
-        to_replace=sum(one.is_marked and not one.stop_requested for one in of_it),
         at_once=row["at_once"],
         ended_at=row["closed_at"],
-        request=row["state"],
-        pending=pending_of(row),
-        **({} if row["state"] is None else {name: row[name] for name in counted}),
-    )
-
-
-def _claim(row: Any) -> LiveClaim:
-    since: datetime | None = row.since
-    age = 0.0 if since is None else (row.read_at - since).total_seconds()
-    return LiveClaim(
-        slot=row.slot,
-        generation=row.generation,
-        token=row.token,
-        state=row.state,
-        age_seconds=age,
-        stop_requested=row.stop_requested,
-        is_stopping=row.stop_requested or row.state in ("failed", "stopped"),
-        is_marked=row.is_marked,
     )

@@ -1,6 +1,5 @@
 """One region's share of one generation, as the authority and the agents know it now."""
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -15,12 +14,10 @@ from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.authority.queue.requests import pending_of
-from durable.authority.reads.marks import is_marked
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import ObservedSlot
-from durable.model.placement.pending import Pending
 from durable.model.states import TROUBLED, BindingState, RequestState
-from durable.model.work.share import ShareReport, SlotsObserved
+from durable.model.work.share import ShareCounts, ShareReport, ShareRequest, SlotsObserved
 from durable.validation.value import Value
 
 SHARES_PER_READ = 200
@@ -28,25 +25,6 @@ SHARES_PER_READ = 200
 # Evidence travels only where somebody will ask for it: thousands of slots share one message.
 EVIDENCE_KEPT = 200
 ShareKey = tuple[str, str, int]
-
-
-class RequestStatus(Value):
-    """What its placement last wrote into the queue, without the spec: hundreds are read at once."""
-
-    state: RequestState
-    pending: Pending | None
-    slots: int
-    waiting: int
-    # How many replicas of a job are done; their bindings are released.
-    completed: int
-    given_up: int = 0
-    held_back: int = 0
-    failures: int = 0
-
-    @property
-    def slots_left(self) -> int:
-        """How many slots it has or waits for; of a job, those that have not come to their end."""
-        return self.slots - self.completed - self.given_up - self.held_back
 
 
 class ShareStatus(Value):
@@ -57,7 +35,7 @@ class ShareStatus(Value):
     workload: WorkloadName
     generation: Generation
     slots: tuple[ObservedSlot, ...]
-    request: RequestStatus | None
+    request: ShareRequest | None
     # How many claims its placement may have at once, by what it was told last or obeys still; None
     # if nothing limits that, or nothing was published.
     at_once: int | None = None
@@ -88,24 +66,14 @@ class ShareStatus(Value):
 
     def report(self) -> ShareReport:
         """How far it has come, for its workload."""
-        request = self.request
-        return ShareReport(
-            region=self.region,
-            generation=self.generation,
+        return ShareReport.of(
+            (self.region, self.generation),
+            self.request,
+            self.slots,
             version=self.as_of,
             at=self.read_at,
-            by_state=Counter(one.state for one in self.slots if one.state is not None),
-            slots=0 if request is None else request.slots,
-            completed=0 if request is None else request.completed,
-            waiting=0 if request is None else request.waiting,
-            to_replace=sum(one.is_marked and not one.stop_requested for one in self.slots),
-            given_up=0 if request is None else request.given_up,
-            held_back=0 if request is None else request.held_back,
-            failures=0 if request is None else request.failures,
             at_once=self.at_once,
             ended_at=self.ended_at,
-            request=None if request is None else request.state,
-            pending=None if request is None else request.pending,
         )
 
     @property
@@ -161,16 +129,13 @@ _WANTED = """
 """
 
 _SLOTS = text(f"""
-    SELECT r.tenant, r.workload, r.generation, r.slot, r.token, r.attempt, r.node, s.state,
-           s.evidence, s.log_directory, s.since, s.exit_code,
-           b.stop_requested_at IS NOT NULL AS stop_requested,
-           {is_marked(":now")} AS is_marked
+    SELECT tenant, workload, generation, c.slot, c.token, c.attempt, c.node, c.state, c.evidence,
+           c.log_directory, c.since, c.exit_code, c.is_marked,
+           c.stop_requested_at IS NOT NULL AS stop_requested
       FROM {_WANTED}
-      JOIN regional.reservations AS r USING (tenant, workload, generation)
-      JOIN regional.bindings AS b USING (region, token)
-      JOIN regional.binding_status(:now) AS s USING (region, token)
-     WHERE r.region = :region AND r.claimed_slot IS NOT NULL AND r.state = 'bound'
-     ORDER BY r.slot
+      JOIN regional.live_claims(:now) AS c USING (tenant, workload, generation)
+     WHERE c.region = :region AND c.reservation = 'bound'
+     ORDER BY c.slot
 """)
 
 _REQUESTS = text(f"""
@@ -272,7 +237,7 @@ async def _read(
             workload=WorkloadName(key[1]),
             generation=key[2],
             slots=tuple(slots.get(key, ())),
-            request=_request(rows[key]),
+            request=request_of(rows[key]),
             at_once=rows[key]["at_once"],
             ended_at=rows[key]["closed_at"],
             as_of=at.version,
@@ -283,19 +248,12 @@ async def _read(
     ]
 
 
-def _request(row: Any) -> RequestStatus | None:
+def request_of(row: Any) -> ShareRequest | None:
+    """What a placement last wrote, from the columns of its request; None if it wrote nothing."""
     if row["state"] is None:
         return None
-    return RequestStatus(
-        state=RequestState(row["state"]),
-        pending=pending_of(row),
-        slots=row["slots"],
-        waiting=row["waiting"],
-        completed=row["completed"],
-        given_up=row["given_up"],
-        held_back=row["held_back"],
-        failures=row["failures"],
-    )
+    counts = {name: row[name] for name in ShareCounts.model_fields}
+    return ShareRequest(state=RequestState(row["state"]), pending=pending_of(row), **counts)
 
 
 def _key(row: Any) -> ShareKey:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import AwareDatetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,33 +18,22 @@ from durable.authority.db.batching import chunks
 from durable.authority.db.connection import Databases
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction, regional_transaction
+from durable.authority.reads.claims import CLAIM_COLUMNS, claim_of, next_ordinal
 from durable.authority.recovery.moved_slots import void_moved
 from durable.authority.recovery.originals import IS_KEPT, SERVED_SLOT
 from durable.model.fleet.region_life import FencedClaims
-from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, Token, WorkloadName
+from durable.model.ids import ActorId, RegionId
+from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.intents import Evict, Granted, Release, ReleaseCause
-from durable.validation.value import Value
 
 ACTOR = ActorId("controller:recovery")
 
-# An intent that was refused before has used up its ordinal, whatever its cause was.
-_LIVE = text("""
-    SELECT r.tenant, r.workload, r.generation, r.slot, r.attempt, r.token,
-           coalesce(b.state = 'starting', false) AS is_started,
-           b.stop_requested_at IS NOT NULL AS stop_requested,
-           coalesce(o.state IN ('stopped', 'failed'), false) AS has_ended,
-           l.epoch AS lease_epoch, l.expires_at AS lease_expires_at,
-           coalesce(CAST(:now AS timestamptz), statement_timestamp()) AS read_at,
-           (SELECT coalesce(max(i.ordinal), 0) + 1 FROM regional.intents AS i
-             WHERE i.region = r.region AND i.tenant = r.tenant AND i.workload = r.workload
-               AND i.generation = r.generation AND i.slot = r.slot AND i.attempt = r.attempt
-               AND i.step IN ('release', 'evict')) AS ordinal
-      FROM regional.reservations AS r
-      LEFT JOIN regional.bindings AS b USING (region, token)
-      LEFT JOIN regional.observations AS o USING (region, token)
-      LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
-     WHERE r.region = :region AND r.freed_version IS NULL
-     ORDER BY r.priority DESC, r.token
+_LIVE = text(f"""
+    SELECT {CLAIM_COLUMNS}, {next_ordinal("i.step IN ('release', 'evict')")}
+      FROM regional.live_claims(
+           coalesce(CAST(:now AS timestamptz), statement_timestamp())) AS c
+     WHERE c.region = :region
+     ORDER BY c.priority DESC, c.token
 """)
 
 # Owned elsewhere by now, on its way there, or wanted there, unless the original is to go on.
@@ -60,28 +48,6 @@ _LEAVING = text(f"""
             OR NOT coalesce(w.share -> :region @> to_jsonb({SERVED_SLOT}), w.workload IS NULL))
        AND NOT (s.region IS NOT DISTINCT FROM :region AND {IS_KEPT})
 """)
-
-
-class _Claim(Value):
-    """A live claim, with what shows whether something of it may still run."""
-
-    tenant: TenantId
-    workload: WorkloadName
-    generation: Generation
-    slot: Slot
-    attempt: int
-    token: Token
-    ordinal: int
-    is_started: bool
-    stop_requested: bool
-    has_ended: bool
-    lease_epoch: int | None
-    lease_expires_at: AwareDatetime | None
-    read_at: AwareDatetime
-
-    @property
-    def has_lapsed(self) -> bool:
-        return self.lease_expires_at is None or self.lease_expires_at <= self.read_at
 
 
 async def release_fenced(
@@ -113,7 +79,7 @@ async def release_fenced(
     lapses = [
         claim.lease_expires_at
         for claim in claims
-        if claim.lease_expires_at is not None and not claim.has_lapsed
+        if claim.lease_expires_at is not None and not claim.has_node_lapsed
     ]
     return FencedClaims(
         released=len(released),
@@ -123,7 +89,7 @@ async def release_fenced(
     )
 
 
-def next_intent(region: RegionId, epoch: int, claim: _Claim) -> Release | Evict | None:
+def next_intent(region: RegionId, epoch: int, claim: RegionalClaim) -> Release | Evict | None:
     """What brings a claim of a fenced region nearer to its end; None: only waiting does."""
     of: dict[str, Any] = {
         "region": region, "tenant": claim.tenant, "workload": claim.workload,
@@ -131,11 +97,11 @@ def next_intent(region: RegionId, epoch: int, claim: _Claim) -> Release | Evict 
         "ordinal": claim.ordinal, "token": claim.token, "epoch": epoch, "actor": ACTOR,
     }  # fmt: skip
     why = f"{region} was fenced, and the slot goes elsewhere"
-    if not claim.is_started:
+    if claim.started_at is None:
         return Release(**of, cause=ReleaseCause.WITHDRAWN, evidence=f"{why}; it was never started")
     if claim.has_ended:
         return Release(**of, cause=ReleaseCause.STOPPED, evidence=f"{why}; its agent saw it end")
-    if claim.has_lapsed:
+    if claim.has_node_lapsed:
         cause = ReleaseCause.NODE_LOST if claim.lease_epoch == epoch else ReleaseCause.REGION_FENCED
         return Release(**of, cause=cause, evidence=f"{why}; the lease of its node has lapsed")
     if claim.lease_epoch == epoch and not claim.stop_requested:
@@ -146,16 +112,16 @@ def next_intent(region: RegionId, epoch: int, claim: _Claim) -> Release | Evict 
 @regional_transaction("durable_reader", "read the claims of {region}")
 async def _read_live(
     connection: AsyncConnection, region: RegionId, now: datetime | None
-) -> list[_Claim]:
-    rows = (await connection.execute(_LIVE, {"region": region, "now": now})).mappings()
-    return [_Claim.read(dict(row)) for row in rows]
+) -> list[RegionalClaim]:
+    rows = await connection.execute(_LIVE, {"region": region, "now": now})
+    return [claim_of(row) for row in rows]
 
 
 @global_transaction("durable_reader", "read which slots leave {region}")
 async def _read_leaving(
-    connection: AsyncConnection, region: RegionId, claims: Sequence[_Claim]
+    connection: AsyncConnection, region: RegionId, claims: Sequence[RegionalClaim]
 ) -> frozenset[int]:
-    keys = {"token", "tenant", "workload", "slot"}
-    rows = json.dumps([claim.model_dump(mode="json", include=keys) for claim in claims])
+    keys = ("token", "tenant", "workload", "slot")
+    rows = json.dumps([{key: getattr(claim, key) for key in keys} for claim in claims])
     found = await connection.execute(_LEAVING, {"region": region, "rows": rows})
     return frozenset(found.scalars())

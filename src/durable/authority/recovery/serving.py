@@ -18,18 +18,11 @@ from durable.model.work.workload import AdmittedWorkload
 
 _KEYS = sent_rows("keys", "key", "tenant text, workload text")
 
-# The clock is a stable one: with a volatile one the planner cannot look into `binding_status`.
 _CLAIMS = text(f"""
-    SELECT r.tenant, r.workload, r.slot, s.state, statement_timestamp() - s.since AS age
+    SELECT tenant, workload, c.slot, c.state, c.read_at - c.since AS age
       FROM {_KEYS}
-      JOIN regional.reservations AS r
-        ON r.tenant = key.tenant AND r.workload = key.workload AND r.claimed_slot IS NOT NULL
-       AND r.region = :region
-      LEFT JOIN regional.bindings AS b ON b.region = r.region AND b.token = r.token
-      LEFT JOIN LATERAL (
-           SELECT state, since FROM regional.binding_status(statement_timestamp()) AS x
-            WHERE x.region = r.region AND x.token = r.token) AS s ON true
-     WHERE b.stop_requested_at IS NULL
+      JOIN regional.live_claims(statement_timestamp()) AS c USING (tenant, workload)
+     WHERE c.region = :region AND c.stop_requested_at IS NULL
 """)
 
 _PENDING = text(f"""

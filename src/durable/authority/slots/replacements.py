@@ -3,46 +3,19 @@
 import json
 from collections.abc import Sequence
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.operators.authorization import authorize
+from durable.authority.reads.claims import ClaimFilter
 from durable.authority.slots.assignment import ROLE
+from durable.authority.slots.marks import Cause, CauseKind, mark_claims
 from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import has_ended, lock_workload, never_admitted
-from durable.model.ids import ActorId, RegionId, Slot, TenantId, WorkloadName
+from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.signals.names import workload_id
-
-# A claim that has ended meanwhile needs no mark; the same request marks it once.
-_MARK = text("""
-    INSERT INTO regional.replacements (region, token, cause, actor, reason, requested_at)
-    SELECT r.region, r.token, :cause, :actor, :reason, clock_timestamp()
-      FROM regional.reservations AS r
-     WHERE r.region = :region AND r.token = ANY(:tokens) AND r.freed_version IS NULL
-        ON CONFLICT DO NOTHING
-""")
-
-_TOKENS = text("""
-    SELECT slot, token FROM regional.reservations
-     WHERE region = :region AND tenant = :tenant AND workload = :workload
-       AND claimed_slot = ANY(:slots)
-""")
-
-
-@regional_transaction("durable_reader", "read the claims of {tenant}/{workload} in {region}")
-async def read_tokens(
-    connection: AsyncConnection,
-    region: RegionId,
-    tenant: TenantId,
-    workload: WorkloadName,
-    slots: Sequence[Slot],
-) -> dict[int, int]:
-    """The live claims of slots, by slot."""
-    of = {"region": region, "tenant": tenant, "workload": workload, "slots": list(slots)}
-    return {row.slot: row.token for row in await connection.execute(_TOKENS, of)}
 
 
 @global_transaction(ROLE, "request to replace slots of {identity.tenant}/{identity.workload}")
@@ -90,10 +63,11 @@ async def mark_replaced(
     region: RegionId,
     tokens: Sequence[int],
     *,
-    cause: str,
+    request: str,
     actor: ActorId,
     reason: str,
 ) -> None:
     """Marks claims that live; a second time changes nothing."""
-    of = {"region": region, "tokens": list(tokens)}
-    await connection.execute(_MARK, {**of, "cause": cause, "actor": actor, "reason": reason[:500]})
+    cause = Cause(CauseKind.REQUEST, request)
+    which = ClaimFilter(tokens=tokens)
+    await mark_claims(connection, region, which, cause, actor=actor, reason=reason)

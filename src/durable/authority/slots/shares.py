@@ -18,7 +18,6 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import lock_region
-from durable.authority.reads.marks import is_marked
 from durable.authority.slots.assignment import ROLE
 from durable.model.ids import Generation, IncidentId, RegionId, TenantId, WorkloadName
 from durable.model.work.share import DesiredShare
@@ -64,9 +63,9 @@ _SET_FLOORS = text(f"""
     RETURNING tenant, workload
 """)
 
-_MARKED = text(f"""
-    SELECT r.token FROM regional.reservations AS r
-     WHERE r.region = :region AND r.token = ANY(:tokens) AND {is_marked(":now")}
+_MARKED = text("""
+    SELECT token FROM regional.live_claims(:now)
+     WHERE region = :region AND token = ANY(:tokens) AND is_marked
 """)
 
 _BEGIN = text("""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from durable.authority.reads.claims import Stop
 from durable.cli.render.output import clock_time
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
+from durable.model.placement.claims import RegionalClaim
 from durable.model.work.rollout import RolloutStep
 from durable.signals.status import RegionProgress, WorkloadStatus
 from durable.validation.text import counted
@@ -43,7 +43,7 @@ def describe_delay(
     return f"{delay}{why} {advice}"[:SENTENCE_CHARACTERS]
 
 
-def describe_stops(stops: Sequence[Stop]) -> str:
+def describe_stops(stops: Sequence[RegionalClaim]) -> str:
     """Which agent must report, and how long that is waited for; empty if nothing is stopping."""
     if not stops:
         return ""
@@ -53,7 +53,7 @@ def describe_stops(stops: Sequence[Stop]) -> str:
     at = _given_up_at(last)
     by = f"by {clock_time(at)}" if at > last.read_at else "at a worker's next check"
     expiry = last.lease_expires_at
-    if expiry is None or last.is_silent:
+    if expiry is None or last.has_node_lapsed:
         when = "" if expiry is None else f" at {clock_time(expiry)}"
         return (
             f"Waiting for the end of slot {last.slot} on {last.node}{others}: the node's agent is "
@@ -104,8 +104,9 @@ def _has_reached(status: WorkloadStatus, until: Until) -> bool:
     return status.has_reached(until)
 
 
-def _given_up_at(stop: Stop) -> datetime:
+def _given_up_at(stop: RegionalClaim) -> datetime:
     """A placement looks when the stop is overdue, and after each look at a node that was alive."""
-    overdue = stop.requested_at + STOP_TIMEOUT
+    assert stop.stop_requested_at is not None, "one that is being stopped"
+    overdue = stop.stop_requested_at + STOP_TIMEOUT
     expiry = stop.lease_expires_at
     return overdue if expiry is None or expiry <= overdue else expiry + UNKNOWN_TIMEOUT

@@ -1,6 +1,7 @@
 """A drain: which nodes are emptied, how far that has come, and what keeps the rest."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Self, assert_never
@@ -8,7 +9,9 @@ from typing import Annotated, Self, assert_never
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from durable.model.ids import ActorId, Identifier, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending import Pending
+from durable.model.states import BindingState
 from durable.validation.quantities import Duration, show_duration
 from durable.validation.text import counted
 from durable.validation.value import Value
@@ -153,21 +156,13 @@ class WorkloadLeft(Value):
         return f"{self.tenant}/{self.workload} ({many}): {self.sentence}"
 
 
-class LeftReplica(Value):
-    """A live claim on a node that is drained."""
-
-    is_stopping: bool = False
-    # What was last observed; None while it is a reservation.
-    state: str | None = None
-    is_job: bool = False
-
-
-class LeftFacts(Value):
+@dataclass(frozen=True, kw_only=True)
+class LeftFacts:
     """What a region knows of one workload that still has claims on the nodes."""
 
     tenant: TenantId
     workload: WorkloadName
-    replicas: tuple[LeftReplica, ...]
+    replicas: tuple[RegionalClaim, ...]
     pending: Pending | None = None
     serving: int = 0
     must_serve: int = 0
@@ -235,7 +230,7 @@ def _code(facts: LeftFacts, wait_for_jobs: bool) -> LeftCode:
         return LeftCode.JOB
     if facts.pending is not None:
         return LeftCode.NO_ROOM
-    if all(one.state == "unknown" for one in staying):
+    if all(one.state is BindingState.UNKNOWN for one in staying):
         return LeftCode.NODE_SILENT
     is_at_the_floor = facts.serving <= facts.must_serve and not facts.coming_up
     if is_at_the_floor and _all_serve(staying):
@@ -243,5 +238,5 @@ def _code(facts: LeftFacts, wait_for_jobs: bool) -> LeftCode:
     return LeftCode.REPLACING
 
 
-def _all_serve(replicas: Sequence[LeftReplica]) -> bool:
-    return all(one.state == "serving" for one in replicas)
+def _all_serve(replicas: Sequence[RegionalClaim]) -> bool:
+    return all(one.state is BindingState.SERVING for one in replicas)

@@ -1,12 +1,14 @@
 """One region's share of one workload generation: what is wanted of it, and how far it has come."""
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import Generation, IncidentId, NodeId, RegionId, Slot
-from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.claims import ObservedSlot, RegionalClaim
 from durable.model.placement.pending import Pending
 from durable.model.states import BindingState, RequestState
 from durable.model.work.workload import MAX_REPLICAS, WorkloadSpec
@@ -33,7 +35,42 @@ class DesiredShare(Value):
     moved: Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)] = ()
 
 
-class ShareReport(Value):
+class ShareCounts(Value):
+    """How many slots of a share have come how far, as its placement last wrote it."""
+
+    slots: Annotated[int, Field(ge=0)] = 0
+    completed: Annotated[int, Field(ge=0)] = 0
+    waiting: Annotated[int, Field(ge=0)] = 0
+    # Of a job: slots that were given up, slots that wait until others have ended, and how often
+    # slots have failed in all.
+    given_up: Annotated[int, Field(ge=0)] = 0
+    held_back: Annotated[int, Field(ge=0)] = 0
+    failures: Annotated[int, Field(ge=0)] = 0
+
+    def counts(self) -> dict[str, int]:
+        """These fields alone, for another value that has them."""
+        return {name: getattr(self, name) for name in ShareCounts.model_fields}
+
+    @staticmethod
+    def total(shares: Iterable["ShareCounts"]) -> dict[str, int]:
+        """The sum of several in each field."""
+        counts = [share.counts() for share in shares]
+        return {name: sum(one[name] for one in counts) for name in ShareCounts.model_fields}
+
+
+class ShareRequest(ShareCounts):
+    """What its placement last wrote into the queue, without the spec: hundreds are read at once."""
+
+    state: RequestState
+    pending: Pending | None
+
+    @property
+    def slots_left(self) -> int:
+        """How many slots it has or waits for; of a job, those that have not come to their end."""
+        return self.slots - self.completed - self.given_up - self.held_back
+
+
+class ShareReport(ShareCounts):
     """How far one region's share has come."""
 
     region: RegionId
@@ -41,22 +78,43 @@ class ShareReport(Value):
     version: Annotated[int, Field(ge=0)]
     at: AwareDatetime
     by_state: Mapping[BindingState, int]
-    slots: Annotated[int, Field(ge=0)] = 0
-    completed: Annotated[int, Field(ge=0)] = 0
-    waiting: Annotated[int, Field(ge=0)] = 0
-    # How many of its claims somebody asked to have replaced.
+    # How many of its claims are to be replaced.
     to_replace: Annotated[int, Field(ge=0)] = 0
-    # Of a job: slots that were given up, slots that wait until others have ended, and how often
-    # slots have failed in all.
-    given_up: Annotated[int, Field(ge=0)] = 0
-    held_back: Annotated[int, Field(ge=0)] = 0
-    failures: Annotated[int, Field(ge=0)] = 0
     # How many claims it was last told that it may have at once.
     at_once: Annotated[int, Field(ge=0)] | None = None
     # When its placement came to its end.
     ended_at: AwareDatetime | None = None
     request: RequestState | None = None
     pending: Pending | None = None
+
+    @classmethod
+    def of(
+        cls,
+        share: tuple[RegionId, Generation],
+        request: ShareRequest | None,
+        claims: Iterable[ObservedSlot | RegionalClaim],
+        *,
+        version: int,
+        at: datetime,
+        at_once: int | None,
+        ended_at: datetime | None,
+    ) -> Self:
+        """By what its placement wrote, and its claims."""
+        bound = [claim for claim in claims if claim.state is not None]
+        region, generation = share
+        return cls(
+            **({} if request is None else request.counts()),
+            region=region,
+            generation=generation,
+            version=version,
+            at=at,
+            by_state=Counter(claim.state for claim in bound if claim.state is not None),
+            to_replace=sum(claim.is_marked and not claim.stop_requested for claim in bound),
+            at_once=at_once,
+            ended_at=ended_at,
+            request=None if request is None else request.state,
+            pending=None if request is None else request.pending,
+        )
 
     @property
     def is_known(self) -> bool:

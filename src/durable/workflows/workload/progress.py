@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.work.job_end import why_given_up
     from durable.model.work.phases import Counts, Owner, workload_phase
     from durable.model.work.rollout import RolloutProgress, RolloutState
-    from durable.model.work.share import ShareReport
+    from durable.model.work.share import ShareCounts, ShareReport
     from durable.model.work.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
     from durable.workflows.inbox import MessageLog
@@ -49,18 +49,16 @@ def region_progress(
     for report in reports:
         by_state.update({state.value: count for state, count in report.by_state.items()})
     current = [one for one in reports if one.generation == generation]
+    # What waits is of any generation; how far its slots have come is the wanted one's to say.
+    counted = ShareCounts.total(current) | {"waiting": sum(one.waiting for one in reports)}
     return RegionProgress(
+        **counted,
         bound=sum(one.bound for one in counts),
         ready=sum(one.ready for one in counts),
         serving=sum(one.serving for one in counts),
         region=region,
         wanted=wanted,
         updated=sum(Counts.of(one.by_state).serving for one in current),
-        completed=sum(one.completed for one in current),
-        given_up=sum(one.given_up for one in current),
-        held_back=sum(one.held_back for one in current),
-        failures=sum(one.failures for one in current),
-        waiting=sum(one.waiting for one in reports),
         by_state=dict(by_state),
         pending=next((one.pending for one in [*current, *reports] if one.pending), None),
     )

@@ -109,29 +109,55 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
      ORDER BY node FOR UPDATE
 $$;
 
--- What a binding is at a given time, as far as the authority and the last observation know. What
--- ended keeps the moment of its end, also when its node's lease lapses later.
-CREATE FUNCTION regional.binding_status(at_time timestamptz)
+-- The claims that count against node, grant, devices and slot, with what the authority and their last
+-- observer know of them at a given time: `state` is null while a claim is only reserved. What ended
+-- keeps the moment of its end, also when its node's lease lapses later. The planner sees into the
+-- function if it is given a stable clock, and then drops each join of which a statement reads nothing.
+CREATE FUNCTION regional.live_claims(at_time timestamptz, and_ended boolean DEFAULT false)
 RETURNS TABLE (
     region text, token bigint, tenant text, workload text, generation bigint, slot integer,
-    attempt integer, node text, state text, observer text, evidence text,
-    log_directory text, since timestamptz, exit_code integer
+    claimed_slot integer, attempt integer, node text, zone text, cpu_millis bigint,
+    memory_mib bigint, gpus bigint, devices text[], priority integer, policy_revision integer,
+    reservation text, reserved_at timestamptz, expires_at timestamptz, created_version bigint,
+    freed_version bigint, started_at timestamptz, stop_requested_at timestamptz, stop_reason text,
+    state text, observer text, evidence text, log_directory text, since timestamptz,
+    exit_code integer, is_marked boolean, is_job boolean, lease_epoch bigint,
+    lease_expires_at timestamptz, read_at timestamptz
 ) LANGUAGE sql STABLE AS $$
-    SELECT r.region, r.token, r.tenant, r.workload, r.generation, r.slot, r.attempt, r.node,
-           CASE WHEN b.state = 'released' THEN 'released'
+    SELECT r.region, r.token, r.tenant, r.workload, r.generation, r.slot, r.claimed_slot, r.attempt,
+           r.node, n.zone, r.cpu_millis, r.memory_mib, r.gpus, r.devices, r.priority,
+           r.policy_revision, r.state, r.reserved_at, r.expires_at, r.created_version,
+           r.freed_version, b.started_at, b.stop_requested_at, b.stop_reason,
+           CASE WHEN b.state IS NULL THEN NULL
+                WHEN b.state = 'released' THEN 'released'
                 WHEN o.state IN ('failed', 'stopped') THEN o.state
                 WHEN l.expires_at IS NULL OR l.expires_at <= at_time THEN 'unknown'
                 ELSE coalesce(o.state, b.state) END,
            CASE WHEN b.state = 'released' OR o.state IS NULL THEN b.actor ELSE o.observer END,
            CASE WHEN b.state = 'released' OR o.state IS NULL THEN b.evidence ELSE o.evidence END,
            o.log_directory,
-           CASE WHEN b.state = 'released' THEN b.released_at
+           CASE WHEN b.state IS NULL THEN NULL
+                WHEN b.state = 'released' THEN b.released_at
                 WHEN o.state IN ('failed', 'stopped') THEN o.received_at
                 WHEN l.expires_at <= at_time THEN l.expires_at
                 ELSE coalesce(o.received_at, b.started_at, b.bound_at) END,
-           o.exit_code
-      FROM regional.bindings AS b
-      JOIN regional.reservations AS r USING (region, token)
+           o.exit_code,
+           -- A mark by an override ends with its time, whether the region was told or not.
+           EXISTS (SELECT FROM regional.replacements AS p
+                    WHERE p.region = r.region AND p.token = r.token AND NOT EXISTS (
+                          SELECT FROM regional.overrides AS v
+                           WHERE p.kind = 'override' AND v.region = p.region
+                             AND v.override = p.cause AND v.expires_at <= at_time)),
+           coalesce(h.spec ->> 'kind' = 'job', false),
+           l.epoch, l.expires_at, at_time
+      FROM regional.reservations AS r
+      LEFT JOIN regional.bindings AS b USING (region, token)
       LEFT JOIN regional.observations AS o USING (region, token)
       LEFT JOIN regional.node_leases AS l ON l.region = r.region AND l.node = r.node
+      LEFT JOIN regional.nodes AS n ON n.region = r.region AND n.node = r.node
+      LEFT JOIN regional.shares AS h
+        ON h.region = r.region AND h.tenant = r.tenant AND h.workload = r.workload
+       AND h.generation = r.generation
+     -- Both conditions say the same: one index of live claims is by slot, the other by node.
+     WHERE and_ended OR (r.claimed_slot IS NOT NULL AND r.freed_version IS NULL)
 $$;

@@ -385,7 +385,7 @@ CREATE UNIQUE INDEX reservations_one_claim_per_slot
     ON regional.reservations (tenant, workload, claimed_slot) WHERE claimed_slot IS NOT NULL;
 
 -- One row per reservation that became bound. It has the authority's part of the state only: what
--- runs, is ready or serves is observed, and `binding_status` merges the two.
+-- runs, is ready or serves is observed, and `live_claims` merges the two.
 CREATE TABLE regional.bindings (
     region TEXT NOT NULL,
     token BIGINT NOT NULL,
@@ -410,23 +410,26 @@ CREATE TABLE regional.bindings (
 ) WITH (fillfactor = 70);
 CREATE INDEX bindings_changes ON regional.bindings (region, changed_version);
 
--- Claims that somebody asked to have replaced, one row for each who did: a cause that ends takes
--- back its own mark and no other. A trigger drops the rows when the claim ends.
+-- Claims that are to be replaced, one row for each cause: one that ends removes its own mark and no
+-- other. A trigger drops the rows when the claim ends.
 CREATE TABLE regional.replacements (
     region TEXT NOT NULL,
     token BIGINT NOT NULL,
-    -- Who can take it back: a drain, an override, a policy's rollback, or one request.
+    -- What can remove it, and its id: a drain's request, an override, the revision of a policy that
+    -- was rolled back, or one request.
+    kind TEXT NOT NULL,
     cause TEXT NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     requested_at TIMESTAMP WITH TIME ZONE NOT NULL,
     -- When its workload began to act on it.
     begun_at TIMESTAMP WITH TIME ZONE,
-    CONSTRAINT replacements_key PRIMARY KEY (region, token, cause),
+    CONSTRAINT replacements_key PRIMARY KEY (region, token, kind, cause),
+    CONSTRAINT replacements_kind_known CHECK (kind IN ('drain', 'override', 'policy', 'request')),
     CONSTRAINT replacements_region_token_reference
         FOREIGN KEY (region, token) REFERENCES regional.reservations (region, token)
 );
-CREATE INDEX replacements_region_cause_index ON regional.replacements (region, cause);
+CREATE INDEX replacements_by_cause ON regional.replacements (region, kind, cause);
 
 -- Nodes that are being emptied, and those that were: one row for each order.
 CREATE TABLE regional.drains (
