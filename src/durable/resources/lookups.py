@@ -12,6 +12,7 @@ from durable.authority.fleet.node_reads import read_node
 from durable.authority.fleet.node_targets import locate_nodes
 from durable.authority.fleet.policies import read_recovery_policy, read_revision
 from durable.authority.policies.rows import read_rollout
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.reads.replicas import read_replicas
 from durable.authority.reads.shares import read_shares
 from durable.authority.workloads.generations import list_generations, unknown_generation
@@ -21,7 +22,7 @@ from durable.explain.explanation import Explanation
 from durable.model.fleet.capacity import Node
 from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import Identifier, PolicyRevision, RegionId, Slot, TenantId, WorkloadName
-from durable.model.placement.claims import ObservedSlot
+from durable.model.placement.claims import ObservedSlot, RegionalClaim
 from durable.model.placement.records import AuditEvent
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import PolicyRollout, ShadowReport
@@ -132,6 +133,17 @@ class Lookups:
         for sentence in answers.missing.values():
             raise AuthorityUnreachableError(sentence)
         return None
+
+    async def stops(self, tenant: str, name: str) -> list[RegionalClaim]:
+        """The workload's claims that are being stopped, in all regions that answer."""
+        tenant_id, workload = names_of(tenant, name)
+        which = ClaimFilter(tenant=tenant_id, workload=workload)
+        answers = await ask_regions(
+            await self.sources.select_regions(),
+            lambda region: read_claims(self.databases, region, which),
+        )
+        claims = (claim for found in answers.by_region.values() for claim in found)
+        return [claim for claim in claims if claim.stop_requested]
 
     # ── the fleet ───────────────────────────────────────────────────────────────────────────────
 

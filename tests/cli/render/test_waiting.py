@@ -12,9 +12,10 @@ import pytest
 
 from durable.authority.db.connection import Databases
 from durable.cli.render.progress import WaitTarget
-from durable.cli.render.waiting import REASON_SECONDS, stops_of, wait_for_all
+from durable.cli.render.waiting import REASON_SECONDS, wait_for_all
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.resources.reader import Reader
 from durable.settings import Settings
 from tests.agent.waiting import eventually
 
@@ -28,11 +29,8 @@ spec: {replicas: 1, resources: {cpu: 1, memory: 1Gi}}
 """
 
 
-class Waiting:
+class Waiting(Reader):
     """A client whose deletion never ends."""
-
-    def __init__(self, databases: Databases) -> None:
-        self.databases = databases
 
     async def progress(self, *_: str, **__: Any) -> AsyncIterator[Any]:
         await asyncio.Event().wait()
@@ -65,7 +63,7 @@ def until_asked_to_stop(plane: Path) -> None:
         async with Databases(Settings(state_dir=plane).require_database_url()) as databases:
 
             async def is_asked() -> bool:
-                return bool(await stops_of(databases, WaitTarget("shop", "lingering", "deleted")))
+                return bool(await Reader(databases).stops("shop", "lingering"))
 
             await eventually("its slot is asked to stop", is_asked)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from durable.activities.workload_steps import Admitted
-from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.manifests import Files, load_workloads
 from durable.cli.input.options import (
@@ -137,10 +136,10 @@ async def _submit_all(
     done: dict[str, _Submitted] = {}
     for manifest in manifests:
         name = _name_of(manifest)
-        before = await read_workload(durable.databases, manifest.tenant, manifest.name)
+        before = await durable.admitted(manifest.tenant, manifest.name)
         try:
             answer = await durable.apply(manifest, request_id=request_ids[name], reason=reason)
-            now = await read_workload(durable.databases, manifest.tenant, manifest.name)
+            now = await durable.admitted(manifest.tenant, manifest.name)
             assert now is not None, "a workload keeps its row"
             _refuse_deleted_since(manifest, answer, now, request_ids[name])
         except RefusedError as error:

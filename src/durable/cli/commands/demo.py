@@ -13,7 +13,7 @@ from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.commands.apply import apply_with
 from durable.cli.commands.fleet import load_fleets, not_loaded, print_census
 from durable.cli.commands.stack import show_event
-from durable.cli.connections import with_authority, with_durable
+from durable.cli.connections import with_authority, with_durable, with_reader
 from durable.cli.input.manifests import load_manifest, load_workloads
 from durable.cli.input.options import AsJson, flag, load_settings, state_dir_option
 from durable.cli.render.explain import print_explanation
@@ -34,7 +34,6 @@ from durable.drills import demo as story
 from durable.drills.demo import DemoReport, LostRegion
 from durable.drills.drill import Expectation
 from durable.drills.world import World, wait_for_agents
-from durable.explain.explain import explain
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
 from durable.model.work.workload import WorkloadManifest
@@ -128,7 +127,7 @@ def _conclude(
     violations = with_authority(directory, violations_everywhere)
     # The most important workload is what people would ask about first.
     first = max(manifests, key=lambda manifest: manifest.spec.priority)
-    why = with_authority(directory, lambda databases: explain(databases, first.tenant, first.name))
+    why = with_reader(directory, lambda reader: reader.explain(first.tenant, first.name))
     failure = "An invariant is violated: see `durable doctor`." if violations else None
     failure = failure or failure_of(applied) or report.failure
     if as_json:

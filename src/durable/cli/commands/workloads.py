@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.workloads.rows import read_workload
 from durable.cli.connections import with_durable
 from durable.cli.input.options import (
     AsJson,
@@ -74,7 +73,7 @@ def delete(
 
     async def delete_and_wait(durable: Durable) -> None:
         await durable.delete(tenant, workload, request_id=request, reason=reason)
-        now = await read_workload(durable.databases, tenant, workload)
+        now = await durable.admitted(tenant, workload)
         if now is not None and not (now.deleting or now.deleted):
             raise RefusedError(
                 RefusalCode.CREATED_SINCE,

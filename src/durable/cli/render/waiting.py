@@ -6,18 +6,12 @@ from contextlib import contextmanager, suppress
 
 from rich.markup import escape
 
-from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
-from durable.authority.db.everywhere import ask_regions
-from durable.authority.fleet.regions import list_regions
-from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.cli.render.delays import describe_delay, describe_stops
 from durable.cli.render.output import progress
 from durable.cli.render.progress import ProgressDisplay, WaitTarget
 from durable.client import Durable
 from durable.ending import end_all
-from durable.model.ids import TenantId, WorkloadName
-from durable.model.placement.claims import RegionalClaim
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.status import WorkloadStatus
 
@@ -97,15 +91,5 @@ async def _describe_deletion(durable: Durable, target: WaitTarget) -> str:
     if target.until == "deleted":
         with suppress(AuthorityError, TimeoutError):
             async with asyncio.timeout(REASON_SECONDS):
-                return describe_stops(await stops_of(durable.databases, target))
+                return describe_stops(await durable.stops(target.tenant, target.name))
     return ""
-
-
-async def stops_of(databases: Databases, target: WaitTarget) -> list[RegionalClaim]:
-    """The workload's slots that are being stopped, in all regions."""
-    which = ClaimFilter(tenant=TenantId(target.tenant), workload=WorkloadName(target.name))
-    answers = await ask_regions(
-        await list_regions(databases), lambda region: read_claims(databases, region, which)
-    )
-    claims = (claim for found in answers.by_region.values() for claim in found)
-    return [claim for claim in claims if claim.stop_requested]
