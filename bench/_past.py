@@ -121,9 +121,11 @@ _WORKLOAD_STATEMENTS = (
     SELECT %(tenant)s, workload, 1, '{}', at FROM past
     """,
     """
-    INSERT INTO global.workload_requests
-           (tenant, workload, request, kind, payload_sha256, answer, actor, is_signed, at)
-    SELECT %(tenant)s, workload, 'apply', 'apply', '\\x00', '{}', 'alice', false, at FROM past
+    INSERT INTO global.operator_requests
+           (target, request, message, digest, answer, actor, is_signed, at, kept_until)
+    SELECT 'workload/' || %(tenant)s || '/' || workload, 'apply', 'apply', '', '{}', 'alice', false,
+           at, at + interval '31 days'
+      FROM past
     """,
     """
     INSERT INTO global.grant_transfers

@@ -50,6 +50,7 @@ from durable.authority.workloads.rows import live_workloads
 from durable.controllers.quota import QuotaController
 from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import ActorId, NodeId, PoolId, RegionId, TenantId, WorkloadName, ZoneId
+from durable.model.operators.rights import OperatorMessage
 from durable.model.placement.intents import (
     AnyIntent,
     Bind,
@@ -68,6 +69,7 @@ from durable.model.resources import Capacity, Resources
 from durable.model.states import ObservedState, PolicyState, RequestState
 from durable.model.work.share import DesiredShare
 from durable.model.work.workload import WorkloadManifest, WorkloadSpec
+from durable.signals.names import workload_id
 
 T = TypeVar("T")
 
@@ -182,7 +184,7 @@ class Lives:
 
     async def _delete(self, workload: WorkloadName, claims: Sequence[Granted]) -> None:
         databases, of = self._databases, (TENANT, workload)
-        await request_delete(databases, *of, request="delete", actor=ACTOR, reason="over")
+        await request_delete(databases, *of, _message(workload, "delete"))
         await self._send(
             [Evict(**_step(workload, claim, slot)) for slot, claim in _by_slot(claims)]
         )
@@ -209,7 +211,7 @@ class Lives:
     async def _admit(self, workload: WorkloadName) -> None:
         manifest = WorkloadManifest(tenant=TENANT, name=workload, spec=SPEC)
         share = {REGION: tuple(range(SLOTS))}
-        request = AdmissionRequest(manifest, "apply", ACTOR, lambda _: share)
+        request = AdmissionRequest(manifest, _message(workload, "apply"), lambda _: share)
         await admit_workloads(self._databases, [request])
 
     async def _divide(self, workload: WorkloadName, slots: Sequence[int], *, revision: int) -> None:
@@ -263,6 +265,11 @@ class Lives:
         engine = self._databases.at_region(REGION, "durable_placement")
         append = partial(audit.append_all, chain=REGION, events=[event])
         await transact(engine, append, doing="audit")
+
+
+def _message(workload: WorkloadName, name: str) -> OperatorMessage:
+    to = workload_id(TENANT, workload)
+    return OperatorMessage.unsigned(to, name, actor=ACTOR, reason="over", request_id=name)
 
 
 def _by_slot(claims: Sequence[Granted]) -> list[tuple[int, Granted]]:

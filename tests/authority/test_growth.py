@@ -23,7 +23,7 @@ GROWS = (
     "regional.transitions", "regional.decisions", "regional.requests", "regional.shares",
     "regional.slots",
     "regional.grant_changes", "regional.node_history", "global.slots", "global.workloads",
-    "global.workload_requests", "global.grant_transfers", "audit.events",
+    "global.operator_requests", "global.grant_transfers", "audit.events",
 )  # fmt: skip
 
 # A change of the parent's key, or its end, looks for children by these columns.

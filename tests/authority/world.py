@@ -30,6 +30,7 @@ from durable.model.ids import (
     WorkloadName,
     ZoneId,
 )
+from durable.model.operators.rights import OperatorMessage
 from durable.model.placement.intents import (
     AnyIntent,
     Bind,
@@ -81,6 +82,22 @@ def labels(**pairs: str) -> Mapping[LabelKey, LabelValue]:
     return {LabelKey(key): LabelValue(value) for key, value in pairs.items()}
 
 
+def workload_message(
+    name: str, request: str, actor: ActorId = TEST, *, workload: str = "risk/api", **content: Any
+) -> OperatorMessage:
+    """What somebody sends to a workload, without a signature."""
+    return OperatorMessage.unsigned(
+        f"workload/{workload}", name, actor=actor, reason="a test", request_id=request, **content
+    )
+
+
+def apply_message(
+    manifest: WorkloadManifest, request: str, actor: ActorId = TEST
+) -> OperatorMessage:
+    name, content = f"{manifest.tenant}/{manifest.name}", manifest.model_dump(mode="json")
+    return workload_message("apply", request, actor, workload=name, manifest=content)
+
+
 async def admit_workload(
     databases: Databases,
     manifest: WorkloadManifest,
@@ -90,8 +107,9 @@ async def admit_workload(
     divide: Divide,
 ) -> AdmittedWorkload:
     """Admits one manifest; raises its refusal."""
-    asked = AdmissionRequest(manifest, request, actor, divide)
-    (result,) = await admit_workloads(databases, [asked])
+    message = apply_message(manifest, request, actor)
+    admission = AdmissionRequest(manifest, message, divide)
+    (result,) = await admit_workloads(databases, [admission])
     if isinstance(result, Refusal):
         raise RefusedError(result.code, result.sentence)
     return result.answer

@@ -35,7 +35,7 @@ def long_ago(plane: Plane) -> None:
     """Moves every request into the past: what a recent change is about to start is not missing."""
     with psycopg.connect(plane.settings.require_database_url()) as connection:
         connection.execute("SET session_replication_role = replica")
-        connection.execute("UPDATE global.workload_requests SET at = at - interval '1 hour'")
+        connection.execute("UPDATE global.operator_requests SET at = at - interval '1 hour'")
 
 
 @pytest.fixture

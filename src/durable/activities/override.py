@@ -26,7 +26,6 @@ from durable.authority.overrides.changes import (
 from durable.authority.overrides.checks import check_gates, check_incident, check_places
 from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
-from durable.authority.overrides.requests import OverrideRequest
 from durable.authority.overrides.rows import read_override, unknown_override
 from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
@@ -75,7 +74,7 @@ class OverrideActivities:
                     ttl=proposed.lasts,
                     ticket=proposed.ticket or "",
                 ),
-                OverrideRequest(step.asked, step.digest),
+                step.asked,
             )
         except RefusedError as error:
             raise refusal_failure(error) from error
@@ -90,8 +89,7 @@ class OverrideActivities:
         try:
             if change.kind is ChangeKind.APPROVE:
                 unasked = await self._check_gates(step.id)
-            request = OverrideRequest(step.asked, step.digest)
-            answered = await change_override(self._databases, change, request)
+            answered = await change_override(self._databases, change, step.asked)
         except RefusedError as error:
             raise refusal_failure(error) from error
         reach(Failpoint.AFTER_CHANGE_OVERRIDE)

@@ -18,7 +18,6 @@ class ProposeStep(Value):
     id: OverrideId
     proposal: ProposeOverride
     asked: OperatorMessage
-    digest: str
 
 
 class ChangeStep(Value):
@@ -28,7 +27,6 @@ class ChangeStep(Value):
     change: str
     by: Duration | None = None
     asked: OperatorMessage
-    digest: str
 
 
 class Seen(Value):

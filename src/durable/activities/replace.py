@@ -2,59 +2,54 @@
 
 from collections.abc import Sequence
 
-from durable.activities.workload_steps import ReplaceStep
+from durable.activities.workload_steps import WorkloadRequest
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
+from durable.authority.operators.ledger import Answer
 from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.slots.replacements import mark_replaced, request_replacement
-from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestKind
 from durable.authority.workloads.rows import never_admitted, read_workload
 from durable.model.ids import RegionId, Slot
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.payloads import ReplaceSlots
 
 
-async def replace_slots(databases: Databases, step: ReplaceStep) -> str:
+async def replace_slots(databases: Databases, step: WorkloadRequest) -> str:
     """Marks the claims that slots have now; sent again, those that they had then."""
-    wanted = await _known_slots(databases, step)
-    identity = RequestIdentity(
-        step.tenant,
-        step.workload,
-        step.request,
-        RequestKind.REPLACE,
-        {"slots": sorted(step.slots)},
-        step.actor,
-        step.signed,
-    )
+    message, of = step.message, (step.tenant, step.workload)
+    wanted = await _known_slots(databases, step, ReplaceSlots.read(message.payload).slots)
     answer = await _claims(databases, step, wanted)
-    recorded = await request_replacement(databases, identity, answer, reason=step.reason)
+    recorded = await request_replacement(databases, *of, message, answer)
     for region, tokens in recorded["tokens"].items():
         await mark_replaced(
             databases,
             RegionId(region),
             tokens,
-            request=step.request,
-            actor=step.actor,
-            reason=step.reason,
+            request=message.request_id,
+            actor=message.actor,
+            reason=message.reason,
         )
     return str(recorded["answer"])
 
 
-async def _known_slots(databases: Databases, step: ReplaceStep) -> list[Slot]:
+async def _known_slots(
+    databases: Databases, step: WorkloadRequest, slots: Sequence[Slot]
+) -> list[Slot]:
     found = await read_workload(databases, step.tenant, step.workload)
     if found is None:
         raise never_admitted(step.tenant, step.workload)
     known = {slot for slots in found.share.values() for slot in slots}
-    unknown = sorted(set(step.slots) - known)
+    unknown = sorted(set(slots) - known)
     if unknown:
         raise RefusedError(
             RefusalCode.UNKNOWN_SLOT,
             f"{step.tenant}/{step.workload} has no slot {unknown[0]}; it has {len(known)}, from 0.",
         )
-    return sorted(step.slots or known)
+    return sorted(slots or known)
 
 
-async def _claims(databases: Databases, step: ReplaceStep, wanted: Sequence[Slot]) -> Answer:
+async def _claims(databases: Databases, step: WorkloadRequest, wanted: Sequence[Slot]) -> Answer:
     which = ClaimFilter(tenant=step.tenant, workload=step.workload, slots=wanted)
     found = await ask_regions(
         await list_regions(databases),

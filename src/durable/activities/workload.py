@@ -15,11 +15,9 @@ from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.replace import replace_slots
 from durable.activities.workload_steps import (
     Admission,
-    AdmitStep,
     Admitted,
     CheckedDeadline,
     DeadlineStep,
-    DeleteStep,
     Deletion,
     Divided,
     DivideStep,
@@ -27,18 +25,17 @@ from durable.activities.workload_steps import (
     ObservedShares,
     ObserveStep,
     Recalled,
-    ReplaceStep,
-    RolloutRequestStep,
     WorkloadKey,
+    WorkloadRequest,
 )
 from durable.allocation.admission import AdmissionCheck
 from durable.authority.audit import chain as audit
 from durable.authority.db.errors import AuthorityError
+from durable.authority.operators.ledger import find_answer
 from durable.authority.sides import GlobalSide
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.deadline import miss_deadline
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
-from durable.authority.workloads.ledger import RequestIdentity, RequestKind, find_answer
 from durable.authority.workloads.observation_queue import ObservedWorkload
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
@@ -55,6 +52,7 @@ from durable.model.work.workload import (
     WorkloadSpec,
 )
 from durable.signals.names import WORKLOAD_CONTROLLER
+from durable.signals.payloads import ApplyWorkload, ScaleWorkload
 from durable.validation.problems import problems_in
 
 ACTOR = WORKLOAD_CONTROLLER
@@ -73,7 +71,7 @@ class WorkloadActivities:
         self._admission = AdmissionCheck(side.databases)
 
     @activity.defn
-    async def admit(self, step: AdmitStep) -> Admission:
+    async def admit(self, step: WorkloadRequest) -> Admission:
         """Checks a manifest against the fleet and records it, once per request id."""
         reach(Failpoint.BEFORE_ADMIT_WORKLOAD)
         try:
@@ -84,14 +82,14 @@ class WorkloadActivities:
         return admission
 
     @activity.defn
-    async def recall_admission(self, step: AdmitStep) -> Admission | None:
+    async def recall_admission(self, step: WorkloadRequest) -> Admission | None:
         """What the request was answered before, if it was; changes nothing."""
         try:
             return await self._recall_admission(step)
         except RefusedError as error:
             raise refusal_failure(error) from error
 
-    async def _admit_or_recall(self, step: AdmitStep) -> Admission:
+    async def _admit_or_recall(self, step: WorkloadRequest) -> Admission:
         tries = 0
         while True:
             tries += 1
@@ -107,35 +105,31 @@ class WorkloadActivities:
                 if not was_changed or tries == SCALE_TRIES:
                     raise
 
-    async def _recall_admission(self, step: AdmitStep) -> Admission | None:
-        answer = await find_answer(self._databases, _identity(step))
+    async def _recall_admission(self, step: WorkloadRequest) -> Admission | None:
+        answer = await find_answer(self._databases, step.message)
         if answer is None:
             return None
         current = await read_workload(self._databases, step.tenant, step.workload)
         assert current is not None, "a workload keeps its row"
         return _admission(AdmittedWorkload.read(answer), current, existed=True)
 
-    async def _admit(self, step: AdmitStep) -> Admission:
-        scales = None if step.manifest is not None else await self._read_live(step)
-        manifest = step.manifest or _scaled(step, scales)
+    async def _admit(self, step: WorkloadRequest) -> Admission:
+        payload = step.message.payload
+        if step.message.message == "apply":
+            scales, manifest = None, ApplyWorkload.read(payload).manifest
+        else:
+            scales = await self._read_live(step)
+            manifest = _scaled(step, scales, ScaleWorkload.read(payload).replicas)
         admissible = await self._admission.check(manifest)
         outcome = await self._side.admissions.submit(
-            AdmissionRequest(
-                manifest,
-                step.request,
-                step.actor,
-                admissible.share_of,
-                scales,
-                step.reason,
-                step.signed,
-            )
+            AdmissionRequest(manifest, step.message, admissible.share_of, scales)
         )
         if isinstance(outcome, Refusal):
             raise RefusedError(outcome.code, outcome.sentence)
         self._admission.promise(manifest, admissible.added)
         return _admission(outcome.answer, outcome.current, existed=outcome.existed)
 
-    async def _read_live(self, step: AdmitStep) -> WorkloadSpec:
+    async def _read_live(self, step: WorkloadRequest) -> WorkloadSpec:
         """The spec to scale."""
         found = await read_workload(self._databases, step.tenant, step.workload)
         if found is None:
@@ -226,27 +220,16 @@ class WorkloadActivities:
         return await self._divider.run(step)
 
     @activity.defn
-    async def change_rollout(self, step: RolloutRequestStep) -> str:
+    async def change_rollout(self, step: WorkloadRequest) -> str:
         """Pauses, resumes, promotes or rolls back, once per request id."""
         try:
-            return await request_rollout(
-                self._databases,
-                RolloutRequest(
-                    step.tenant,
-                    step.workload,
-                    RequestKind(step.kind),
-                    step.request,
-                    step.actor,
-                    step.reason,
-                    step.to,
-                    step.signed,
-                ),
-            )
+            request = RolloutRequest(step.tenant, step.workload, step.message)
+            return await request_rollout(self._databases, request)
         except RefusedError as error:
             raise refusal_failure(error) from error
 
     @activity.defn
-    async def replace(self, step: ReplaceStep) -> str:
+    async def replace(self, step: WorkloadRequest) -> str:
         """Marks the claims of slots to be replaced, once per request id."""
         try:
             return await replace_slots(self._databases, step)
@@ -254,17 +237,11 @@ class WorkloadActivities:
             raise refusal_failure(error) from error
 
     @activity.defn
-    async def delete(self, step: DeleteStep) -> Deletion:
+    async def delete(self, step: WorkloadRequest) -> Deletion:
         """Records that the workload is to be deleted, once per request id."""
         try:
             deletion = await request_delete(
-                self._databases,
-                step.tenant,
-                step.workload,
-                request=step.request,
-                actor=step.actor,
-                reason=step.reason,
-                signed=step.signed,
+                self._databases, step.tenant, step.workload, step.message
             )
         except RefusedError as error:
             raise refusal_failure(error) from error
@@ -298,14 +275,6 @@ class WorkloadActivities:
         )  # fmt: skip
 
 
-def _identity(step: AdmitStep) -> RequestIdentity:
-    if step.manifest is not None:
-        return RequestIdentity.of_apply(step.manifest, step.request, step.actor, step.signed)
-    assert step.replicas is not None
-    of = (step.tenant, step.workload, step.replicas, step.request)
-    return RequestIdentity.of_scale(*of, step.actor, step.signed)
-
-
 def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: bool) -> Admission:
     answered, now = _admitted(answer), _admitted(current)
     return Admission(
@@ -328,16 +297,15 @@ def _admitted(workload: AdmittedWorkload) -> Admitted:
     )
 
 
-def _scaled(step: AdmitStep, spec: WorkloadSpec | None) -> WorkloadManifest:
-    assert spec is not None
+def _scaled(step: WorkloadRequest, spec: WorkloadSpec, replicas: int) -> WorkloadManifest:
     try:
-        wanted = {**spec.model_dump(mode="json"), "replicas": step.replicas}
+        wanted = {**spec.model_dump(mode="json"), "replicas": replicas}
         return WorkloadManifest.model_validate(
             {"tenant": step.tenant, "name": step.workload, "spec": wanted}
         )
     except ValidationError as error:
         why = "; ".join(problem.message for problem in problems_in(error, WorkloadManifest))
-        sentence = f"{step.tenant}/{step.workload} cannot have {step.replicas} replicas: {why}"
+        sentence = f"{step.tenant}/{step.workload} cannot have {replicas} replicas: {why}"
         raise RefusedError(RefusalCode.INVALID, sentence[:500]) from None
 
 

@@ -10,7 +10,7 @@ from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.readiness import Recoverable
 from durable.model.work.rollout import RolloutProgress, RolloutState
 from durable.model.work.share import ShareReport
-from durable.model.work.workload import Condition, WorkloadManifest, WorkloadSpec
+from durable.model.work.workload import Condition, WorkloadSpec
 from durable.validation.value import Value
 
 Shares = Mapping[RegionId, tuple[Slot, ...]]
@@ -21,16 +21,14 @@ class WorkloadKey(Value):
     workload: WorkloadName
 
 
-class AdmitStep(WorkloadKey):
-    """A manifest to admit or, without one, the present one with another replica count."""
+class WorkloadRequest(WorkloadKey):
+    """A person's message about a workload, which the authority judges and counts."""
 
-    manifest: WorkloadManifest | None
-    replicas: int | None = None
-    request: str
-    actor: ActorId
-    reason: str = ""
-    # The message as it came, if it was signed; so with every request below.
-    signed: OperatorMessage | None = None
+    message: OperatorMessage
+
+    @property
+    def actor(self) -> ActorId:
+        return self.message.actor
 
 
 class Admitted(Value):
@@ -171,34 +169,6 @@ class Divided(Value):
     look_again_seconds: float | None = None
     # Of critical work: whether it would come back if a region were lost.
     recoverable: Recoverable | None = None
-
-
-class RolloutRequestStep(WorkloadKey):
-    """A person's request about a rollout."""
-
-    kind: str
-    to: Generation | None = None
-    request: str
-    actor: ActorId
-    reason: str
-    signed: OperatorMessage | None = None
-
-
-class ReplaceStep(WorkloadKey):
-    """Slots to replace; none means all."""
-
-    slots: tuple[Slot, ...]
-    request: str
-    actor: ActorId
-    reason: str
-    signed: OperatorMessage | None = None
-
-
-class DeleteStep(WorkloadKey):
-    request: str
-    actor: ActorId
-    reason: str
-    signed: OperatorMessage | None = None
 
 
 class Deletion(Value):

@@ -22,11 +22,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from durable.activities.workload_steps import Admitted
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
+from durable.authority.operators.ledger import Answer
 from durable.authority.operators.refusals import record_refusal
-from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestKind
 from durable.authority.workloads.unmanaged import recall_unmanaged
 from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId, OverrideId, PolicyRevision, TenantId, WorkloadName
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import RecoveryKey
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import (
@@ -182,8 +183,9 @@ class MessageSender:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
         # It has ended: it may have answered this before, and else begins with what exists.
-        request = _identity(receiver.workload, name, payload)
-        recorded = await recall_unmanaged(self.databases, request)
+        content = payload.model_dump(mode="json")
+        message = OperatorMessage(workflow_id=receiver.id, message=name, payload=content)
+        recorded = await recall_unmanaged(self.databases, *receiver.workload, message)
         if recorded is not None:
             return _read_answer(name, recorded)
         return await self._update_with_start(receiver, name, payload)
@@ -265,13 +267,3 @@ def _read_answer(name: str, recorded: Answer) -> Any:
     if _answer_type(WORKLOAD, name) is str:
         return str(recorded["answer"])
     return Admitted.read({field: recorded[field] for field in Admitted.model_fields})
-
-
-def _identity(workload: WorkloadKey, name: str, payload: OperatorRequest) -> RequestIdentity:
-    """As the authority counts it: by what is asked for, whoever asks and why."""
-    who = set(OperatorRequest.model_fields)
-    fields = payload.model_dump(mode="json", exclude=who, exclude_none=True)
-    if "slots" in fields:
-        fields["slots"] = sorted(fields["slots"])
-    request = payload.request_id, RequestKind(name), fields
-    return RequestIdentity(*workload, *request, payload.actor)

@@ -228,10 +228,10 @@ ATTACKS = {
     "record: bury what is still held": """
         UPDATE global.workloads SET finalizers = '{durable/bindings}', deleted_at = now()
     """,
-    "record: answer a request otherwise": "UPDATE global.workload_requests SET answer = '{}'",
-    "record: forget a request": "DELETE FROM global.workload_requests",
-    "record: forget that a request was taken": "DELETE FROM global.taken_requests",
-    "record: let a request count again": "UPDATE global.taken_requests SET run = 'another'",
+    "record: answer a request otherwise": "UPDATE global.operator_requests SET answer = '{}'",
+    "record: forget a request": "DELETE FROM global.operator_requests",
+    "record: forget a drain's order": "DELETE FROM regional.operator_requests",
+    "record: let a request count again": "UPDATE regional.operator_requests SET request = 'r2'",
     "record: have signatures for another deployment count": "UPDATE global.deployment SET id = 'x'",
     "record: run something else": "UPDATE regional.requests SET spec = '{}'",
     "record: ask again for what was withdrawn": "UPDATE regional.requests SET state = 'placed'",
@@ -245,10 +245,11 @@ ATTACKS = {
 DELETED_WORKLOAD = """
     INSERT INTO global.workloads (tenant, workload, generation, generations, spec, deleted_at)
     VALUES ('risk', 'gone', 2, 2, '{}', now());
-    INSERT INTO global.workload_requests
-    VALUES ('risk', 'gone', 'r1', 'apply', '', '{"a": 1}', 'x', false, now());
-    INSERT INTO global.taken_requests
-    VALUES ('drain/east/n1', 'r1', 'run', 1, 'cancel', 'x', now());
+    INSERT INTO global.operator_requests
+    VALUES ('workload/risk/gone', 'r1', 'apply', '', 'x', false, '{"a": 1}', now(),
+            now() + interval '31 days');
+    INSERT INTO regional.operator_requests
+    VALUES ('drain/east/n1', 'r1', 'drain', '', 'x', false, '{"a": 1}', now());
     INSERT INTO regional.requests
            (region, tenant, workload, generation, slots, priority, state, enqueued_at, deadline,
             spec)

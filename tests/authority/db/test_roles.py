@@ -31,7 +31,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "INSERT": {"*"}, "UPDATE": {"share", "outcome", "outcome_reason", "completed_at"},
             "DELETE": {"*"},
         },
-        "global.workload_requests": {"INSERT": {"*"}, "DELETE": {"*"}},
+        "global.operator_requests": {"INSERT": {"*"}, "DELETE": {"*"}},
         "global.slots": {
             "INSERT": {"*"}, "UPDATE": {"region", "number", "transfer", "since", "is_leaving"},
         },
@@ -109,6 +109,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
     },
     "durable_drain": {
         "regional.regions": {"UPDATE": {"version"}},
+        "regional.operator_requests": {"INSERT": {"*"}},
         "regional.drains": {"INSERT": {"*"}, "UPDATE": {"state", "ended_at", "outcome"}},
         "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
         "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
@@ -139,7 +140,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
                 "movable_at", "moved_at", "back_since", "ended_at", "draws", "findings",
             },
         },
-        "global.recovery_orders": {"INSERT": {"*"}},
+        "global.operator_requests": {"INSERT": {"*"}},
         "global.recovery_moves": {
             "INSERT": {"*"},
             "UPDATE": {
@@ -166,6 +167,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             },
         },
         "global.policy_orders": {"INSERT": {"*"}},
+        "global.operator_requests": {"INSERT": {"*"}},
         "regional.policy_states": {
             "INSERT": {"*"},
             "UPDATE": {
@@ -194,10 +196,11 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "regional.regions": {"UPDATE": {"version"}},
     },
     "durable_override": {
+        "global.operator_requests": {"INSERT": {"*"}},
         "global.overrides": {
             "INSERT": {"*"},
             "UPDATE": {"approver", "changed_by", "state", "number", "activated_at", "expires_at",
-                       "latest_expiry", "ended_at", "outcome", "requests"},
+                       "latest_expiry", "ended_at", "outcome"},
         },
         "regional.overrides": {
             "INSERT": {"*"}, "UPDATE": {"number", "expires_at", "ended_at"},
@@ -217,7 +220,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.operators": {"INSERT": {"*"}, "UPDATE": {"kind", "public_key", "removed_at"}},
         "global.operator_rights": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
-    "durable_messages": {"global.taken_requests": {"INSERT": {"*"}, "DELETE": {"*"}}},
+    "durable_messages": {"global.operator_requests": {"INSERT": {"*"}, "DELETE": {"*"}}},
     "durable_reader": {},
 }  # fmt: skip
 

@@ -12,7 +12,9 @@ from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.model.fleet.drain import Drain, DrainOrder, DrainState, NodesKind, NodesTarget
 from durable.model.ids import Identifier
+from durable.model.operators.rights import OperatorMessage
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.names import drain_id
 from tests.authority.world import EAST, TEST, World, node
 
 
@@ -21,8 +23,11 @@ def nodes(name: str = "n1", kind: NodesKind = NodesKind.NODE) -> NodesTarget:
 
 
 def order(target: NodesTarget | None = None, request: str = "one", **fields: Any) -> DrainOrder:
-    given: dict[str, Any] = {"actor": TEST, "reason": "INC-42", **fields}
-    return DrainOrder(target=target or nodes(), request=request, **given)
+    given: dict[str, Any] = {"actor": TEST, "reason": "INC-42", "request_id": request, **fields}
+    wanted = target or nodes()
+    message = OperatorMessage.unsigned(drain_id(wanted), "drain", **given)
+    asked = {name: fields[name] for name in fields if name in DrainOrder.model_fields}
+    return DrainOrder(target=wanted, message=message, **asked)
 
 
 async def begin(world: World, *arguments: Any, **fields: Any) -> Drain:

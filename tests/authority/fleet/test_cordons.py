@@ -11,7 +11,9 @@ from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.fleet.node_targets import locate_nodes
 from durable.model.fleet.drain import DrainOrder, NodesKind, NodesTarget
 from durable.model.ids import ActorId, Identifier, RegionId
+from durable.model.operators.rights import OperatorMessage
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.names import drain_id
 from tests.authority.world import EAST, TEST, WEST, World, node
 
 NOWHERE = RegionId("nowhere")
@@ -86,7 +88,10 @@ async def test_what_is_unknown_is_neither_cordoned_nor_drained(
     ready_world: World, target: NodesTarget, code: RefusalCode
 ) -> None:
     before = (await read_whole(ready_world.databases, EAST)).version
-    order = DrainOrder(target=target, request="one", actor=TEST, reason="INC-42")
+    message = OperatorMessage.unsigned(
+        drain_id(target), "drain", actor=TEST, reason="INC-42", request_id="one"
+    )
+    order = DrainOrder(target=target, message=message)
     for attempt in (
         cordon_nodes(ready_world.databases, target, actor=TEST, reason="a fan"),
         uncordon_nodes(ready_world.databases, target, actor=TEST, reason="a fan"),

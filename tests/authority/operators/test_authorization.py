@@ -1,5 +1,6 @@
 """Who may do what: unknown, without the right, unsigned, wrongly or too long ago signed."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from durable.authority.fleet.policies import publish_policy
 from durable.authority.operators.authorization import Authorizer, check_message
+from durable.authority.operators.ledger import RecordedRequest
 from durable.authority.policies.stages import reach_stage
 from durable.model.ids import ActorId, TenantId
 from durable.model.operators.rights import (
@@ -167,7 +169,7 @@ async def test_a_request_that_may_have_been_done_is_not_taken_again(world: World
     # The workflow knows whether it has accepted the first one, also in its next run.
     await check(delivery(106, "first", "next"))
     for other in (delivery(107), delivery(7, "second"), delivery(8, "another", "reset")):
-        with pytest.raises(RefusedError, match=r"used for the scale of test .* another request id"):
+        with pytest.raises(RefusedError, match=r"used for the scale at .* another request id"):
             await check(other)
     with pytest.raises(RefusedError) as refused:
         await check(delivery(1, "second"), actor="another")
@@ -181,22 +183,25 @@ async def test_requests_that_were_taken_are_forgotten_after_a_month(world: World
         message = asked("test", request_id=request)
         await check_message(world.databases, message, Verb.SCALE, RISK, delivery(1))
     with psycopg.connect(world.databases.urls[0], autocommit=True) as owner:
-        owner.execute("ALTER TABLE global.taken_requests DISABLE TRIGGER append_only")
+        owner.execute("ALTER TABLE global.operator_requests DISABLE TRIGGER append_only")
         owner.execute(
-            "UPDATE global.taken_requests SET at = at - interval '32 days' WHERE request = 'old'"
+            "UPDATE global.operator_requests SET kept_until = kept_until - interval '31 days'"
+            " WHERE request = 'old'"
         )
         message = asked("test", request_id="next")
         await check_message(world.databases, message, Verb.SCALE, RISK, delivery(1))
-        kept = owner.execute("SELECT request FROM global.taken_requests ORDER BY at").fetchall()
+        kept = owner.execute("SELECT request FROM global.operator_requests ORDER BY at").fetchall()
     assert kept == [("new",), ("next",)]
 
 
 def test_a_signed_request_is_answered_again_only_to_who_signs_it() -> None:
     old = signed(at=NOW - timedelta(hours=1))
-    AUTHORIZER.check_repetition(old, was_signed=True)  # what was done stays answered
-    AUTHORIZER.check_repetition(asked(), was_signed=False)
+    first = RecordedRequest("scale", old.digest, "ann", is_signed=True, answer={})
+    first = replace(first, public_key=public_key_of(KEY), deployment=DEPLOYMENT)
+    first.check_proof(old)  # what was done stays answered
+    replace(first, is_signed=False).check_proof(asked())
     forged = asked(signature=old.payload["signature"])
     for other in (asked(), forged, signed(Ed25519PrivateKey.generate()), asked("keyless")):
         with pytest.raises(RefusedError, match="was signed when it was first sent") as refused:
-            AUTHORIZER.check_repetition(other, was_signed=True)
+            first.check_proof(other)
         assert refused.value.refusal.code is RefusalCode.SIGNATURE_MISSING

@@ -11,7 +11,6 @@ from durable.authority.db.connection import Databases
 from durable.authority.overrides.changes import Change, ChangeKind, change_override
 from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
-from durable.authority.overrides.requests import OverrideRequest
 from durable.model.ids import OverrideId, RegionId
 from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import public_key_of, sign
@@ -63,12 +62,6 @@ def asked(name: str, message: str, who: str, request: str, **fields: Any) -> Ope
     )
 
 
-def request(name: str, message: str, who: str, request: str, **fields: Any) -> OverrideRequest:
-    return OverrideRequest(
-        asked(name, message, who, request, **fields), digest=f"{message}{fields}"
-    )
-
-
 async def propose(
     databases: Databases,
     kind: str,
@@ -84,8 +77,9 @@ async def propose(
     proposal = Proposal(
         OverrideId(name), KINDS[kind], OverrideScope.model_validate(scope), effect or {}, ttl
     )
-    sent = request(name, "propose", who, request_id, **fields)
-    return await propose_override(databases, proposal, sent)
+    content = {"kind": kind, "scope": scope, "effect": effect or {}, "ttl": ttl.total_seconds()}
+    message = asked(name, "propose", who, request_id, **content, **fields)
+    return await propose_override(databases, proposal, message)
 
 
 async def change(
@@ -99,7 +93,8 @@ async def change(
     **fields: Any,
 ) -> Answered:
     made = Change(OverrideId(name), ChangeKind(kind), by)
-    return await change_override(databases, made, request(name, kind, who, request_id, **fields))
+    message = asked(name, kind, who, request_id, by=by.total_seconds(), **fields)
+    return await change_override(databases, made, message)
 
 
 async def in_force(

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from durable.authority.audit.events import read_events
 from durable.authority.fleet.policies import publish_policy
-from durable.authority.overrides import requests
+from durable.authority.overrides import changes
 from durable.authority.overrides.changes import expire_override
 from durable.authority.overrides.freeze import check_not_frozen
 from durable.authority.overrides.rows import read_override, read_overrides
@@ -111,7 +111,7 @@ async def test_a_request_id_is_its_senders_alone(world: World) -> None:
 async def test_what_was_extended_as_often_as_allowed_can_still_be_revoked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(changes, "MAX_CHANGES", 2)
     await propose(world.databases, "avoid-zone", ZONE)
     minute = timedelta(minutes=1)
     await change(world.databases, "extend", by=minute)

@@ -26,6 +26,7 @@ from durable.authority.reads.shares import read_shares
 from durable.model.fleet.drain import DrainOrder, DrainState, NodesTarget
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import BudgetId, IncidentId, NodeId, OverrideId, RegionId, WorkloadName
+from durable.model.operators.rights import OperatorMessage
 from durable.model.overrides.effects import KeptBudget, OverrideScope
 from durable.model.overrides.in_force import raised
 from durable.model.placement.intents import AnyIntent, Granted, Refused
@@ -36,6 +37,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import OverrideState, RequestState
 from durable.model.work.workload import WorkloadSpec
+from durable.signals.names import drain_id
 from tests.authority.overrides.asking import change, ended, give_keys, in_force, propose
 from tests.authority.world import EAST, RISK, T0, TEST, WEST, World, node
 
@@ -242,7 +244,10 @@ async def test_what_an_override_moves_is_still_moved_after_a_drain_was_cancelled
 ) -> None:
     token = await world.running(0)
     target = NodesTarget.of_node(EAST, NodeId("n1"))
-    order = DrainOrder(target=target, request="d-1", actor=TEST, reason="INC-2")
+    message = OperatorMessage.unsigned(
+        drain_id(target), "drain", actor=TEST, reason="INC-2", request_id="d-1"
+    )
+    order = DrainOrder(target=target, message=message)
     drain = await begin_drain(world.databases, EAST, order)
     await mark_drained(world.databases, EAST, drain)
     await in_force(world.databases, EAST, "avoid-zone", ZONE, effect={"move": True})

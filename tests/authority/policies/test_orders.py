@@ -68,10 +68,10 @@ async def test_an_order_that_is_sent_again_counts_once(ready_world: World) -> No
     first = await order(world, "promote", request="one")
     assert await order(world, "promote", request="one") == first
     assert len(await read_orders(world.databases, 2)) == 1
-    with pytest.raises(RefusedError, match="which is not this request") as no:
+    with pytest.raises(RefusedError, match="Request id one was used for the promote at 20") as no:
         await order(world, "rollback", request="one")
     assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
-    with pytest.raises(RefusedError, match="was used when alice promoted revision 2") as no:
+    with pytest.raises(RefusedError, match="was used by alice for the promote at 20") as no:
         await order(world, "promote", request="one", actor=ActorId("eve"))
     assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
 

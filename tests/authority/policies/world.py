@@ -69,7 +69,14 @@ async def order(
     **fields: Any,
 ) -> PolicyRollout:
     wanted = PolicyOrderKind(kind)
-    payload = {"actor": str(actor), "signed_at": datetime.now(UTC).isoformat()}
+    given = {
+        "reason": f"INC-42 of {actor}",
+        "request": request or f"{actor}/{kind}/{revision}/{fields}",
+    }
+    payload = {
+        **fields, "actor": str(actor), "reason": given["reason"], "request_id": given["request"],
+        "signed_at": datetime.now(UTC).isoformat(),
+    }  # fmt: skip
     asked = OperatorMessage(workflow_id=policy_id(revision), message=wanted, payload={**payload})
     if signed:
         payload["signature"] = sign(KEYS[actor], asked, DEPLOYMENT)
@@ -80,8 +87,7 @@ async def order(
             revision=revision,
             kind=wanted,
             actor=actor,
-            reason=f"INC-42 of {actor}",
-            request=request or f"{actor}/{kind}/{revision}/{fields}",
+            **given,
             **fields,
         ),
         asked=asked,

@@ -26,7 +26,16 @@ from durable.model.recovery.recoveries import (
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.work.workload import WorkloadManifest, WorkloadSpec
-from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload
+from tests.authority.world import (
+    API,
+    EAST,
+    RISK,
+    TEST,
+    WEST,
+    World,
+    admit_workload,
+    workload_message,
+)
 
 LOST = RecoveryKey(region=EAST, epoch=2)
 NAME = (str(RISK), str(API))
@@ -85,7 +94,7 @@ async def test_a_workload_that_is_given_slots_in_the_lost_region_once_more_moves
 
 async def test_what_is_deleted_meanwhile_need_not_come_back(world: World) -> None:
     await move(world, {WEST: (0, 1)})
-    await request_delete(world.databases, RISK, API, request="delete", actor=TEST, reason="a test")
+    await request_delete(world.databases, RISK, API, workload_message("delete", "delete"))
     await list_affected(world.databases, LOST)
     [deleted] = await read_moves(world.databases, LOST)
     assert deleted.lost == ()

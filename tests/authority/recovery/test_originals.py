@@ -28,7 +28,17 @@ from durable.model.recovery.recoveries import (
 from durable.model.states import RegionState
 from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from tests.authority.invariants import assert_promises_hold
-from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload, seconds
+from tests.authority.world import (
+    API,
+    EAST,
+    RISK,
+    TEST,
+    WEST,
+    World,
+    admit_workload,
+    seconds,
+    workload_message,
+)
 
 LOST, AGAIN = (RecoveryKey(region=EAST, epoch=epoch) for epoch in (2, 3))
 NAME = (str(RISK), str(API))
@@ -125,7 +135,7 @@ async def settle(world: World) -> None:
 
 
 async def delete(world: World) -> None:
-    await request_delete(world.databases, RISK, API, request="end", actor=TEST, reason="a test")
+    await request_delete(world.databases, RISK, API, workload_message("delete", "end"))
 
 
 async def scale(world: World) -> None:

@@ -184,7 +184,7 @@ async def test_nobody_can_use_up_the_request_id_of_the_policy(world: World) -> N
     suspected = await begin(world)
     await stages._order(suspected, K.CONFIRM, "lost")  # pyright: ignore[reportPrivateUsage]
     async with world.databases.at_global("durable_reader").connect() as connection:
-        rows = await connection.execute(text("SELECT request FROM global.recovery_orders"))
+        rows = await connection.execute(text("SELECT request FROM global.operator_requests"))
         [used] = rows.scalars()
     with pytest.raises(ValidationError):
         TypeAdapter(RequestId).validate_python(used)

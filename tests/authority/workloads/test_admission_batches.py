@@ -24,7 +24,7 @@ from durable.model.resources import Resources
 from durable.model.work.running import Run
 from durable.model.work.workload import AdmittedWorkload, WorkloadManifest, WorkloadSpec
 from tests.authority.lossy_proxy import Loses, LossyProxy
-from tests.authority.world import BILLING, EAST, RISK, TEST, World
+from tests.authority.world import BILLING, EAST, RISK, World, apply_message, workload_message
 
 Share = Mapping[RegionId, tuple[int, ...]]
 
@@ -48,13 +48,14 @@ def admission(
     run = Run(image=f"api:{version}")
     spec = WorkloadSpec(replicas=1, resources=Resources.of(1000, 512), run=run)
     manifest = WorkloadManifest(tenant=tenant, name=WorkloadName(name), spec=spec)
-    return AdmissionRequest(manifest, request, TEST, divide)
+    return AdmissionRequest(manifest, apply_message(manifest, request), divide)
 
 
 def scale(name: str, request: str, version: int) -> AdmissionRequest:
     """To one replica, of a workload that is known to have this version."""
     one = admission(name, request, version=version)
-    return AdmissionRequest(one.manifest, request, TEST, in_east, scales=one.manifest.spec)
+    message = workload_message("scale", request, workload=f"risk/{name}", replicas=1)
+    return AdmissionRequest(one.manifest, message, in_east, scales=one.manifest.spec)
 
 
 async def admit(world: World, *requests: AdmissionRequest) -> list[AdmissionResult | Refusal]:
@@ -130,9 +131,8 @@ async def test_requests_about_one_workload_see_each_other_in_their_order(
 async def test_an_old_answer_comes_with_the_current_workload(ready_world: World) -> None:
     (first,) = await admit(ready_world, admission("a", "r1"))
     await admit(ready_world, admission("a", "r2", version=7))
-    await request_delete(
-        ready_world.databases, RISK, WorkloadName("a"), request="d", actor=TEST, reason="gone"
-    )
+    message = workload_message("delete", "d", workload="risk/a")
+    await request_delete(ready_world.databases, RISK, WorkloadName("a"), message)
     again, refused = await admit(ready_world, admission("a", "r1"), admission("a", "r3"))
     assert isinstance(first, AdmissionResult)
     assert isinstance(again, AdmissionResult)

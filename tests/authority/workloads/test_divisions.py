@@ -1,10 +1,11 @@
 """A division gets its number only if nobody changed or divided the workload since it was read."""
 
+from typing import Any
+
 import pytest
 
 from durable.authority.recovery.readiness import keep_readiness
 from durable.authority.workloads.generations import GENERATIONS_KEPT, list_generations
-from durable.authority.workloads.ledger import RequestKind
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
 from durable.authority.workloads.rollouts import (
     Completion,
@@ -19,7 +20,20 @@ from durable.model.recovery.readiness import Recoverable
 from durable.model.refusal import RefusedError
 from durable.model.work.running import Run
 from tests.authority.workloads.test_workloads import apply, manifest
-from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload
+from tests.authority.world import (
+    API,
+    EAST,
+    RISK,
+    TEST,
+    WEST,
+    World,
+    admit_workload,
+    workload_message,
+)
+
+
+def rollout_request(name: str, request: str, **content: Any) -> RolloutRequest:
+    return RolloutRequest(RISK, API, workload_message(name, request, **content))
 
 
 async def rolling(world: World) -> None:
@@ -43,9 +57,7 @@ async def test_a_pause_is_not_lost_to_a_division_that_read_the_workload_before(
 ) -> None:
     await rolling(ready_world)
     read = await read_to_divide(ready_world.databases, RISK, API)
-    await request_rollout(
-        ready_world.databases, RolloutRequest(RISK, API, RequestKind.PAUSE, "p", TEST, "look first")
-    )
+    await request_rollout(ready_world.databases, rollout_request("pause", "p"))
     assert await begin_division(ready_world.databases, read.workload, read.workload.rollout) is None
     found = await read_workload(ready_world.databases, RISK, API)
     assert found is not None
@@ -77,9 +89,7 @@ async def test_a_rollout_is_not_undone_by_a_division_that_read_it_before_it_was_
 ) -> None:
     await rolling(ready_world)
     read = await read_to_divide(ready_world.databases, RISK, API)
-    await request_rollout(
-        ready_world.databases, RolloutRequest(RISK, API, RequestKind.PAUSE, "p", TEST, "look first")
-    )
+    await request_rollout(ready_world.databases, rollout_request("pause", "p"))
     name, why = (ready_world.databases, RISK, API), "too many failures"
     await undo_rollout(*name, read.workload.revision, reason=why, actor=TEST)
     paused = await read_workload(*name)
@@ -125,7 +135,7 @@ async def test_a_version_that_is_undone_leaves_the_slots_where_the_good_one_had_
     await admit_in(world, "more", EAST, replicas=3)
     assert await regions_of(world) == ({EAST: (0, 1, 2)}, ["us-east"])
     if by_hand:
-        asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "it is bad")
+        asked = rollout_request("rollback", "b")
         await request_rollout(world.databases, asked)
     else:
         read = await read_to_divide(world.databases, RISK, API)
@@ -141,7 +151,7 @@ async def test_an_older_version_is_rolled_out_again_where_it_was(neighbours: Wor
     await admit_in(world, "two", EAST)
     await complete_generations(world.databases, [Completion(RISK, API, 2)], actor=TEST)
     for request, share in (("back", {WEST: (0, 1)}), ("and back", {EAST: (0, 1)})):
-        asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, request, TEST, "it is bad")
+        asked = rollout_request("rollback", request)
         await request_rollout(world.databases, asked)
         assert (await regions_of(world))[0] == share
         read = await read_to_divide(world.databases, RISK, API)
@@ -156,10 +166,10 @@ async def test_what_goes_back_already_does_not_go_back_further(ready_world: Worl
     read = await read_to_divide(ready_world.databases, RISK, API)
     of = (ready_world.databases, RISK, API, read.workload.revision)
     await undo_rollout(*of, reason="too many failures", actor=TEST)
-    asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "it is bad")
+    asked = rollout_request("rollback", "b")
     with pytest.raises(RefusedError, match="goes back to generation 2 already"):
         await request_rollout(ready_world.databases, asked)
-    on = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "c", TEST, "further", to=1)
+    on = rollout_request("rollback", "c", to=1)
     assert "which is what 1 was" in await request_rollout(ready_world.databases, on)
 
 
@@ -173,7 +183,7 @@ async def test_the_last_generations_are_kept_and_the_good_one_beyond_them(
     records = await list_generations(ready_world.databases, RISK, API)
     kept = range(last - GENERATIONS_KEPT + 1, last + 1)
     assert [record.generation for record in records] == [1, *kept]
-    asked = RolloutRequest(RISK, API, RequestKind.ROLLBACK, "b", TEST, "all are bad")
+    asked = rollout_request("rollback", "b")
     answer = await request_rollout(ready_world.databases, asked)
     assert answer.startswith("Going back to generation 1")
 

@@ -34,6 +34,7 @@ from tests.authority.world import (
     WEST,
     World,
     admit_workload,
+    workload_message,
 )
 
 SIZE = Resources.of(1000, 512)
@@ -65,9 +66,7 @@ async def apply(
 
 
 async def delete(world: World, request: str) -> DeletionResult:
-    return await request_delete(
-        world.databases, RISK, API, request=request, actor=TEST, reason="no longer needed"
-    )
+    return await request_delete(world.databases, RISK, API, workload_message("delete", request))
 
 
 async def bury(world: World, generation: int = 1) -> AdmittedWorkload:
@@ -108,7 +107,7 @@ async def test_a_request_id_is_its_senders_own(ready_world: World) -> None:
     eve = ActorId("eve")
     for other in (
         apply(ready_world, "r1", actor=eve),
-        request_delete(ready_world.databases, RISK, API, request="r2", actor=eve, reason="hers"),
+        request_delete(ready_world.databases, RISK, API, workload_message("delete", "r2", eve)),
     ):
         with pytest.raises(RefusedError, match=f"was used by {TEST} for the (apply|delete)") as no:
             await other
@@ -299,16 +298,19 @@ async def test_a_request_is_kept_for_a_month_and_then_forgotten_by_the_next_one(
 ) -> None:
     await apply(ready_world, "old")
     await apply(ready_world, "young")
-    age = "UPDATE global.workload_requests SET at = at - interval '32 days' WHERE request = 'old'"
+    age = """
+        UPDATE global.operator_requests SET kept_until = kept_until - interval '31 days'
+         WHERE request = 'old'
+    """
     with psycopg.connect(ready_world.databases.urls[0], autocommit=True) as owner:
-        with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="kept for a month"):
-            owner.execute("DELETE FROM global.workload_requests WHERE request = 'young'")
+        with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="a request is kept"):
+            owner.execute("DELETE FROM global.operator_requests WHERE request = 'young'")
         with pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="append-only"):
             owner.execute(age)
-        owner.execute("ALTER TABLE global.workload_requests DISABLE TRIGGER append_only")
+        owner.execute("ALTER TABLE global.operator_requests DISABLE TRIGGER append_only")
         owner.execute(age)
         await apply(ready_world, "next")
-        kept = owner.execute("SELECT request FROM global.workload_requests ORDER BY at").fetchall()
+        kept = owner.execute("SELECT request FROM global.operator_requests ORDER BY at").fetchall()
     assert kept == [("young",), ("next",)]
 
 

@@ -57,7 +57,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL, "UPDATE": ("share", "outcome", "outcome_reason", "completed_at"),
                 "DELETE": ALL,
             },
-            "global.workload_requests": {"INSERT": ALL, "DELETE": ALL},
+            "global.operator_requests": {"INSERT": ALL, "DELETE": ALL},
             "global.slots": {
                 "INSERT": ALL, "UPDATE": ("region", "number", "transfer", "since", "is_leaving"),
             },
@@ -178,6 +178,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "durable_drain",
         {
+            "regional.operator_requests": {"INSERT": ALL},
             "regional.drains": {"INSERT": ALL, "UPDATE": ("state", "ended_at", "outcome")},
             "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
             "regional.replacements": {"INSERT": ALL, "DELETE": ALL},
@@ -202,7 +203,7 @@ ROLES: tuple[Role, ...] = (
                     "movable_at", "moved_at", "back_since", "ended_at", "draws", "findings",
                 ),
             },
-            "global.recovery_orders": {"INSERT": ALL},
+            "global.operator_requests": {"INSERT": ALL},
             "global.readiness": {
                 "INSERT": ALL, "UPDATE": ("is_met", "sentence"), "DELETE": ALL,
             },
@@ -262,6 +263,7 @@ ROLES: tuple[Role, ...] = (
                 ),
             },
             "global.policy_orders": {"INSERT": ALL},
+            "global.operator_requests": {"INSERT": ALL},
             "regional.policy_states": {
                 "INSERT": ALL,
                 "UPDATE": (
@@ -304,11 +306,12 @@ ROLES: tuple[Role, ...] = (
     Role(
         "durable_override",
         {
+            "global.operator_requests": {"INSERT": ALL},
             "global.overrides": {
                 "INSERT": ALL,
                 "UPDATE": (
                     "approver", "changed_by", "state", "number", "activated_at", "expires_at",
-                    "latest_expiry", "ended_at", "outcome", "requests",
+                    "latest_expiry", "ended_at", "outcome",
                 ),
             },
             "regional.overrides": {
@@ -350,7 +353,7 @@ ROLES: tuple[Role, ...] = (
     ),
     Role(
         "durable_messages",
-        {"global.taken_requests": {"INSERT": ALL, "DELETE": ALL}},
+        {"global.operator_requests": {"INSERT": ALL, "DELETE": ALL}},
     ),
     Role("durable_reader"),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from durable.authority.drains.rows import drain_of, find_drain, refuse_while_dra
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.fleet.node_targets import FoundNode, find_nodes
 from durable.authority.fleet.regions import lock_region
+from durable.authority.operators.ledger import LedgerSide, RequestLedger
 from durable.authority.reads.claims import ClaimFilter
 from durable.authority.slots.marks import Cause, CauseKind, Share, mark_claims, unmark_claims
 from durable.model.fleet.drain import Drain, DrainOrder, DrainState, NodesTarget
@@ -68,10 +69,13 @@ class EndedDrain:
 async def begin_drain(connection: AsyncConnection, region: RegionId, order: DrainOrder) -> Drain:
     """Cordons the nodes and records the drain; under a known request id, what became of it."""
     await lock_region(connection, region)
+    ledger = await RequestLedger.read(connection, [order.message], LedgerSide.REGIONAL)
     known = await find_drain(connection, region, order.request)
-    if known is not None:
-        _refuse_another(known, order)
+    if ledger.recall(order.message) is not None:
+        assert known is not None, "a drain keeps its row"
         return known
+    if known is not None:
+        raise _of_other_nodes(known)
     found = await find_nodes(connection, order.target)
     nodes = [one.node for one in found]
     await refuse_while_drained(connection, region, nodes)
@@ -115,6 +119,8 @@ async def begin_drain(connection: AsyncConnection, region: RegionId, order: Drai
             "request": order.request,
         },
     )
+    ledger.record(order.message, {"request": order.request})
+    await ledger.write(connection)
     return drain
 
 
@@ -213,16 +219,13 @@ async def _own_cordons(connection: AsyncConnection, drain: Drain) -> list[NodeId
     return [one.node for one in found if one.node in drain.cordoned and one.cordon_reason == reason]
 
 
-def _refuse_another(known: Drain, order: DrainOrder) -> None:
-    asked = (order.target, order.wait_for_jobs, order.actor, order.deadline)
-    lasts = known.deadline_at - known.started_at
-    if (known.target, known.wait_for_jobs, known.actor, lasts) != asked:
-        raise RefusedError(
-            RefusalCode.KEY_CONFLICT,
-            f"Request id {order.request} was used by {known.actor} for the drain of {known.target} "
-            f"until {known.deadline_at:%Y-%m-%d %H:%M:%S}Z, which is not this request; send this "
-            "under an id of its own.",
-        )
+def _of_other_nodes(drain: Drain) -> RefusedError:
+    """A drain is known in its region by its request id alone."""
+    return RefusedError(
+        RefusalCode.KEY_CONFLICT,
+        f"Request id {drain.request} was used by {drain.actor} for the drain of {drain.target}, "
+        "which is not this request; send another request id.",
+    )
 
 
 def _already_drained(order: DrainOrder, found: list[FoundNode]) -> RefusedError:

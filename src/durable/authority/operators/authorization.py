@@ -13,10 +13,17 @@ from pydantic import AwareDatetime, TypeAdapter, ValidationError
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.transaction import global_transaction
-from durable.authority.operators.repetitions import SignedRequest, take_request
+from durable.authority.db.connection import AuthorityError, Databases
+from durable.authority.db.transaction import global_transaction, regional_transaction
+from durable.authority.operators.ledger import (
+    KEPT_DAYS,
+    LedgerSide,
+    RecordedRequest,
+    RequestLedger,
+    check_proof,
+)
 from durable.authority.operators.rows import find_operators
-from durable.model.ids import ActorId
+from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import (
     SIGNATURE_LASTS,
     SIGNER_AHEAD,
@@ -58,15 +65,15 @@ RIGHTS_SHOWN = 5
 
 async def authorize(
     connection: AsyncConnection,
-    asked: OperatorMessage,
+    message: OperatorMessage,
     verb: Verb,
     scope: Scope,
     *,
     needs_approval: bool = False,
 ) -> Operator:
     """Who asks; refused if that one may not do this here, or has not signed what must be signed."""
-    authorizer = await Authorizer.read(connection, [asked.actor])
-    return authorizer.check(asked, verb, scope, needs_approval=needs_approval)
+    authorizer = await Authorizer.read(connection, [message.actor])
+    return authorizer.check(message, verb, scope, needs_approval=needs_approval)
 
 
 async def require_right(
@@ -84,10 +91,9 @@ async def check_right(
     await require_right(connection, actor, verb, scope)
 
 
-@global_transaction("durable_messages", "judge a message of {asked.actor}")
 async def check_message(
-    connection: AsyncConnection,
-    asked: OperatorMessage,
+    databases: Databases,
+    message: OperatorMessage,
     verb: Verb,
     scope: Scope,
     delivery: Delivery | None = None,
@@ -96,13 +102,80 @@ async def check_message(
 ) -> None:
     """`authorize`, for a message whose own transaction is in a region.
 
-    Where its workflow counts requests itself, the request is taken by this delivery of it.
+    Where its workflow counts requests itself, the request is taken by this delivery of it;
+    otherwise its region counts it, and asks for no right to what was answered before.
     """
-    authorizer = await Authorizer.read(connection, [asked.actor])
-    authorizer.check(asked, verb, scope)
-    authorizer.check_repetition(asked, was_signed=was_signed)
+    if was_signed:
+        await _check_proof(databases, message)
+        return
+    if delivery is None and scope.region is not None:
+        recorded = await _find_regional(databases, scope.region, message)
+        if recorded is not None:
+            recorded.answer_to(message)
+            if recorded.is_signed:
+                await _check_proof(databases, message)
+            return
+    await _judge(databases, message, verb, scope, delivery)
+
+
+@global_transaction("durable_messages", "judge a message of {message.actor}")
+async def _judge(
+    connection: AsyncConnection,
+    message: OperatorMessage,
+    verb: Verb,
+    scope: Scope,
+    delivery: Delivery | None,
+) -> None:
+    ledger = await RequestLedger.read(connection, [message])
     if delivery is not None:
-        await take_request(connection, asked, delivery)
+        _refuse_forgotten(ledger, message, delivery)
+    await authorize(connection, message, verb, scope)
+    if delivery is not None and ledger.find(message) is None:
+        ledger.record(message, {"run": delivery.run, "number": delivery.number})
+        if not await ledger.write(connection, kept_days=KEPT_DAYS):
+            # Another delivery of the same request came first.
+            _refuse_forgotten(await RequestLedger.read(connection, [message]), message, delivery)
+
+
+def _refuse_forgotten(ledger: RequestLedger, message: OperatorMessage, delivery: Delivery) -> None:
+    """Refuses a request that may have been acted on by a run whose memory the workflow lacks.
+
+    A workflow remembers what it has accepted, but not for ever, and not when it was reset, or was
+    terminated and started again: what was done could be sent to it once more.
+    """
+    taken = ledger.find(message)
+    if taken is None or delivery.is_remembered(taken.answer["run"], taken.answer["number"]):
+        return
+    raise RefusedError(
+        RefusalCode.KEY_CONFLICT,
+        f"{taken.use_by(message)}; if it still has to be done, send it under another request id.",
+    )
+
+
+@global_transaction("durable_reader", "check who sends {message.request_id}")
+async def _check_proof(connection: AsyncConnection, message: OperatorMessage) -> None:
+    authorizer = await Authorizer.read(connection, [message.actor])
+    operator = authorizer.operators.get(str(message.actor))
+    key = None if operator is None else operator.public_key
+    check_proof(message, key, authorizer.deployment)
+
+
+async def _find_regional(
+    databases: Databases, region: RegionId, message: OperatorMessage
+) -> RecordedRequest | None:
+    """None also if the region does not answer: nothing is done there before it does."""
+    try:
+        return await _read_regional(databases, region, message)
+    except AuthorityError:
+        return None
+
+
+@regional_transaction("durable_reader", "read a request's answer in {region}")
+async def _read_regional(
+    connection: AsyncConnection, region: RegionId, message: OperatorMessage
+) -> RecordedRequest | None:
+    ledger = await RequestLedger.read(connection, [message], LedgerSide.REGIONAL)
+    return ledger.find(message)
 
 
 @global_transaction("durable_reader", "read which deployment this is")
@@ -112,7 +185,7 @@ async def read_deployment(connection: AsyncConnection) -> str:
 
 
 class NotAllowedError(RefusedError):
-    """Somebody has no right to what they asked for, or did not prove to be who they say."""
+    """Somebody has no right to what they message for, or did not prove to be who they say."""
 
     def __init__(
         self, actor: ActorId, verb: Verb, scope: Scope, code: RefusalCode, sentence: str
@@ -141,16 +214,16 @@ class Authorizer:
         return cls(operators, frozenset(signed), tuple(row.granters or ()), row.now, row.deployment)
 
     def check(
-        self, asked: OperatorMessage, verb: Verb, scope: Scope, *, needs_approval: bool = False
+        self, message: OperatorMessage, verb: Verb, scope: Scope, *, needs_approval: bool = False
     ) -> Operator:
-        operator = self.check_right(asked.actor, verb, scope)
-        self.check_signature(operator, asked, verb, scope, needs_approval=needs_approval)
+        operator = self.check_right(message.actor, verb, scope)
+        self.check_signature(operator, message, verb, scope, needs_approval=needs_approval)
         return operator
 
     def check_signature(
         self,
         operator: Operator,
-        asked: OperatorMessage,
+        message: OperatorMessage,
         verb: Verb,
         scope: Scope,
         *,
@@ -162,27 +235,20 @@ class Authorizer:
         person proposes in another's name and approves in their own.
         """
         try:
-            if asked.is_signed:
-                _check_signature(operator, asked, self.deployment, self.now)
+            if message.is_signed:
+                _check_signature(operator, message, self.deployment, self.now)
             elif verb in self.signed_verbs:
                 raise signature_missing(
-                    operator, asked, f"The policy demands a signature for {verb}"
+                    operator, message, f"The policy demands a signature for {verb}"
                 )
             elif needs_approval and Verb.APPROVE in self.signed_verbs:
                 why = "The policy demands a signature for approve, and so for what needs approval"
-                raise signature_missing(operator, asked, why)
+                raise signature_missing(operator, message, why)
         except RefusedError as error:
             refusal = error.refusal
             raise NotAllowedError(
                 operator.id, verb, scope, refusal.code, refusal.sentence
             ) from None
-
-    def check_repetition(self, asked: OperatorMessage, *, was_signed: bool) -> None:
-        """A request that was signed is answered again only to who signs it."""
-        if was_signed:
-            operator = self.operators.get(str(asked.actor))
-            key = None if operator is None else operator.public_key
-            SignedRequest(key, self.deployment).check_repetition(asked.request_id, asked)
 
     def check_right(self, actor: ActorId, verb: Verb, scope: Scope) -> Operator:
         operator = self.operators.get(str(actor))
@@ -224,7 +290,7 @@ def _options(scope: Scope) -> str:
     return "".join(f" --{name} {value}" for name, value in named.items())
 
 
-def signature_missing(operator: Operator, asked: OperatorMessage, why: str) -> RefusedError:
+def signature_missing(operator: Operator, message: OperatorMessage, why: str) -> RefusedError:
     """The refusal of a message that nobody signed, with the way to sign it."""
     key = (
         f"the key of {operator.id}"
@@ -235,12 +301,12 @@ def signature_missing(operator: Operator, asked: OperatorMessage, why: str) -> R
         RefusalCode.SIGNATURE_MISSING,
         f"{why[:200]}, by {key}. Commands and the SDK sign by "
         "themselves where the key's file is; in the Temporal UI, paste what "
-        f"`durable sign {asked.workflow_id} {asked.message} JSON` prints."[:500],
+        f"`durable sign {message.workflow_id} {message.message} JSON` prints."[:500],
     )
 
 
 def _check_signature(
-    operator: Operator, asked: OperatorMessage, deployment: str, now: datetime
+    operator: Operator, message: OperatorMessage, deployment: str, now: datetime
 ) -> None:
     if operator.public_key is None:
         raise RefusedError(
@@ -248,14 +314,14 @@ def _check_signature(
             f"The message is signed, but {operator.id} has no key here; register it with "
             f"`durable operator key {operator.id}`, then sign again.",
         )
-    if not is_signed_by(operator.public_key, asked, deployment):
+    if not is_signed_by(operator.public_key, message, deployment):
         raise RefusedError(
             RefusalCode.SIGNATURE_WRONG,
-            f"The signature is not one by the key of {operator.id} over this {asked.message} to "
-            f"{asked.workflow_id} here; sign exactly what is sent, with `durable sign` against "
+            f"The signature is not one by the key of {operator.id} over this {message.message} to "
+            f"{message.workflow_id} here; sign exactly what is sent, with `durable sign` against "
             "this deployment.",
         )
-    signed_at = _signed_at(asked)
+    signed_at = _signed_at(message)
     if signed_at is None or not -SIGNER_AHEAD <= now - signed_at <= SIGNATURE_LASTS:
         when = "without a time" if signed_at is None else f"at {signed_at:%Y-%m-%d %H:%M:%S}Z"
         raise RefusedError(
@@ -266,8 +332,8 @@ def _check_signature(
         )
 
 
-def _signed_at(asked: OperatorMessage) -> datetime | None:
+def _signed_at(message: OperatorMessage) -> datetime | None:
     try:
-        return _MOMENT.validate_python(asked.payload.get("signed_at"))
+        return _MOMENT.validate_python(message.payload.get("signed_at"))
     except ValidationError:
         return None

@@ -4,7 +4,6 @@ Each is one transaction that locks the row, reads the clock after the lock, and 
 the answer and the audit together.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,8 +18,8 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
+from durable.authority.operators.ledger import RequestLedger
 from durable.authority.overrides.proposals import Answered, rights_scope
-from durable.authority.overrides.requests import OverrideRequest, refuse_further
 from durable.authority.overrides.rows import (
     ROLE,
     lock_override,
@@ -29,7 +28,7 @@ from durable.authority.overrides.rows import (
 )
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, OverrideId
-from durable.model.operators.rights import OperatorKind, Verb
+from durable.model.operators.rights import OperatorKind, OperatorMessage, Verb
 from durable.model.overrides.override import (
     Override,
     check_approval,
@@ -38,16 +37,19 @@ from durable.model.overrides.override import (
     check_revocation,
     is_overdue,
 )
+from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
 
 ACTOR = ActorId("controller:override")
+# An override that was changed so often is not extended any more; everything else happens once.
+MAX_CHANGES = 100
 
 _UPDATE = text("""
     UPDATE global.overrides
        SET number = number + 1, state = :state, approver = :approver, changed_by = :changed_by,
            activated_at = :activated_at, expires_at = :expires_at, latest_expiry = :latest_expiry,
-           ended_at = :ended_at, outcome = :outcome, requests = CAST(:requests AS jsonb)
+           ended_at = :ended_at, outcome = :outcome
      WHERE override = :override
 """)
 
@@ -81,34 +83,44 @@ class _Written:
 
 @global_transaction(ROLE, "{change.kind} override {change.id}")
 async def change_override(
-    connection: AsyncConnection, change: Change, request: OverrideRequest
+    connection: AsyncConnection, change: Change, message: OperatorMessage
 ) -> Answered:
     """Makes the change, once per request id."""
     row = await lock_override(connection, change.id)
     if row is None:
         raise unknown_override(change.id)
     override = override_of(row)
-    asked, verb = request.asked, verb_of(change, override)
-    authorizer = await Authorizer.read(connection, [asked.actor])
-    known = request.recall(row["requests"], authorizer)
+    ledger = await RequestLedger.read(connection, [message])
+    known = ledger.recall(message)
     if known is not None:
-        return Answered(override, known)
-    scope = rights_scope(override.scope)
-    operator = authorizer.check_right(asked.actor, verb, scope)
+        return Answered(override, str(known["answer"]))
+    verb, scope = verb_of(change, override), rights_scope(override.scope)
+    authorizer = await Authorizer.read(connection, [message.actor])
+    operator = authorizer.check_right(message.actor, verb, scope)
     if change.kind is ChangeKind.EXTEND:
-        refuse_further(row["requests"])
+        _refuse_further(override)
     now = await read_clock(connection)
-    written = _decide(override, change, request, operator.kind, now)
+    written = _decide(override, change, message, operator.kind, now)
     # Last: nobody is asked to sign what would be refused however it was signed.
     extends = change.kind is ChangeKind.EXTEND
     authorizer.check_signature(
-        operator, asked, verb, scope, needs_approval=extends and override.of_kind.needs_approval
+        operator, message, verb, scope, needs_approval=extends and override.of_kind.needs_approval
     )
-    requests = request.record(row["requests"], written.answer, now.isoformat())
-    sent = {"reason": request.reason, "request": request.id}
-    actor = asked.actor
-    after = await _write(connection, override, written, requests, actor=actor, sent=sent)
+    sent = {"reason": message.reason, "request": message.request_id}
+    after = await _write(connection, override, written, actor=message.actor, sent=sent)
+    ledger.record(message, {"answer": written.answer})
+    await ledger.write(connection)
     return Answered(after, written.answer)
+
+
+def _refuse_further(override: Override) -> None:
+    """Refuses the one change that could be made for ever."""
+    if override.number >= MAX_CHANGES:
+        raise RefusedError(
+            RefusalCode.WRONG_STATE,
+            f"This override was changed {MAX_CHANGES} times, so it is not extended any more; "
+            "revoke it and propose another.",
+        )
 
 
 @global_transaction(ROLE, "expire override {override}")
@@ -125,7 +137,7 @@ async def expire_override(connection: AsyncConnection, override: OverrideId) -> 
     outcome = "nobody approved it in time" if was else "its time was over"
     columns = _ended(OverrideState.EXPIRED, now, outcome)
     written = _Written(columns, "end override", outcome)
-    return await _write(connection, found, written, row["requests"], actor=ACTOR)
+    return await _write(connection, found, written, actor=ACTOR)
 
 
 def verb_of(change: Change, override: Override) -> Verb:
@@ -138,11 +150,11 @@ def verb_of(change: Change, override: Override) -> Verb:
 def _decide(
     override: Override,
     change: Change,
-    request: OverrideRequest,
+    message: OperatorMessage,
     kind: OperatorKind,
     now: datetime,
 ) -> _Written:
-    actor, reason = request.asked.actor, request.reason
+    actor, reason = message.actor, message.reason
     match change.kind:
         case ChangeKind.APPROVE:
             check_approval(override, actor, now, kind=kind)
@@ -183,7 +195,6 @@ async def _write(
     connection: AsyncConnection,
     override: Override,
     written: _Written,
-    requests: dict[str, Any],
     *,
     actor: ActorId,
     sent: Mapping[str, str] = MappingProxyType({}),
@@ -196,7 +207,6 @@ async def _write(
         {
             **values,
             "override": override.id,
-            "requests": json.dumps(requests),
             "changed_by": actor,
         },
     )

@@ -12,11 +12,11 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
-from durable.authority.overrides.requests import OverrideRequest
+from durable.authority.operators.ledger import RequestLedger
 from durable.authority.overrides.rows import ROLE, lock_override, override_of
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId
-from durable.model.operators.rights import Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.kind import Kind
 from durable.model.overrides.override import PROPOSAL_LASTS, Override
@@ -28,10 +28,10 @@ from durable.validation.quantities import show_duration
 _INSERT = text("""
     INSERT INTO global.overrides
            (override, kind, scope, effect, actor, reason, ticket, ttl_seconds, needs_approval,
-            changed_by, state, proposed_at, activated_at, expires_at, latest_expiry, requests)
+            changed_by, state, proposed_at, activated_at, expires_at, latest_expiry)
     VALUES (:override, :kind, CAST(:scope AS jsonb), CAST(:effect AS jsonb), :actor, :reason,
             :ticket, :ttl_seconds, :needs_approval, :actor, :state, :now, :activated_at,
-            :expires_at, :latest_expiry, CAST(:requests AS jsonb))
+            :expires_at, :latest_expiry)
         ON CONFLICT (override) DO NOTHING
 """)
 
@@ -68,32 +68,31 @@ def rights_scope(scope: OverrideScope) -> Scope:
 
 @global_transaction(ROLE, "propose override {proposal.id}")
 async def propose_override(
-    connection: AsyncConnection, proposal: Proposal, request: OverrideRequest
+    connection: AsyncConnection, proposal: Proposal, message: OperatorMessage
 ) -> Answered:
     """Records it, once per id; the same request again is answered as it was."""
-    known = await lock_override(connection, proposal.id)
-    asked, kind = request.asked, proposal.kind
-    authorizer = await Authorizer.read(connection, [asked.actor])
-    if known is not None:
-        return _recall(known, request, authorizer)
+    if await lock_override(connection, proposal.id) is not None:
+        return await _recall(connection, proposal.id, message)
+    actor, kind = message.actor, proposal.kind
     verb, scope = Verb(kind.verb), rights_scope(proposal.scope)
-    authorizer.check(asked, verb, scope, needs_approval=kind.needs_approval)
+    authorizer = await Authorizer.read(connection, [actor])
+    authorizer.check(message, verb, scope, needs_approval=kind.needs_approval)
     await _refuse_unknown(connection, proposal.scope)
     now = await read_clock(connection)
+    if not (await connection.execute(_INSERT, _row(proposal, message, now))).rowcount:
+        return await _recall(connection, proposal.id, message)
     answer = _answer(proposal, now)
-    row = _row(proposal, request, now, answer)
-    if not (await connection.execute(_INSERT, row)).rowcount:
-        known = await lock_override(connection, proposal.id)
-        assert known is not None, "an override is never deleted"
-        return _recall(known, request, authorizer)
+    ledger = RequestLedger()
+    ledger.record(message, {"answer": answer})
+    await ledger.write(connection)
     written = await lock_override(connection, proposal.id)
     assert written is not None, "it was just written"
     override = override_of(written)
     target = override_id(proposal.id)
-    events = [audit.Event(asked.actor, "propose override", target, after=describe(override))]
+    events = [audit.Event(actor, "propose override", target, after=describe(override))]
     if not kind.needs_approval:
-        after = {"expires_at": override.expires_at.isoformat(), "request": request.id}
-        events.append(audit.Event(asked.actor, "activate override", target, after=after))
+        after = {"expires_at": override.expires_at.isoformat(), "request": message.request_id}
+        events.append(audit.Event(actor, "activate override", target, after=after))
     reach(Failpoint.BEFORE_AUDIT_PROPOSAL)
     await audit.append_all(connection, audit.GLOBAL_CHAIN, events)
     return Answered(override, answer)
@@ -105,9 +104,7 @@ def describe(override: Override) -> dict[str, Any]:
     return override.model_dump(mode="json", include=set(shown), exclude_none=True)
 
 
-def _row(
-    proposal: Proposal, request: OverrideRequest, now: datetime, answer: str
-) -> dict[str, Any]:
+def _row(proposal: Proposal, message: OperatorMessage, now: datetime) -> dict[str, Any]:
     kind, waits = proposal.kind, proposal.kind.needs_approval
     lapses = now + PROPOSAL_LASTS
     return {
@@ -115,8 +112,8 @@ def _row(
         "kind": kind.name,
         "scope": proposal.scope.model_dump_json(exclude_none=True),
         "effect": json.dumps(proposal.effect),
-        "actor": request.asked.actor,
-        "reason": request.reason,
+        "actor": message.actor,
+        "reason": message.reason,
         "ticket": proposal.ticket,
         "ttl_seconds": int(proposal.ttl.total_seconds()),
         "needs_approval": waits,
@@ -125,7 +122,6 @@ def _row(
         "activated_at": None if waits else now,
         "expires_at": lapses if waits else now + proposal.ttl,
         "latest_expiry": lapses if waits else now + kind.longest_ttl,
-        "requests": json.dumps(request.record({}, answer, now.isoformat())),
     }
 
 
@@ -142,16 +138,20 @@ def _answer(proposal: Proposal, now: datetime) -> str:
     return f"In force: {kind.name} on {proposal.scope} until {until:%Y-%m-%d %H:%M:%S}Z."
 
 
-def _recall(known: Any, request: OverrideRequest, authorizer: Authorizer) -> Answered:
-    override = override_of(known)
-    answer = request.recall(known["requests"], authorizer)
+async def _recall(
+    connection: AsyncConnection, id: OverrideId, message: OperatorMessage
+) -> Answered:
+    row = await lock_override(connection, id)
+    assert row is not None, "an override is never deleted"
+    override = override_of(row)
+    answer = (await RequestLedger.read(connection, [message])).recall(message)
     if answer is None:
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,
             f"There is an override {override.id} already, {override.state}: {override} by "
             f"{override.actor} ({override.reason[:200]}); choose another name.",
         )
-    return Answered(override, answer)
+    return Answered(override, str(answer["answer"]))
 
 
 async def _refuse_unknown(connection: AsyncConnection, scope: OverrideScope) -> None:

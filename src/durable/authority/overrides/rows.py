@@ -16,7 +16,7 @@ ROLE = "durable_override"
 
 _COLUMNS = """
     override, kind, scope, effect, actor, reason, ticket, ttl_seconds, approver, changed_by, state,
-    number, proposed_at, activated_at, expires_at, latest_expiry, ended_at, outcome, requests
+    number, proposed_at, activated_at, expires_at, latest_expiry, ended_at, outcome
 """
 
 _READ = text(f"SELECT {_COLUMNS} FROM global.overrides WHERE override = :override")

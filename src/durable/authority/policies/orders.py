@@ -4,7 +4,6 @@ Each is taken once per request id, in one transaction with its audit. Everything
 regions carries the number of its order, and an older number changes nothing there.
 """
 
-import json
 from typing import Any
 
 from sqlalchemy import text
@@ -12,14 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction
-from durable.authority.operators.authorization import Authorizer, authorize
+from durable.authority.operators.authorization import authorize
+from durable.authority.operators.ledger import RequestLedger
 from durable.authority.overrides.freeze import refuse_while_frozen
 from durable.authority.policies.loosening import refuse_unsigned_loosening
 from durable.authority.policies.rows import (
     LISTED,
     find_rollout,
     last_order,
-    order_of,
     rollout_of,
 )
 from durable.model.ids import PolicyRevision, RegionId
@@ -38,8 +37,6 @@ ROLE = "durable_policy"
 
 # One lock for all revisions, held to the end of the transaction.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('durable policies'))")
-
-_KNOWN = text("SELECT * FROM global.policy_orders WHERE request = :request")
 
 _NUMBER = text("SELECT coalesce(max(number), 0) + 1 FROM global.policy_orders")
 
@@ -66,9 +63,8 @@ _REDIRECT = text("""
 
 _TAKE = text("""
     INSERT INTO global.policy_orders
-           (number, revision, kind, payload, actor, reason, request, is_signed, at)
-    VALUES (:number, :revision, :kind, CAST(:payload AS jsonb), :actor, :reason, :request,
-            :is_signed, clock_timestamp())
+           (number, revision, kind, actor, reason, request, at)
+    VALUES (:number, :revision, :kind, :actor, :reason, :request, clock_timestamp())
 """)
 
 _WRITE = text("""
@@ -99,13 +95,15 @@ async def take_order(
     `asked` is the message behind it, whose actor must have the right; a guardrail has none.
     """
     await connection.execute(LOCK)
-    # Before the rights: what was taken stays taken when its signature has grown old since.
-    known = (await connection.execute(_KNOWN, {"request": order.request})).mappings().one_or_none()
-    if known is not None:
-        _refuse_another(known, order)
-        if asked is not None:
-            authorizer = await Authorizer.read(connection, [asked.actor])
-            authorizer.check_repetition(asked, was_signed=known["is_signed"])
+    message = asked or OperatorMessage.unsigned(
+        policy_id(order.revision),
+        order.kind,
+        actor=order.actor,
+        reason=order.reason,
+        request_id=order.request,
+    )
+    ledger = await RequestLedger.read(connection, [message])
+    if ledger.recall(message) is not None:
         return await find_rollout(connection, order.revision)
     operator = None
     if asked is not None:
@@ -128,11 +126,9 @@ async def take_order(
             "number": number,
             "revision": order.revision,
             "kind": order.kind.value,
-            "payload": json.dumps(_payload(order)),
             "actor": order.actor,
             "reason": order.reason,
             "request": order.request,
-            "is_signed": asked is not None and asked.is_signed,
         },
     )
     named = {"number": number, "actor": order.actor, "reason": order.reason}
@@ -154,6 +150,8 @@ async def take_order(
             **({} if written.to_revision is None else {"to_revision": written.to_revision}),
         },
     )
+    ledger.record(message, {"number": number})
+    await ledger.write(connection)
     return written
 
 
@@ -167,17 +165,6 @@ async def write_rollout(connection: AsyncConnection, rollout: PolicyRollout) -> 
 def _payload(order: PolicyOrder) -> dict[str, Any]:
     asked = {"canary", "to_revision", "reroll"}
     return order.model_dump(mode="json", include=asked, exclude_defaults=True)
-
-
-def _refuse_another(known: Any, order: PolicyOrder) -> None:
-    taken = order_of(known)
-    same = (taken.revision, taken.kind, taken.actor) == (order.revision, order.kind, order.actor)
-    if not same or known["payload"] != _payload(order):
-        raise RefusedError(
-            RefusalCode.KEY_CONFLICT,
-            f"Request id {order.request} was used when {taken}, which is not this request; send "
-            "another request id."[:500],
-        )
 
 
 async def _refuse_beside_another(connection: AsyncConnection, order: PolicyOrder) -> None:

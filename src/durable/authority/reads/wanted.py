@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
+from durable.signals.names import workload_id
 from durable.validation.value import Value
 
 MAX_LISTED = 10_000
@@ -52,11 +53,8 @@ _WANTED = text("""
 """)
 
 _LAST_CHANGES = text("""
-    SELECT w.tenant, w.workload, r.at
-      FROM unnest(CAST(:tenants AS text[]), CAST(:workloads AS text[])) AS w(tenant, workload)
-     CROSS JOIN LATERAL (SELECT max(at) AS at FROM global.workload_requests AS r
-                          WHERE r.tenant = w.tenant AND r.workload = w.workload) AS r
-     WHERE r.at IS NOT NULL
+    SELECT target, max(at) AS at FROM global.operator_requests
+     WHERE target = ANY(:targets) GROUP BY target
 """)
 
 _NOW = text("SELECT clock_timestamp()")
@@ -87,8 +85,8 @@ class LastChanges(Value):
 async def read_last_changes(
     connection: AsyncConnection, names: Sequence[tuple[str, str]]
 ) -> LastChanges:
-    """For a few workloads only: each costs as much as was ever asked of it."""
-    tenants, workloads = [list(part) for part in zip(*names, strict=True)] or ([], [])
-    rows = await connection.execute(_LAST_CHANGES, {"tenants": tenants, "workloads": workloads})
-    at = {(row.tenant, row.workload): row.at for row in rows}
+    """For a few workloads only: each costs as much as was asked of it in a month."""
+    of = {workload_id(TenantId(name[0]), WorkloadName(name[1])): name for name in names}
+    rows = await connection.execute(_LAST_CHANGES, {"targets": list(of)})
+    at = {of[row.target]: row.at for row in rows}
     return LastChanges(at=at, now=(await connection.execute(_NOW)).scalar_one())

@@ -15,6 +15,7 @@ from durable.authority.audit import chain as audit
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
+from durable.authority.operators.ledger import RequestLedger
 from durable.authority.recovery.region_facts import lock_fact
 from durable.authority.recovery.suspicions import suspicion_of
 from durable.model.fleet.region_life import RegionFact
@@ -31,6 +32,7 @@ from durable.model.recovery.recoveries import (
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.planners.recovery.orders import apply_order
+from durable.signals.names import recovery_id
 
 ROLE = "durable_recovery"
 LISTED = 100
@@ -73,14 +75,6 @@ _RENEW = text("""
            changed_at = clock_timestamp(), ended_at = NULL
      WHERE region = :region AND epoch = :epoch
     RETURNING *
-""")
-_KNOWN = text("""
-    SELECT * FROM global.recovery_orders
-     WHERE region = :region AND epoch = :epoch AND request = :request
-""")
-_ORDER = text("""
-    INSERT INTO global.recovery_orders (request, region, epoch, kind, actor, reason, at)
-    VALUES (:request, :region, :epoch, :kind, :actor, :reason, clock_timestamp())
 """)
 _NOTE = text("""
     UPDATE global.recoveries
@@ -196,17 +190,22 @@ async def take_order(
     names the stage at which it orders: what somebody else ordered meanwhile stands.
     """
     fact = await lock_fact(connection, order.key.region)
-    if asked is not None:
-        await authorize(connection, asked, Verb.FENCE, Scope(region=order.key.region))
     before = await _find(connection, order.key, _LOCK)
     if at_stage is not None and before is not None and before.stage is not at_stage:
         return before
-    named = {**of_key(order.key), "request": order.request}
-    known = (await connection.execute(_KNOWN, named)).mappings().one_or_none()
-    if known is not None:
-        _refuse_another(known, order)
+    message = asked or OperatorMessage.unsigned(
+        recovery_id(order.key.region, order.key.epoch),
+        order.kind,
+        actor=order.actor,
+        reason=order.reason,
+        request_id=order.request,
+    )
+    ledger = await RequestLedger.read(connection, [message])
+    if ledger.recall(message) is not None:
         assert before is not None, "an order has its recovery"
         return before
+    if asked is not None:
+        await authorize(connection, asked, Verb.FENCE, Scope(region=order.key.region))
     is_fenced = fact.is_fenced and fact.epoch >= order.key.epoch
     stage = apply_order(before, order.kind, region=str(order.key.region), is_fenced=is_fenced)
     if before is None and fact.epoch != order.key.epoch - 1:
@@ -231,8 +230,8 @@ async def take_order(
         after = before  # a veto, however, is also one of what is suspected since the last one
     else:
         after = await _reach(connection, before, stage, actor=order.actor, reason=order.reason)
-    given = order.model_dump(mode="json", include={"request", "kind", "actor", "reason"})
-    await connection.execute(_ORDER, {**of_key(order.key), **given})
+    ledger.record(message, {"stage": after.stage})
+    await ledger.write(connection)
     said = {"reason": order.reason, "request": order.request}
     await _audit(connection, f"{order.kind} recovery", after, before, said, actor=order.actor)
     return after
@@ -373,12 +372,3 @@ async def _audit(
         before=None if before is None else {"stage": before.stage},
         after={"stage": after.stage, **said},
     )
-
-
-def _refuse_another(known: Any, order: RecoveryOrder) -> None:
-    if (known["kind"], known["actor"]) != (order.kind.value, str(order.actor)):
-        raise RefusedError(
-            RefusalCode.KEY_CONFLICT,
-            f"{known['actor']} used request id {order.request} to {known['kind']} {order.key}, "
-            "which is not this request; send another request id.",
-        )

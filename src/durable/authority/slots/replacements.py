@@ -8,52 +8,45 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.operators.authorization import authorize
+from durable.authority.operators.ledger import KEPT_DAYS, Answer, RequestLedger
 from durable.authority.reads.claims import ClaimFilter
 from durable.authority.slots.assignment import ROLE
 from durable.authority.slots.marks import Cause, CauseKind, mark_claims
-from durable.authority.workloads.ledger import Answer, RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import has_ended, lock_workload, never_admitted
-from durable.model.ids import ActorId, RegionId
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.operators.rights import OperatorMessage, Scope, Verb
-from durable.signals.names import workload_id
 
 
-@global_transaction(ROLE, "request to replace slots of {identity.tenant}/{identity.workload}")
+@global_transaction(ROLE, "request to replace slots of {tenant}/{workload}")
 async def request_replacement(
     connection: AsyncConnection,
-    identity: RequestIdentity,
+    tenant: TenantId,
+    workload: WorkloadName,
+    message: OperatorMessage,
     answer: Answer,
-    *,
-    reason: str,
 ) -> Answer:
     """Records which claims are to be replaced, once per request id, before any is marked."""
-    before = await lock_workload(connection, identity.tenant, identity.workload)
+    before = await lock_workload(connection, tenant, workload)
     if before is None:
-        raise never_admitted(identity.tenant, identity.workload)
-    ledger = await RequestLedger.read(connection, [identity])
-    recorded = ledger.recall(identity)
+        raise never_admitted(tenant, workload)
+    ledger = await RequestLedger.read(connection, [message])
+    recorded = ledger.recall(message)
     if recorded is not None:
         return recorded
-    asked = identity.signed or OperatorMessage.unsigned(
-        workload_id(identity.tenant, identity.workload),
-        identity.kind,
-        actor=identity.actor,
-        reason=reason,
-        request_id=identity.request,
-    )
-    await authorize(connection, asked, Verb.REPLACE, Scope(tenant=identity.tenant))
+    await authorize(connection, message, Verb.REPLACE, Scope(tenant=tenant))
     if before.deleted:
         raise has_ended(before)
+    said = {"reason": message.reason, "request": message.request_id}
     await audit.append(
         connection,
         audit.GLOBAL_CHAIN,
-        actor=identity.actor,
+        actor=message.actor,
         action="replace slots",
-        target=f"workload/{identity.tenant}/{identity.workload}",
-        after={**json.loads(json.dumps(answer)), "reason": reason, "request": identity.request},
+        target=message.workflow_id,
+        after={**json.loads(json.dumps(answer)), **said},
     )
-    ledger.record(identity, answer)
-    await ledger.write(connection)
+    ledger.record(message, answer)
+    await ledger.write(connection, kept_days=KEPT_DAYS)
     return answer
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from durable.authority.audit.chain import Event
 from durable.authority.operators.authorization import Authorizer
-from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
+from durable.authority.operators.ledger import RequestLedger
 from durable.authority.workloads.rows import RowKey
-from durable.model.ids import ActorId, RegionId
+from durable.model.ids import RegionId
 from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.work.rollout import RolloutState
@@ -22,7 +22,6 @@ from durable.model.work.workload import (
     WorkloadSpec,
     template_of,
 )
-from durable.signals.names import workload_id
 
 _AUDITED = {"generation", "spec", "share"}
 
@@ -41,28 +40,13 @@ class AdmissionRequest:
     """
 
     manifest: WorkloadManifest
-    request: str
-    actor: ActorId
+    message: OperatorMessage
     divide: Divide
     scales: WorkloadSpec | None = None
-    reason: str = ""
-    # The message as it came, if it was signed.
-    signed: OperatorMessage | None = None
 
     @property
     def verb(self) -> Verb:
         return Verb.APPLY if self.scales is None else Verb.SCALE
-
-    @property
-    def asked(self) -> OperatorMessage:
-        """Who asks, for the authority to judge."""
-        return self.signed or OperatorMessage.unsigned(
-            workload_id(self.manifest.tenant, self.manifest.name),
-            self.verb,
-            actor=self.actor,
-            reason=self.reason,
-            request_id=self.request,
-        )
 
     @property
     def key(self) -> RowKey:
@@ -71,14 +55,6 @@ class AdmissionRequest:
     @property
     def replicas(self) -> int:
         return self.manifest.spec.replicas
-
-    @cached_property
-    def identity(self) -> RequestIdentity:
-        manifest = self.manifest
-        if self.scales is None:
-            return RequestIdentity.of_apply(manifest, self.request, self.actor, self.signed)
-        of = (manifest.tenant, manifest.name, self.replicas, self.request)
-        return RequestIdentity.of_scale(*of, self.actor, self.signed)
 
     @property
     def can_create(self) -> bool:
@@ -128,12 +104,12 @@ class AdmissionBatch:
 
     def admit(self, request: AdmissionRequest) -> AdmittedWorkload | Refusal:
         try:
-            answer = self._ledger.recall(request.identity)
+            answer = self._ledger.recall(request.message)
             if answer is not None:
                 return AdmittedWorkload.read(answer)
             # What was answered before is answered again, whatever became of the right.
             scope = Scope(tenant=request.manifest.tenant)
-            self._authorizer.check(request.asked, request.verb, scope)
+            self._authorizer.check(request.message, request.verb, scope)
             return self._admit(request)
         except RefusedError as error:
             return error.refusal
@@ -159,7 +135,7 @@ class AdmissionBatch:
             if before is None or after.generations > before.generations:
                 self.generations.append(_generation_row(after, request))
                 self.left += [] if before is None else [before]
-        self._ledger.record(request.identity, after.model_dump(mode="json"))
+        self._ledger.record(request.message, after.model_dump(mode="json"))
         return after
 
     def _admitted(
@@ -196,7 +172,7 @@ class AdmissionBatch:
         if manifest.spec.kind is WorkloadKind.JOB:
             return _next_generation(wanted, None, self._now)
         if self._is_stable(request.key, manifest.spec):
-            why = f"an apply of what was before ({request.request})"
+            why = f"an apply of what was before ({request.message.request_id})"
             self.undone.append((current, why))
             return _back_to_stable(wanted, self._now, why)
         rollout = RolloutState(started_at=self._now, progressed_at=self._now)
@@ -230,17 +206,20 @@ def _is_live(workload: AdmittedWorkload | None, spec: WorkloadSpec) -> bool:
 def _generation_row(workload: AdmittedWorkload, request: AdmissionRequest) -> dict[str, Any]:
     return {
         **workload.model_dump(mode="json", include={"tenant", "workload", "generation", "spec"}),
-        "actor": str(request.actor),
-        "reason": request.reason,
+        "actor": str(request.message.actor),
+        "reason": request.message.reason,
     }
 
 
 def _event(
     before: AdmittedWorkload | None, after: AdmittedWorkload, request: AdmissionRequest
 ) -> Event:
-    said = {"kind": request.identity.kind, "request": request.request, "reason": request.reason}
+    message = request.message
+    said = {
+        "kind": message.message, "request": message.request_id, "reason": message.reason,
+    }  # fmt: skip
     return Event(
-        actor=request.actor,
+        actor=message.actor,
         action="apply workload",
         target=f"workload/{after.tenant}/{after.workload}",
         before=None if before is None else before.model_dump(mode="json", include=_AUDITED),

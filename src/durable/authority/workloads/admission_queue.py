@@ -12,6 +12,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
+from durable.authority.operators.ledger import KEPT_DAYS, RequestLedger
 from durable.authority.workloads.admission import AdmissionBatch, AdmissionRequest
 from durable.authority.workloads.generations import (
     append_generations,
@@ -19,7 +20,6 @@ from durable.authority.workloads.generations import (
     record_rollback,
     stable_spec,
 )
-from durable.authority.workloads.ledger import RequestLedger
 from durable.authority.workloads.rows import (
     ROLE,
     RowKey,
@@ -65,7 +65,7 @@ async def _admit(
     connection: AsyncConnection, requests: Sequence[AdmissionRequest], names: str
 ) -> list[AdmissionResult | Refusal]:
     existing, missing = await find_workloads(connection, [request.key for request in requests])
-    authorizer = await Authorizer.read(connection, [request.actor for request in requests])
+    authorizer = await Authorizer.read(connection, [request.message.actor for request in requests])
     # A row stays for ever, so none is created for a workload of which nothing will be admitted.
     wanted = {
         request.key
@@ -74,7 +74,7 @@ async def _admit(
     }
     created = await create_workloads(connection, wanted)
     workloads = await lock_workloads(connection, (existing | wanted) - created)
-    ledger = await RequestLedger.read(connection, [request.identity for request in requests])
+    ledger = await RequestLedger.read(connection, [request.message for request in requests])
     stable = await _stable_specs(connection, workloads)
     # After the locks: whoever waited for one is admitted when it got it.
     now = (await connection.execute(_NOW)).scalar_one() if workloads else authorizer.now
@@ -90,7 +90,7 @@ async def _admit(
             name = (one.tenant, one.workload, one.generation)
             await record_rollback(connection, *name, why)
         await audit.append_all(connection, audit.GLOBAL_CHAIN, batch.events)
-    await ledger.write(connection)
+    await ledger.write(connection, kept_days=KEPT_DAYS)
     tenants = await _list_tenants(connection) if None in answers else ""
     return [
         _result(request, answer, batch, tenants, existed=request.key not in created)
@@ -100,7 +100,7 @@ async def _admit(
 
 def _is_allowed(request: AdmissionRequest, authorizer: Authorizer) -> bool:
     try:
-        authorizer.check(request.asked, request.verb, Scope(tenant=request.manifest.tenant))
+        authorizer.check(request.message, request.verb, Scope(tenant=request.manifest.tenant))
     except RefusedError:
         return False
     return True

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
+from durable.authority.operators.ledger import KEPT_DAYS, RequestLedger
 from durable.authority.workloads.events import audit_workload
-from durable.authority.workloads.ledger import RequestIdentity, RequestLedger
 from durable.authority.workloads.rows import (
     ROLE,
     has_ended,
@@ -22,7 +22,6 @@ from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload, Condition
-from durable.signals.names import workload_id
 
 # Holds a workload's row until every binding is released and every slot given up.
 FINALIZER = "durable/bindings"
@@ -67,23 +66,15 @@ async def request_delete(
     connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
-    *,
-    request: str,
-    actor: ActorId,
-    reason: str,
-    signed: OperatorMessage | None = None,
+    message: OperatorMessage,
 ) -> DeletionResult:
     """Requests the end of a workload, once per request id, in whichever life of it that was."""
-    identity = RequestIdentity.of_delete(tenant, workload, request, actor, signed)
     before = await _lock(connection, tenant, workload)
-    ledger = await RequestLedger.read(connection, [identity])
-    recorded = ledger.recall(identity)
+    ledger = await RequestLedger.read(connection, [message])
+    recorded = ledger.recall(message)
     if recorded is not None:
         return DeletionResult(recorded["answer"], before)
-    asked = signed or OperatorMessage.unsigned(
-        workload_id(tenant, workload), "delete", actor=actor, reason=reason, request_id=request
-    )
-    await authorize(connection, asked, Verb.DELETE, Scope(tenant=tenant))
+    await authorize(connection, message, Verb.DELETE, Scope(tenant=tenant))
     if before.deleted:
         raise has_ended(before)
     answer, after = "It is being deleted already.", before
@@ -91,10 +82,11 @@ async def request_delete(
         answer = "Deleting: every placement is asked to stop and release its slots."
         of = {"tenant": tenant, "workload": workload, "finalizer": FINALIZER}
         after = workload_of((await connection.execute(_REQUEST, of)).mappings().one())
-        detail = {"generation": before.generation, "reason": reason, "request": request}
-        await audit_workload(connection, after, "delete workload", actor, detail)
-    ledger.record(identity, {"answer": answer})
-    await ledger.write(connection)
+        said = {"reason": message.reason, "request": message.request_id}
+        detail = {"generation": before.generation, **said}
+        await audit_workload(connection, after, "delete workload", message.actor, detail)
+    ledger.record(message, {"answer": answer})
+    await ledger.write(connection, kept_days=KEPT_DAYS)
     return DeletionResult(answer, after)
 
 

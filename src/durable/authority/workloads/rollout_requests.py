@@ -2,12 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 
+from pydantic import TypeAdapter
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
+from durable.authority.operators.ledger import KEPT_DAYS, RequestLedger
 from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.generations import (
     append_generations,
@@ -16,7 +19,6 @@ from durable.authority.workloads.generations import (
     record_rollback,
     unknown_generation,
 )
-from durable.authority.workloads.ledger import RequestIdentity, RequestKind, RequestLedger
 from durable.authority.workloads.rollouts import advance_rollout, go_back, share_of
 from durable.authority.workloads.rows import (
     ROLE,
@@ -40,113 +42,118 @@ from durable.model.work.workload import (
     template_of,
     with_template,
 )
-from durable.signals.names import workload_id
+
+_GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
 
 _NOW = text("SELECT clock_timestamp()")
 
+
+class RolloutChange(StrEnum):
+    """What people send about a rollout; each is the name of its message."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
+
+
 _ACTIONS = {
-    RequestKind.PAUSE: "pause rollout",
-    RequestKind.RESUME: "resume rollout",
-    RequestKind.PROMOTE: "promote rollout",
-    RequestKind.ROLLBACK: "roll back",
+    RolloutChange.PAUSE: "pause rollout",
+    RolloutChange.RESUME: "resume rollout",
+    RolloutChange.PROMOTE: "promote rollout",
+    RolloutChange.ROLLBACK: "roll back",
 }
 
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """Who requests what of which workload's rollout, and why."""
+    """A person's message about a workload's rollout."""
 
     tenant: TenantId
     workload: WorkloadName
-    kind: RequestKind
-    request: str
-    actor: ActorId
-    reason: str
-    # Which generation to go back to; None for the last one that was good.
-    to: Generation | None = None
-    # The message as it came, if it was signed.
-    signed: OperatorMessage | None = None
+    message: OperatorMessage
 
     @property
-    def message(self) -> OperatorMessage:
-        """Who asks, for the authority to judge."""
-        return self.signed or OperatorMessage.unsigned(
-            workload_id(self.tenant, self.workload),
-            self.kind,
-            actor=self.actor,
-            reason=self.reason,
-            request_id=self.request,
-        )
+    def change(self) -> RolloutChange:
+        return RolloutChange(self.message.message)
 
     @property
-    def identity(self) -> RequestIdentity:
-        payload = {} if self.to is None else {"to": self.to}
-        of = (self.tenant, self.workload, self.request, self.kind)
-        return RequestIdentity(*of, payload, self.actor, self.signed)
+    def actor(self) -> ActorId:
+        return self.message.actor
+
+    @property
+    def reason(self) -> str:
+        return self.message.reason
+
+    @property
+    def to(self) -> Generation | None:
+        """Which generation to go back to; None for the last one that was good."""
+        to = self.message.payload.get("to")
+        return None if to is None else _GENERATION.validate_python(to)
 
     @property
     def name(self) -> str:
         return f"{self.tenant}/{self.workload}"
 
 
-@global_transaction(ROLE, "change the rollout of {asked.name}")
-async def request_rollout(connection: AsyncConnection, asked: RolloutRequest) -> str:
+@global_transaction(ROLE, "change the rollout of {request.name}")
+async def request_rollout(connection: AsyncConnection, request: RolloutRequest) -> str:
     """The answer; the same one whenever the request comes again."""
-    before = await lock_workload(connection, asked.tenant, asked.workload)
+    before = await lock_workload(connection, request.tenant, request.workload)
     if before is None:
-        raise never_admitted(asked.tenant, asked.workload)
-    ledger = await RequestLedger.read(connection, [asked.identity])
-    recorded = ledger.recall(asked.identity)
+        raise never_admitted(request.tenant, request.workload)
+    ledger = await RequestLedger.read(connection, [request.message])
+    recorded = ledger.recall(request.message)
     if recorded is not None:
         return str(recorded["answer"])
-    await authorize(connection, asked.message, Verb.ROLLOUT, Scope(tenant=asked.tenant))
+    await authorize(connection, request.message, Verb.ROLLOUT, Scope(tenant=request.tenant))
     if before.deleted:
         raise has_ended(before)
     if before.deleting:
-        raise RefusedError(RefusalCode.BEING_DELETED, f"{asked.name} is being deleted.")
+        raise RefusedError(RefusalCode.BEING_DELETED, f"{request.name} is being deleted.")
     if before.spec.kind is WorkloadKind.JOB:
         raise _refused(
-            f"{asked.name} is a job, and a job does not roll out; apply it to run it anew."
+            f"{request.name} is a job, and a job does not roll out; apply it to run it anew."
         )
-    answer = await _HANDLERS[asked.kind](connection, before, asked)
+    answer = await _HANDLERS[request.change](connection, before, request)
     await audit_workload(
         connection,
         before,
-        _ACTIONS[asked.kind],
-        asked.actor,
-        {"reason": asked.reason, "request": asked.request, "answer": answer},
+        _ACTIONS[request.change],
+        request.actor,
+        {"reason": request.reason, "request": request.message.request_id, "answer": answer},
         before={"generation": before.generation},
     )
-    ledger.record(asked.identity, {"answer": answer})
-    await ledger.write(connection)
+    ledger.record(request.message, {"answer": answer})
+    await ledger.write(connection, kept_days=KEPT_DAYS)
     return answer
 
 
 async def _pause(
-    connection: AsyncConnection, before: AdmittedWorkload, asked: RolloutRequest
+    connection: AsyncConnection, before: AdmittedWorkload, request: RolloutRequest
 ) -> str:
-    rollout = _rolling(before, asked)
+    rollout = _rolling(before, request)
     if rollout.goes_back(before.generation, before.stable_generation):
-        raise _refused(f"{asked.name} goes back to generation {before.generation}; let it.")
+        raise _refused(f"{request.name} goes back to generation {before.generation}; let it.")
     if rollout.undoing is not None:
         raise _refused(
-            f"Generation {before.generation} of {asked.name} has failed, and no other one was ever "
-            "good; apply another version."
+            f"Generation {before.generation} of {request.name} has failed, and no other one was "
+            "ever good; apply another version."
         )
     if rollout.pause is not None:
-        raise _refused(f"{asked.name} was paused already, by {rollout.pause}.")
+        raise _refused(f"{request.name} was paused already, by {rollout.pause}.")
     now = (await connection.execute(_NOW)).scalar_one()
-    pause = RolloutPause(actor=asked.actor, reason=asked.reason, since=now)
+    pause = RolloutPause(actor=request.actor, reason=request.reason, since=now)
     await advance_rollout(connection, before, rollout.model_copy(update={"pause": pause}))
     return "Paused: nothing more is replaced until somebody resumes."
 
 
 async def _resume(
-    connection: AsyncConnection, before: AdmittedWorkload, asked: RolloutRequest
+    connection: AsyncConnection, before: AdmittedWorkload, request: RolloutRequest
 ) -> str:
-    rollout = _rolling(before, asked)
+    rollout = _rolling(before, request)
     if rollout.pause is None:
-        raise _refused(f"{asked.name} is not paused.")
+        raise _refused(f"{request.name} is not paused.")
     now = (await connection.execute(_NOW)).scalar_one()
     resumed = {"pause": None, "progressed_at": now}
     await advance_rollout(connection, before, rollout.model_copy(update=resumed))
@@ -154,13 +161,13 @@ async def _resume(
 
 
 async def _promote(
-    connection: AsyncConnection, before: AdmittedWorkload, asked: RolloutRequest
+    connection: AsyncConnection, before: AdmittedWorkload, request: RolloutRequest
 ) -> str:
-    rollout = _rolling(before, asked)
+    rollout = _rolling(before, request)
     points = len(before.spec.rollout.pauses)
     if rollout.undoing is not None or rollout.promoted >= points:
         raise _refused(
-            f"{asked.name} has no pause point left (rollout.pauses has {points}); "
+            f"{request.name} has no pause point left (rollout.pauses has {points}); "
             "to stop it, pause it, and to go on, resume it."
         )
     now = (await connection.execute(_NOW)).scalar_one()
@@ -170,11 +177,11 @@ async def _promote(
 
 
 async def _roll_back(
-    connection: AsyncConnection, before: AdmittedWorkload, asked: RolloutRequest
+    connection: AsyncConnection, before: AdmittedWorkload, request: RolloutRequest
 ) -> str:
-    records = await find_generations(connection, asked.tenant, asked.workload)
-    target = _target(before, records, asked)
-    why = f"{asked.actor}: {asked.reason}"
+    records = await find_generations(connection, request.tenant, request.workload)
+    target = _target(before, records, request)
+    why = f"{request.actor}: {request.reason}"
     if before.rollout is not None and target.generation == before.stable_generation:
         await go_back(connection, before, reason=why)
         return f"Going back to generation {target.generation}; what it has not replaced stays."
@@ -193,19 +200,19 @@ async def _roll_back(
     await write_workloads(connection, [after])
     await keep_shares(connection, [before])
     row = after.model_dump(mode="json", include={"tenant", "workload", "generation", "spec"})
-    reason = f"roll back to generation {target.generation}: {asked.reason}"
-    await append_generations(connection, [{**row, "actor": str(asked.actor), "reason": reason}])
-    left = (asked.tenant, asked.workload, before.generation)
+    reason = f"roll back to generation {target.generation}: {request.reason}"
+    await append_generations(connection, [{**row, "actor": str(request.actor), "reason": reason}])
+    left = (request.tenant, request.workload, before.generation)
     await record_rollback(connection, *left, why)
     return f"Rolling out generation {after.generation}, which is what {target.generation} was."
 
 
 def _target(
-    before: AdmittedWorkload, records: list[GenerationRecord], asked: RolloutRequest
+    before: AdmittedWorkload, records: list[GenerationRecord], request: RolloutRequest
 ) -> GenerationRecord:
     known = {record.generation: record for record in records}
-    if asked.to is not None and asked.to not in known:
-        raise unknown_generation(asked.tenant, asked.workload, asked.to, known)
+    if request.to is not None and request.to not in known:
+        raise unknown_generation(request.tenant, request.workload, request.to, known)
     current = template_of(before.spec)
     good = [
         record
@@ -214,25 +221,25 @@ def _target(
         and template_of(WorkloadSpec.read(record.spec)) != current
     ]
     listed = ", ".join(str(record.generation) for record in good) or "none"
-    if asked.to is None:
+    if request.to is None:
         rollout = before.rollout
         if rollout is not None and rollout.goes_back(before.generation, before.stable_generation):
-            raise _refused(f"{asked.name} goes back to generation {before.generation} already.")
+            raise _refused(f"{request.name} goes back to generation {before.generation} already.")
         if not good:
-            raise _refused(f"{asked.name} has no other generation that was ever good.")
+            raise _refused(f"{request.name} has no other generation that was ever good.")
         stable = [record for record in good if record.generation == before.stable_generation]
         return (stable or good)[-1]
-    target = known[asked.to]
+    target = known[request.to]
     if target not in good:
         why = "was never good" if target.completed_at is None else "is what is wanted now"
-        raise _refused(f"Generation {asked.to} of {asked.name} {why}; good ones: {listed}.")
+        raise _refused(f"Generation {request.to} of {request.name} {why}; good ones: {listed}.")
     return target
 
 
-def _rolling(before: AdmittedWorkload, asked: RolloutRequest) -> RolloutState:
+def _rolling(before: AdmittedWorkload, request: RolloutRequest) -> RolloutState:
     if before.rollout is None:
         raise _refused(
-            f"{asked.name} is not rolling out: generation {before.generation} is what is wanted "
+            f"{request.name} is not rolling out: generation {before.generation} is what is wanted "
             "and nothing has to be replaced."
         )
     return before.rollout
@@ -243,9 +250,9 @@ def _refused(sentence: str) -> RefusedError:
 
 
 Handler = Callable[[AsyncConnection, AdmittedWorkload, RolloutRequest], Awaitable[str]]
-_HANDLERS: dict[RequestKind, Handler] = {
-    RequestKind.PAUSE: _pause,
-    RequestKind.RESUME: _resume,
-    RequestKind.PROMOTE: _promote,
-    RequestKind.ROLLBACK: _roll_back,
+_HANDLERS: dict[RolloutChange, Handler] = {
+    RolloutChange.PAUSE: _pause,
+    RolloutChange.RESUME: _resume,
+    RolloutChange.PROMOTE: _promote,
+    RolloutChange.ROLLBACK: _roll_back,
 }

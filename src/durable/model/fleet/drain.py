@@ -9,6 +9,7 @@ from typing import Annotated, Self, assert_never
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from durable.model.ids import ActorId, Identifier, NodeId, RegionId, TenantId, WorkloadName
+from durable.model.operators.rights import OperatorMessage
 from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending import Pending
 from durable.model.states import BindingState
@@ -69,14 +70,24 @@ class DrainState(StrEnum):
 
 
 class DrainOrder(Value):
-    """What somebody asked for; the request id counts once in its region."""
+    """What a person's message asks for; its request id counts once in the region."""
 
     target: NodesTarget
-    request: str
-    actor: ActorId
-    reason: str
+    message: OperatorMessage
     deadline: DrainDeadline = DEFAULT_DEADLINE
     wait_for_jobs: bool = False
+
+    @property
+    def request(self) -> str:
+        return self.message.request_id
+
+    @property
+    def actor(self) -> ActorId:
+        return self.message.actor
+
+    @property
+    def reason(self) -> str:
+        return self.message.reason
 
 
 class Drain(Value):

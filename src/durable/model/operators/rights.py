@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
@@ -23,8 +24,9 @@ from durable.validation.value import Value
 SIGNATURE_LASTS = timedelta(minutes=5)
 SIGNER_AHEAD = timedelta(seconds=30)
 
-# What a message says of its sender; the rest is what it asks for.
-_SENDER_FIELDS = frozenset({"actor", "reason", "request_id", "signed_at", "signature"})
+# What a message says of its sender, and which order was the last that they had seen; the rest is
+# what it asks for.
+_SENDER_FIELDS = frozenset({"actor", "reason", "request_id", "signed_at", "signature", "after"})
 
 # The points of small order, in every encoding, without the sign bit: under such a key one signature
 # is right for many messages, and takes no private key to make.
@@ -151,11 +153,18 @@ class OperatorMessage(Value):
 
     @classmethod
     def unsigned(
-        cls, workflow_id: str, message: str, *, actor: ActorId, reason: str, request_id: str
+        cls,
+        workflow_id: str,
+        message: str,
+        *,
+        actor: ActorId,
+        reason: str,
+        request_id: str,
+        **content: JsonValue,
     ) -> Self:
-        """A message without a signature, of which only the sender is judged."""
+        """A message without a signature, such as the orders that controllers give by themselves."""
         sender: dict[str, JsonValue] = {"actor": str(actor), "reason": reason}
-        payload = {**sender, "request_id": request_id}
+        payload = {**sender, "request_id": request_id, **content}
         return cls(workflow_id=workflow_id, message=message, payload=payload)
 
     @property
@@ -175,16 +184,16 @@ class OperatorMessage(Value):
         """Whether it carries a signature, right or wrong."""
         return self.payload.get("signature") is not None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """What it asks for, without who asks and why: the same when it is sent twice.
 
-        A field without a value counts as one that was left out.
+        A field that is empty counts as one that was left out.
         """
         content: dict[str, JsonValue] = {
             key: value
             for key, value in self.payload.items()
-            if key not in _SENDER_FIELDS and value is not None
+            if key not in _SENDER_FIELDS and value not in (None, [], {})
         }
         return hashlib.sha256(f"{self.message} {canonical_json(content)}".encode()).hexdigest()
 

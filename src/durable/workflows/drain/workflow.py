@@ -106,17 +106,16 @@ class Drain(Ordered[NodesTarget, DrainMemory]):
 
     async def on_drain(self, envelope: Envelope[DrainNodes]) -> str:
         """Cordons the nodes; under a request id that is known, answers what became of it."""
-        order = envelope.payload
-        asked = DrainOrder(
+        wanted, message = envelope.payload, envelope.request_message
+        assert message is not None, "a person's message"
+        order = DrainOrder(
             target=self._key,
-            request=order.request_id,
-            actor=order.actor,
-            reason=order.reason,
-            deadline=order.deadline,
-            wait_for_jobs=order.wait_for_jobs,
+            message=message,
+            deadline=wanted.deadline,
+            wait_for_jobs=wanted.wait_for_jobs,
         )
         summary = f"cordon {self._key}"
-        drain = await ask_step(DrainActivities.cordon, asked, summary, self._key.region)
+        drain = await ask_step(DrainActivities.cordon, order, summary, self._key.region)
         self._memory.drain = self._memory.drain or drain
         if drain.state is not DrainState.DRAINING:
             return f"It has ended: {drain.outcome}"

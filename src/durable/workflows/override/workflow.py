@@ -160,7 +160,7 @@ class Override(Ordered[OverrideId, OverrideMemory]):
     async def on_propose(self, envelope: Envelope[overrides.ProposeOverride]) -> str:
         asked, proposal = envelope.request_message, envelope.payload
         assert asked is not None, "a person's message"
-        step = ProposeStep(id=self._key, proposal=proposal, asked=asked, digest=envelope.digest)
+        step = ProposeStep(id=self._key, proposal=proposal, asked=asked)
         name = f"propose {proposal.kind}"
         try:
             return await self._ask(OverrideActivities.propose_override, step, name)
@@ -175,7 +175,7 @@ class Override(Ordered[OverrideId, OverrideMemory]):
     async def _change(self, envelope: Envelope[Any], by: timedelta | None = None) -> str:
         asked, name = envelope.request_message, envelope.message.name
         assert asked is not None, "a person's message"
-        step = ChangeStep(id=self._key, change=name, by=by, asked=asked, digest=envelope.digest)
+        step = ChangeStep(id=self._key, change=name, by=by, asked=asked)
         return await self._ask(OverrideActivities.change_override, step, f"{name} by {asked.actor}")
 
     on_approve = on_reject = on_revoke = _change

@@ -13,23 +13,18 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from durable.activities.workload import REFUSED, WorkloadActivities
     from durable.activities.workload_steps import (
-        AdmitStep,
         Admitted,
-        DeleteStep,
         Recalled,
-        ReplaceStep,
-        RolloutRequestStep,
         WorkloadKey,
+        WorkloadRequest,
     )
     from durable.model.ids import TenantId, WorkloadName
-    from durable.model.operators.rights import OperatorMessage
     from durable.model.refusal import RefusalCode
     from durable.signals.names import ENDING
     from durable.signals.payloads import (
         ApplyWorkload,
         DeleteWorkload,
         Look,
-        OperatorRequest,
         PauseRollout,
         PromoteRollout,
         ReplaceSlots,
@@ -69,13 +64,10 @@ class WorkloadAdmission(Receives):
     # What it remembers may not be what the authority knows.
     _must_recall: bool
 
-    async def _handle(self, envelope: Envelope[Any]) -> Any:
-        handle: Any = getattr(self, f"on_{envelope.message.name}")
-        return await handle(envelope.payload, envelope.signed)
-
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    async def on_apply(self, apply: ApplyWorkload, signed: OperatorMessage | None) -> Admitted:
+    async def on_apply(self, envelope: Envelope[ApplyWorkload]) -> Admitted:
+        apply = envelope.payload
         named = (apply.manifest.tenant, apply.manifest.name)
         if named != (self._tenant, self._workload):
             sentence = (
@@ -83,15 +75,13 @@ class WorkloadAdmission(Receives):
                 f"{self._tenant}/{self._workload}."
             )
             raise refusal(RefusalCode.INVALID, sentence)
-        return await self._admit(AdmitStep(**self._asked(apply, signed), manifest=apply.manifest))
+        return await self._admit(envelope)
 
-    async def on_scale(self, scale: ScaleWorkload, signed: OperatorMessage | None) -> Admitted:
-        return await self._admit(
-            AdmitStep(**self._asked(scale, signed), manifest=None, replicas=scale.replicas)
-        )
+    async def on_scale(self, envelope: Envelope[ScaleWorkload]) -> Admitted:
+        return await self._admit(envelope)
 
-    async def on_delete(self, delete: DeleteWorkload, signed: OperatorMessage | None) -> str:
-        step = DeleteStep(**self._asked(delete, signed))
+    async def on_delete(self, envelope: Envelope[DeleteWorkload]) -> str:
+        delete, step = envelope.payload, self._as_request(envelope)
         summary = f"delete, requested by {delete.actor}"
         deletion = await self._request(WorkloadActivities.delete, step, summary)
         if self._is_new:
@@ -103,53 +93,37 @@ class WorkloadAdmission(Receives):
         self._has_nothing_to_do = self._is_new
         return deletion.answer
 
-    async def on_pause(self, pause: PauseRollout, signed: OperatorMessage | None) -> str:
-        return await self._change_rollout("pause", pause, signed)
+    async def on_pause(self, envelope: Envelope[PauseRollout]) -> str:
+        return await self._have_recorded(WorkloadActivities.change_rollout, envelope)
 
-    async def on_resume(self, resume: ResumeRollout, signed: OperatorMessage | None) -> str:
-        return await self._change_rollout("resume", resume, signed)
+    async def on_resume(self, envelope: Envelope[ResumeRollout]) -> str:
+        return await self._have_recorded(WorkloadActivities.change_rollout, envelope)
 
-    async def on_promote(self, promote: PromoteRollout, signed: OperatorMessage | None) -> str:
-        return await self._change_rollout("promote", promote, signed)
+    async def on_promote(self, envelope: Envelope[PromoteRollout]) -> str:
+        return await self._have_recorded(WorkloadActivities.change_rollout, envelope)
 
-    async def on_rollback(self, rollback: RollBack, signed: OperatorMessage | None) -> str:
-        return await self._change_rollout("rollback", rollback, signed, rollback.to)
+    async def on_rollback(self, envelope: Envelope[RollBack]) -> str:
+        return await self._have_recorded(WorkloadActivities.change_rollout, envelope)
 
-    async def _change_rollout(
-        self,
-        kind: str,
-        request: OperatorRequest,
-        signed: OperatorMessage | None,
-        to: int | None = None,
-    ) -> str:
-        step = RolloutRequestStep(**self._asked(request, signed), kind=kind, to=to)
-        return await self._have_recorded(WorkloadActivities.change_rollout, step, kind)
-
-    async def on_replace(self, replace: ReplaceSlots, signed: OperatorMessage | None) -> str:
-        step = ReplaceStep(**self._asked(replace, signed), slots=replace.slots)
-        return await self._have_recorded(WorkloadActivities.replace, step, "replace")
+    async def on_replace(self, envelope: Envelope[ReplaceSlots]) -> str:
+        return await self._have_recorded(WorkloadActivities.replace, envelope)
 
     async def _have_recorded(
         self,
-        activity: Callable[[Any, Any], Awaitable[str]],
-        step: RolloutRequestStep | ReplaceStep,
-        kind: str,
+        activity: Callable[[Any, WorkloadRequest], Awaitable[str]],
+        envelope: Envelope[Any],
     ) -> str:
         """Has the authority record it; the next division goes by what is recorded."""
-        answer = await self._request(activity, step, f"{kind}, requested by {step.actor}")
+        step = self._as_request(envelope)
+        summary = f"{envelope.message.name}, requested by {step.actor}"
+        answer = await self._request(activity, step, summary)
         await self._look_again()
         return answer
 
-    def _asked(self, request: OperatorRequest, signed: OperatorMessage | None) -> dict[str, Any]:
-        """What every step says that a person requested: of which workload, who and why."""
-        return {
-            "tenant": self._tenant,
-            "workload": self._workload,
-            "request": request.request_id,
-            "actor": request.actor,
-            "reason": request.reason,
-            "signed": signed,
-        }
+    def _as_request(self, envelope: Envelope[Any]) -> WorkloadRequest:
+        message = envelope.request_message
+        assert message is not None, "a person's message"
+        return WorkloadRequest(tenant=self._tenant, workload=self._workload, message=message)
 
     async def _look_again(self) -> None:
         """After a request that the authority has recorded, whether or not this run is new."""
@@ -161,8 +135,9 @@ class WorkloadAdmission(Receives):
         self._state.divided_generation = 0
         self._divide_again()
 
-    async def _admit(self, step: AdmitStep) -> Admitted:
+    async def _admit(self, envelope: Envelope[Any]) -> Admitted:
         """Has the authority admit a manifest, or the present one with another replica count."""
+        step = self._as_request(envelope)
         if self._state.is_finished:
             name = f"{self._tenant}/{self._workload}"
             raise ApplicationError(
@@ -193,10 +168,12 @@ class WorkloadAdmission(Receives):
         self._has_nothing_to_do = self._is_new
         return admission.answer
 
-    async def _answer_before(self, step: AdmitStep, code: RefusalCode, why: str) -> Admitted:
+    async def _answer_before(self, step: WorkloadRequest, code: RefusalCode, why: str) -> Admitted:
         """What was answered before is answered the same; nothing new is admitted now."""
         answered = await self._answered(
-            WorkloadActivities.recall_admission, step, f"recall the answer to {step.request}"
+            WorkloadActivities.recall_admission,
+            step,
+            f"recall the answer to {step.message.request_id}",
         )
         if answered is None:
             raise refusal(code, why)
@@ -277,8 +254,9 @@ class WorkloadAdmission(Receives):
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 
-    async def on_look(self, look: Look, _: OperatorMessage | None) -> str:
+    async def on_look(self, envelope: Envelope[Look]) -> str:
         """A hint: what changed is read from the authority, one share of it or everything."""
+        look = envelope.payload
         if look.generation is None or look.region is None:
             self._must_recall = True
             return "Looking."

@@ -155,27 +155,6 @@ CREATE TABLE global.workloads (
 CREATE INDEX workloads_live ON global.workloads (tenant, workload) WHERE deleted_at IS NULL;
 CREATE INDEX workloads_ended ON global.workloads (listed_until) WHERE deleted_at IS NOT NULL;
 
--- Requests about a workload with their answers: the same request again gets the same answer.
-CREATE TABLE global.workload_requests (
-    tenant TEXT NOT NULL,
-    workload TEXT NOT NULL,
-    request TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    payload_sha256 BYTEA NOT NULL,
-    answer JSONB NOT NULL,
-    actor TEXT NOT NULL,
-    -- Whether its sender proved to be the actor: a repetition then has to, as well.
-    is_signed BOOLEAN NOT NULL,
-    at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT workload_requests_key PRIMARY KEY (tenant, workload, request),
-    CONSTRAINT workload_requests_kind_known
-        CHECK (kind IN ('apply', 'scale', 'delete', 'pause', 'resume', 'promote', 'rollback',
-                        'replace')),
-    CONSTRAINT workload_requests_tenant_workload_reference
-        FOREIGN KEY (tenant, workload) REFERENCES global.workloads (tenant, workload)
-);
-CREATE INDEX workload_requests_age ON global.workload_requests (tenant, workload, at);
-
 -- Whether critical work would come back if a region were lost now, as it was last simulated.
 CREATE TABLE global.readiness (
     tenant TEXT NOT NULL,
@@ -273,16 +252,13 @@ CREATE TABLE global.policy_orders (
     number BIGINT NOT NULL,
     revision INTEGER NOT NULL,
     kind TEXT NOT NULL,
-    payload JSONB NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     request TEXT NOT NULL,
-    is_signed BOOLEAN NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT policy_orders_key PRIMARY KEY (number),
     CONSTRAINT policy_orders_kind_known CHECK (kind IN ('promote', 'pause', 'rollback')),
     CONSTRAINT policy_orders_number_positive CHECK (number >= 1),
-    CONSTRAINT policy_orders_request_unique UNIQUE (request),
     CONSTRAINT policy_orders_revision_reference
         FOREIGN KEY (revision) REFERENCES global.policies (revision)
 );
@@ -317,21 +293,6 @@ CREATE TABLE global.recoveries (
                                                    'superseded')))
 );
 CREATE INDEX recoveries_open ON global.recoveries (region) WHERE ended_at IS NULL;
-
-CREATE TABLE global.recovery_orders (
-    region TEXT NOT NULL,
-    epoch BIGINT NOT NULL,
-    request TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    actor TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT recovery_orders_key PRIMARY KEY (region, epoch, request),
-    CONSTRAINT recovery_orders_kind_known
-        CHECK (kind IN ('confirm', 'veto', 'failback', 'settle')),
-    CONSTRAINT recovery_orders_region_epoch_reference
-        FOREIGN KEY (region, epoch) REFERENCES global.recoveries (region, epoch)
-);
 
 -- What a recovery moves of each workload.
 CREATE TABLE global.recovery_moves (
@@ -393,16 +354,24 @@ CREATE TABLE global.deployment (
 );
 INSERT INTO global.deployment DEFAULT VALUES;
 
--- Requests that a workflow counts itself, and the run that had them first: reset, or terminated and
--- started again, it remembers none of them.
-CREATE TABLE global.taken_requests (
-    workflow_id TEXT NOT NULL,
+-- What people and services asked for and were answered: a request id counts once for its target,
+-- which is the workflow that was asked.
+CREATE TABLE global.operator_requests (
+    target TEXT NOT NULL,
     request TEXT NOT NULL,
-    run TEXT NOT NULL,
-    number BIGINT NOT NULL,
     message TEXT NOT NULL,
+    -- Of what it asks for, without who asks and why.
+    digest TEXT NOT NULL,
     actor TEXT NOT NULL,
+    -- Whether its sender proved to be the actor: a repetition then has to, as well.
+    is_signed BOOLEAN NOT NULL,
+    -- What its sender was told, or where that is read from; of a message that its workflow counts
+    -- itself, the run that took it, and which message of that run it was.
+    answer JSONB NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT taken_requests_key PRIMARY KEY (workflow_id, request)
+    -- When it may be forgotten; never where this is NULL.
+    kept_until TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT operator_requests_key PRIMARY KEY (target, request)
 );
-CREATE INDEX taken_requests_age ON global.taken_requests (at);
+CREATE INDEX operator_requests_forgotten
+    ON global.operator_requests (kept_until) WHERE kept_until IS NOT NULL;

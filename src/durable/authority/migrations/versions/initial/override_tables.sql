@@ -21,8 +21,6 @@ CREATE TABLE global.overrides (
     latest_expiry TIMESTAMP WITH TIME ZONE NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
     outcome TEXT DEFAULT '' NOT NULL,
-    -- By request id, what was asked and answered: the same request again gets the same answer.
-    requests JSONB DEFAULT '{}' NOT NULL,
     CONSTRAINT overrides_key PRIMARY KEY (override),
     CONSTRAINT overrides_state_known
         CHECK (state IN ('proposed', 'active', 'expired', 'revoked', 'rejected')),

@@ -106,20 +106,23 @@ BEGIN
     END LOOP;
 END $$;
 
--- A request id counts for a month at least; after that its workload's next request forgets it.
-CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON global.workload_requests
-FOR EACH STATEMENT EXECUTE FUNCTION regional.refuse('global.workload_requests is append-only');
-
-CREATE TRIGGER kept_for_a_month BEFORE DELETE ON global.workload_requests
-FOR EACH ROW WHEN (OLD.at > clock_timestamp() - interval '30 days')
-EXECUTE FUNCTION regional.refuse('a request is kept for a month');
-
-CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON global.taken_requests
-FOR EACH STATEMENT EXECUTE FUNCTION regional.refuse('global.taken_requests is append-only');
-
-CREATE TRIGGER kept_for_a_month BEFORE DELETE ON global.taken_requests
-FOR EACH ROW WHEN (OLD.at > clock_timestamp() - interval '30 days')
-EXECUTE FUNCTION regional.refuse('a request is kept for a month');
+-- A request id counts for as long as its row says.
+DO $$
+DECLARE
+    side text;
+BEGIN
+    FOREACH side IN ARRAY ARRAY['global', 'regional'] LOOP
+        EXECUTE format(
+            'CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON %I.operator_requests
+             FOR EACH STATEMENT EXECUTE FUNCTION regional.refuse(%L)',
+            side, side || '.operator_requests is append-only');
+        EXECUTE format(
+            'CREATE TRIGGER kept BEFORE DELETE ON %I.operator_requests FOR EACH ROW
+             WHEN (OLD.kept_until IS NULL OR OLD.kept_until > clock_timestamp())
+             EXECUTE FUNCTION regional.refuse(%L)',
+            side, 'a request is kept for as long as it counts');
+    END LOOP;
+END $$;
 
 -- Another id would make every signature that is under way worthless.
 CREATE TRIGGER never_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON global.deployment

@@ -461,6 +461,26 @@ CREATE INDEX drains_latest ON regional.drains (region, started_at);
 CREATE UNIQUE INDEX drains_one_at_a_time
     ON regional.drains (region, kind, name) WHERE ended_at IS NULL;
 
+-- What people and services asked for and were answered: a request id counts once for its target,
+-- which is the workflow that was asked. Here are those whose effect is the region's.
+CREATE TABLE regional.operator_requests (
+    target TEXT NOT NULL,
+    request TEXT NOT NULL,
+    message TEXT NOT NULL,
+    -- Of what it asks for, without who asks and why.
+    digest TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    -- Whether its sender proved to be the actor: a repetition then has to, as well.
+    is_signed BOOLEAN NOT NULL,
+    -- What its sender was told, or where that is read from; of a message that its workflow counts
+    -- itself, the run that took it, and which message of that run it was.
+    answer JSONB NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    -- When it may be forgotten; never where this is NULL.
+    kept_until TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT operator_requests_key PRIMARY KEY (target, request)
+);
+
 CREATE TABLE regional.observations (
     region TEXT NOT NULL,
     token BIGINT NOT NULL,
