@@ -353,9 +353,7 @@ def read_manifest(manifest: WorkloadManifest | Mapping[str, Any]) -> WorkloadMan
         return WorkloadManifest.model_validate(dict(manifest))
     except ValidationError as error:
         problems = in_one_line(problems_in(error, WorkloadManifest))
-        raise RefusedError(
-            RefusalCode.INVALID, f"The manifest is wrong: {problems}"[:500]
-        ) from None
+        raise RefusedError(RefusalCode.INVALID, f"The manifest is wrong: {problems}") from None
 
 
 def _too_late(

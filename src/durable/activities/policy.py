@@ -220,7 +220,7 @@ class PolicyActivities:
         if asked is not None and asked not in regions:
             raise RefusedError(
                 RefusalCode.UNKNOWN_REGION,
-                f"There is no region {asked}; the regions are {', '.join(regions)}."[:500],
+                f"There is no region {asked}; the regions are {', '.join(regions)}.",
             )
         if not regions:
             raise AuthorityError("There is no region yet; load a fleet first.")

@@ -306,7 +306,7 @@ def _scaled(step: WorkloadRequest, spec: WorkloadSpec, replicas: int) -> Workloa
     except ValidationError as error:
         why = "; ".join(problem.message for problem in problems_in(error, WorkloadManifest))
         sentence = f"{step.tenant}/{step.workload} cannot have {replicas} replicas: {why}"
-        raise RefusedError(RefusalCode.INVALID, sentence[:500]) from None
+        raise RefusedError(RefusalCode.INVALID, sentence) from None
 
 
 def _completes(step: ObserveStep, reports: Sequence[ShareReport]) -> Generation | None:

@@ -85,7 +85,7 @@ def audited_input(state_dir: Path | None, command: str) -> Generator[None]:
         yield
     except (typer.BadParameter, ManifestError) as wrong:
         sentence = wrong.message if isinstance(wrong, typer.BadParameter) else str(wrong)
-        refusal = Refusal(code=RefusalCode.INVALID, sentence=sentence[:500])
+        refusal = Refusal(code=RefusalCode.INVALID, sentence=sentence)
         actor = current_user()
         with suppress(AuthorityError, SettingsError, StackError):
             with_authority(

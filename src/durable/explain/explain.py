@@ -100,7 +100,7 @@ async def _unknown_attempt(search: DecisionSearch, regions: Sequence[RegionId]) 
         f"There is no attempt {search.attempt} for {of}{search.tenant}/{search.workload} in "
         f"generation {search.generation}: {await search.describe_attempts(regions)}."
     )
-    return RefusedError(RefusalCode.UNKNOWN_ATTEMPT, sentence[:500])
+    return RefusedError(RefusalCode.UNKNOWN_ATTEMPT, sentence)
 
 
 def _unknown_slot(search: DecisionSearch) -> RefusedError:

@@ -21,7 +21,7 @@ async def refuse_rolled_back(
     why = why_rolled_back(await list_generations(databases, tenant, workload), applied, wanted)
     if why is not None:
         sentence = f"Generation {applied} of {tenant}/{workload} {why}"
-        raise RefusedError(RefusalCode.ROLLED_BACK, sentence[:500])
+        raise RefusedError(RefusalCode.ROLLED_BACK, sentence)
 
 
 def why_rolled_back(

@@ -13,6 +13,7 @@ from durable.model.work.phases import Counts
 from durable.model.work.rollout import RolloutState
 from durable.model.work.workload import AdmittedWorkload
 from durable.planners.rollout.verdict import pause_point
+from durable.validation.text import show_moment
 from durable.validation.value import Value
 
 
@@ -85,10 +86,6 @@ def _waits_for(row: AdmittedWorkload, state: RolloutState, now: datetime) -> str
     baking = [region for region, since in state.served_since.items() if now - since < bake]
     if baking:
         until = max(state.served_since[region] for region in baking) + bake
-        return f"{', '.join(baking)} to have served until {_clock(until)}"
+        return f"{', '.join(baking)} to have served until {show_moment(until)}"
     late = state.progressed_at + settings.progress_deadline
-    return f"more replicas to be available; it is undone if there are none by {_clock(late)}"
-
-
-def _clock(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}Z"
+    return f"more replicas to be available; it is undone if there are none by {show_moment(late)}"

@@ -3,8 +3,9 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from durable.validation.text import MAX_LENGTH, shorten
 from durable.validation.value import Value
 
 
@@ -124,11 +125,18 @@ WAITING_HELPS = frozenset(
 )
 
 
+def _shorten_text(sentence: object) -> object:
+    return shorten(sentence) if isinstance(sentence, str) else sentence
+
+
 class Refusal(Value):
     """One no, with its reason."""
 
     code: RefusalCode
-    sentence: Annotated[str, Field(min_length=1, max_length=500)]
+    # A longer one is cut here, so that no caller has to.
+    sentence: Annotated[
+        str, Field(min_length=1, max_length=MAX_LENGTH), BeforeValidator(_shorten_text)
+    ]
 
     @property
     def waiting_helps(self) -> bool:
@@ -142,5 +150,5 @@ class RefusedError(Exception):
     """Raised where a single request, rather than one of a batch, is refused."""
 
     def __init__(self, code: RefusalCode, sentence: str) -> None:
-        super().__init__(sentence)
         self.refusal = Refusal(code=code, sentence=sentence)
+        super().__init__(self.refusal.sentence)

@@ -242,7 +242,7 @@ def read_payload(message: Message, content: Mapping[str, Any]) -> OperatorReques
         payload = message.payload.model_validate(dict(content))
     except ValidationError as error:
         problems = in_one_line(problems_in(error, message.payload))
-        raise RefusedError(RefusalCode.INVALID, f"The request is wrong: {problems}"[:500]) from None
+        raise RefusedError(RefusalCode.INVALID, f"The request is wrong: {problems}") from None
     assert isinstance(payload, OperatorRequest), "what a person sends"
     return payload
 

@@ -176,4 +176,4 @@ def _refusal(cause: BaseException) -> RefusedError | StackError:
         return StackError(cause.message)
     codes = [str(detail) for detail in cause.details if str(detail) in set(RefusalCode)]
     code = RefusalCode(codes[0]) if codes else RefusalCode.WRONG_STATE
-    return RefusedError(code, cause.message[:500])
+    return RefusedError(code, cause.message)

@@ -1,6 +1,7 @@
 """Text from people: reasons in one plain form, and refused values shown back on one line."""
 
 import unicodedata
+from datetime import UTC, datetime
 from reprlib import Repr
 from typing import Annotated
 
@@ -24,6 +25,16 @@ def quote(value: object) -> str:
         # Python refuses to print integers past some thousand digits.
         return "a number of thousands of digits"
     return text if len(text) <= _QUOTE_LENGTH else text[: _QUOTE_LENGTH - len(_CUT)] + _CUT
+
+
+def shorten(text: str) -> str:
+    """At most as much as a sentence or a reason may have; what is cut off is marked."""
+    return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - len(_CUT)] + _CUT
+
+
+def show_moment(at: datetime) -> str:
+    """`2026-03-01 12:00:00Z`, wherever the reader and the clock are."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def counted(count: int, noun: str) -> str:

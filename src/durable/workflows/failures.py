@@ -7,6 +7,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.elsewhere import ELSEWHERE
     from durable.activities.workload import REFUSED
     from durable.model.refusal import RefusalCode
+    from durable.validation.text import shorten
 
 # A local activity that gave up arrives as its own error, any other as an ActivityError around it.
 STEP_FAILURES = (ActivityError, ApplicationError, TimeoutError)
@@ -26,7 +27,7 @@ def sentence_of(error: FailureError) -> str:
 
 def refusal(code: RefusalCode, sentence: str) -> ApplicationError:
     """A no to the sender of a message, with its code for programs."""
-    return ApplicationError(sentence[:500], code.value)
+    return ApplicationError(shorten(sentence), code.value)
 
 
 def refusal_in(error: FailureError) -> ApplicationError | None:

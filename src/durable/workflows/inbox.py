@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
     from durable.signals.status import MessageRecord
     from durable.validation.problems import in_one_line, problems_in
-    from durable.validation.text import quote
+    from durable.validation.text import quote, show_moment
     from durable.workflows.failures import refusal
     from durable.workflows.timeouts import AUDIT_PATIENCE, EVENTS_PER_RUN
 
@@ -237,7 +237,7 @@ class Inbox:
         if not used:
             return False
         known = used[-1]
-        was = f"Request id {known.id} was used for the {known.name} at {_moment(known.at)}"
+        was = f"Request id {known.id} was used for the {known.name} at {show_moment(known.at)}"
         if known.actor and known.actor != request.actor:
             sentence = f"{was} by {known.actor}; send another request id."
             self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
@@ -247,8 +247,8 @@ class Inbox:
         elif known is not self.log.requests[-1]:
             since = self.log.requests[-1]
             sentence = (
-                f"{was}, and a {since.name} was accepted since at {_moment(since.at)}, so nothing "
-                "changed; send another request id."
+                f"{was}, and a {since.name} was accepted since at {show_moment(since.at)}, so "
+                "nothing changed; send another request id."
             )
             self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
         else:
@@ -378,10 +378,6 @@ def _shown(*raw: RawValue) -> str:
     """What was sent, as text that is never parsed: any bytes may be in it."""
     parts = (one.payload.data[:PAYLOAD_CHARACTERS_KEPT] for one in raw[:ARGUMENTS_KEPT])
     return ", ".join(part.decode(errors="replace") for part in parts)
-
-
-def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _record(name: str, payload: str, answer: str, *, accepted: bool = False) -> MessageRecord:

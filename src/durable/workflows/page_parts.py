@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from urllib.parse import quote
 from durable.model.operators.rights import Verb
 from durable.signals.registry import Sender, messages_to
 from durable.signals.status import MessageRecord
+from durable.validation.text import show_moment
 
 REJECTED_SHOWN = 5
 EXAMPLE_CHARACTERS_SHOWN = 2_000
@@ -92,8 +94,8 @@ def examples(
     return [*head, *now, "### Other messages", *later]
 
 
-def moment(at: object) -> str:
-    return "none" if at is None else f"{at:%Y-%m-%d %H:%M:%S}Z"
+def moment(at: datetime | None) -> str:
+    return "none" if at is None else show_moment(at)
 
 
 def line(text: str, most: int = CHARACTERS_SHOWN) -> str:

@@ -77,4 +77,4 @@ def overdrawn(ledger: Ledger, tenant: str) -> Amounts:
 
 
 def _refused(code: RefusalCode, sentence: str) -> Refused:
-    return Refused(refusal=Refusal(code=code, sentence=sentence[:500]))
+    return Refused(refusal=Refusal(code=code, sentence=sentence))

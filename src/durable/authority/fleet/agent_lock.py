@@ -16,7 +16,6 @@ import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC
 
 import psycopg
 from sqlalchemy import text
@@ -33,6 +32,7 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.validation.text import show_moment
 
 ROLE = "durable_agent"
 
@@ -145,6 +145,6 @@ async def _take(
     raise RefusedError(
         RefusalCode.NODES_HOSTED,
         f"The declared nodes of {region} are hosted by {holder}, since "
-        f"{since.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z, and a second agent would fight it over them. "
+        f"{show_moment(since)}, and a second agent would fight it over them. "
         "Use that agent (`durable up` runs one for all regions), or stop it first.",
     )

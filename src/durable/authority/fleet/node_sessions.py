@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,6 +13,7 @@ from durable.authority.fleet.regions import lock_region
 from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.validation.text import show_moment
 
 MAX_LEASE_SECONDS = 86_400
 
@@ -105,7 +106,7 @@ async def register_nodes(
         raise RefusedError(
             RefusalCode.NODES_HOSTED,
             f"Node {other.node} of {region} is hosted by {other.host}, whose lease lasts until "
-            f"{other.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z. Stop that agent first and "
+            f"{show_moment(other.expires_at)}. Stop that agent first and "
             "wait for the lease to end, or give this node another name.",
         )
     await write_nodes(connection, region, nodes, registers=True)

@@ -58,7 +58,7 @@ async def find_nodes(connection: AsyncConnection, target: NodesTarget) -> list[F
     raise RefusedError(
         _UNKNOWN[target.kind],
         f"{target.region} has no {what}; allowed: a {target.kind} with nodes, such as {known}; "
-        "see `durable get nodes`."[:500],
+        "see `durable get nodes`.",
     )
 
 
@@ -80,7 +80,7 @@ async def locate_nodes(
             known = ", ".join(regions) or "none"
             raise RefusedError(
                 RefusalCode.UNKNOWN_REGION,
-                f"There is no region {region}; the regions are {known}."[:500],
+                f"There is no region {region}; the regions are {known}.",
             )
         return NodesTarget(region=region, kind=kind, name=name)
     answers = await ask_regions(regions, lambda one: _has_nodes(databases, one, kind, name))
@@ -89,13 +89,13 @@ async def locate_nodes(
         return NodesTarget(region=found[0], kind=kind, name=name)
     if len(found) > 1:
         sentence = f"There is a {kind} {name} in {' and in '.join(found)}; add --region."
-        raise RefusedError(_UNKNOWN[kind], sentence[:500])
+        raise RefusedError(_UNKNOWN[kind], sentence)
     if answers.missing:
         sentence = (
             f"{', '.join(answers.missing)} did not answer, so it is not known where {kind} {name} "
             "is; add --region."
         )
-        raise RefusedError(_UNKNOWN[kind], sentence[:500])
+        raise RefusedError(_UNKNOWN[kind], sentence)
     raise RefusedError(
         _UNKNOWN[kind],
         f"No region has nodes in {kind} {name}; see `durable get nodes`."

@@ -37,6 +37,7 @@ from durable.model.operators.rights import (
 from durable.model.operators.signature import is_signed_by
 from durable.model.policy.policy import Policy
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.validation.text import show_moment
 
 # The revision that came into force everywhere last, until another one has replaced it everywhere:
 # one that is only published must not lift the demand, nor one that is still watched in a region.
@@ -267,7 +268,7 @@ class Authorizer:
             f"`durable operator add {actor} --right {verb}{_options(scope)}`."
         )
         code = RefusalCode.UNKNOWN_OPERATOR
-        return NotAllowedError(actor, verb, scope, code, sentence[:500])
+        return NotAllowedError(actor, verb, scope, code, sentence)
 
     def _not_allowed(self, operator: Operator, verb: Verb, scope: Scope) -> NotAllowedError:
         shown = [str(right) for right in operator.rights[:RIGHTS_SHOWN]]
@@ -277,7 +278,7 @@ class Authorizer:
             f"`durable operator grant {operator.id} {verb}{_options(scope)}`. It has: "
             f"{', '.join(shown + more) or 'no rights'}."
         )
-        return NotAllowedError(operator.id, verb, scope, RefusalCode.NOT_ALLOWED, sentence[:500])
+        return NotAllowedError(operator.id, verb, scope, RefusalCode.NOT_ALLOWED, sentence)
 
     @property
     def _who(self) -> str:
@@ -301,7 +302,7 @@ def signature_missing(operator: Operator, message: OperatorMessage, why: str) ->
         RefusalCode.SIGNATURE_MISSING,
         f"{why[:200]}, by {key}. Commands and the SDK sign by "
         "themselves where the key's file is; in the Temporal UI, paste what "
-        f"`durable sign {message.workflow_id} {message.message} JSON` prints."[:500],
+        f"`durable sign {message.workflow_id} {message.message} JSON` prints.",
     )
 
 
@@ -323,10 +324,10 @@ def _check_signature(
         )
     signed_at = _signed_at(message)
     if signed_at is None or not -SIGNER_AHEAD <= now - signed_at <= SIGNATURE_LASTS:
-        when = "without a time" if signed_at is None else f"at {signed_at:%Y-%m-%d %H:%M:%S}Z"
+        when = "without a time" if signed_at is None else f"at {show_moment(signed_at)}"
         raise RefusedError(
             RefusalCode.SIGNATURE_OLD,
-            f"It was signed {when}, and here it is {now:%Y-%m-%d %H:%M:%S}Z; a signature counts "
+            f"It was signed {when}, and here it is {show_moment(now)}; a signature counts "
             f"for {SIGNATURE_LASTS.seconds // 60} minutes. Sign it again; if the times are far "
             "apart, set the clock of the machine that signs.",
         )

@@ -146,7 +146,7 @@ async def revoke_right(
         held = "; ".join(map(str, before.rights[:5])) or "none"
         raise RefusedError(
             RefusalCode.WRONG_STATE,
-            f"{operator} was not granted {right}; its rights are: {held}."[:500],
+            f"{operator} was not granted {right}; its rights are: {held}.",
         )
     await connection.execute(_REVOKE, {**_row(right), "operator": operator})
     await _refuse_to_leave_nobody(connection, operator)

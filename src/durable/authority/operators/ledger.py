@@ -21,6 +21,7 @@ from durable.authority.db.transaction import global_transaction
 from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import is_signed_by
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.validation.text import show_moment
 
 Answer = Mapping[str, Any]
 _Key = tuple[str, str]
@@ -106,7 +107,7 @@ class RecordedRequest:
     def use_by(self, message: OperatorMessage) -> str:
         """For what the message's request id was used before it came, for people."""
         by = "" if self.actor == str(message.actor) else f" by {self.actor}"
-        when = "" if self.at is None else f" at {self.at:%Y-%m-%d %H:%M:%S}Z"
+        when = "" if self.at is None else f" at {show_moment(self.at)}"
         return f"Request id {message.request_id[:128]} was used{by} for the {self.message}{when}"
 
     def check_proof(self, message: OperatorMessage) -> None:

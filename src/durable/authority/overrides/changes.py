@@ -40,6 +40,7 @@ from durable.model.overrides.override import (
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
+from durable.validation.text import show_moment
 
 ACTOR = ActorId("controller:override")
 # An override that was changed so often is not extended any more; everything else happens once.
@@ -163,7 +164,7 @@ def _decide(
                 "state": OverrideState.ACTIVE, "approver": actor, "activated_at": now,
                 "expires_at": until, "latest_expiry": now + override.of_kind.longest_ttl,
             }  # fmt: skip
-            answer = f"Approved: {override} is in force until {until:%Y-%m-%d %H:%M:%S}Z."
+            answer = f"Approved: {override} is in force until {show_moment(until)}."
             return _Written(columns, "activate override", answer)
         case ChangeKind.REJECT:
             check_rejection(override, now)
@@ -177,7 +178,7 @@ def _decide(
             return _Written(columns, "end override", "Revoked.")
         case ChangeKind.EXTEND:
             until = check_extension(override, actor, change.by, now, kind=kind)
-            answer = f"Extended: {override} is in force until {until:%Y-%m-%d %H:%M:%S}Z."
+            answer = f"Extended: {override} is in force until {show_moment(until)}."
             return _Written({"expires_at": until}, "extend override", answer)
     assert_never(change.kind)
 

@@ -31,7 +31,7 @@ async def check_places(databases: Databases, scope: OverrideScope) -> None:
     if scope.region not in regions:
         raise RefusedError(
             RefusalCode.UNKNOWN_REGION,
-            f"There is no region {scope.region}; the regions are {', '.join(regions)}."[:500],
+            f"There is no region {scope.region}; the regions are {', '.join(regions)}.",
         )
     if scope.zone is not None:
         zone = NodesTarget(region=scope.region, kind=NodesKind.ZONE, name=scope.zone)
@@ -60,7 +60,7 @@ async def check_incident(
             RefusalCode.UNKNOWN_INCIDENT,
             f"No recovery draws on capacity of {scope.region} under the name {budget.incident}; "
             "give the region that is lost and its epoch, as `durable recovery show` says: "
-            f"{', '.join(drawing) or 'there is no other region'}."[:500],
+            f"{', '.join(drawing) or 'there is no other region'}.",
         )
 
 

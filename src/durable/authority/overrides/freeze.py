@@ -17,6 +17,7 @@ from durable.model.ids import ActorId, OverrideId, RegionId
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.registry import KINDS
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.validation.text import show_moment
 
 _UNENDED = text("SELECT * FROM global.overrides WHERE ended_at IS NULL ORDER BY override")
 
@@ -74,6 +75,6 @@ def _frozen(
     where = f"of {scope}" if scope.named else "everywhere"
     return RefusedError(
         RefusalCode.POLICY_FROZEN,
-        f"{actor} froze the policy {where} until {until:%Y-%m-%d %H:%M:%S}Z "
+        f"{actor} froze the policy {where} until {show_moment(until)} "
         f"({reason[:200]}); wait, or revoke it: `durable override revoke {override} --reason ...`.",
     )

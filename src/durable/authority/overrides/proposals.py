@@ -23,6 +23,7 @@ from durable.model.overrides.override import PROPOSAL_LASTS, Override
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import override_id
 from durable.validation.quantities import show_duration
+from durable.validation.text import show_moment
 
 # Who proposes the same id at once waits here, and then finds the row.
 _INSERT = text("""
@@ -131,11 +132,11 @@ def _answer(proposal: Proposal, now: datetime) -> str:
         until = now + PROPOSAL_LASTS
         return (
             f"Proposed: {kind.name} on {proposal.scope} for {show_duration(proposal.ttl)}. A second"
-            f" person has to approve it before {until:%Y-%m-%d %H:%M:%S}Z: `durable override "
+            f" person has to approve it before {show_moment(until)}: `durable override "
             f"approve {proposal.id} --reason ...`."
         )
     until = now + proposal.ttl
-    return f"In force: {kind.name} on {proposal.scope} until {until:%Y-%m-%d %H:%M:%S}Z."
+    return f"In force: {kind.name} on {proposal.scope} until {show_moment(until)}."
 
 
 async def _recall(

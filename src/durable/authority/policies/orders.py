@@ -180,7 +180,7 @@ async def _refuse_beside_another(connection: AsyncConnection, order: PolicyOrder
     raise RefusedError(
         RefusalCode.POLICY_UNDER_WAY,
         f"Revision {other.revision} is on its way ({other.stage}): {_said(who, other)}; wait until "
-        "it has ended, or roll it back first."[:500],
+        "it has ended, or roll it back first.",
     )
 
 

@@ -246,7 +246,7 @@ def _rolling(before: AdmittedWorkload, request: RolloutRequest) -> RolloutState:
 
 
 def _refused(sentence: str) -> RefusedError:
-    return RefusedError(RefusalCode.WRONG_STATE, sentence[:500])
+    return RefusedError(RefusalCode.WRONG_STATE, sentence)
 
 
 Handler = Callable[[AsyncConnection, AdmittedWorkload, RolloutRequest], Awaitable[str]]

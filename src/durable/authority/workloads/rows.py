@@ -17,6 +17,7 @@ from durable.authority.db.transaction import global_transaction
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload
+from durable.validation.text import show_moment
 
 ROLE = "durable_workload"
 MAX_LISTED = 10_000
@@ -208,10 +209,11 @@ def never_admitted(tenant: TenantId, workload: WorkloadName) -> RefusedError:
 
 
 def has_ended(workload: AdmittedWorkload) -> RefusedError:
+    assert workload.deleted_at is not None, "the caller has looked"
     return RefusedError(
         RefusalCode.UNKNOWN_WORKLOAD,
         f"{workload.tenant}/{workload.workload} has ended already, at "
-        f"{workload.deleted_at:%Y-%m-%d %H:%M:%S}Z; see `durable get workloads --all`.",
+        f"{show_moment(workload.deleted_at)}; see `durable get workloads --all`.",
     )
 
 

@@ -145,7 +145,7 @@ async def _submit_all(
         except RefusedError as error:
             so_far = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
             sentence = f"{name} was refused: {error} {so_far}"
-            raise RefusedError(error.refusal.code, sentence[:500]) from error
+            raise RefusedError(error.refusal.code, sentence) from error
         done[name] = _Submitted(answer, now.deleted)
         progress.print(
             f"[green]✓[/] {name} {_outcome(before, now)}, generation {answer.generation}"

@@ -107,7 +107,7 @@ async def _follow(durable: Durable, begun: Drain, *, no_wait: bool, within_secon
         left = "" if last is None or not last[1].waits_for else f" It waits: {last[1].waits_for}"
         raise RefusedError(
             RefusalCode.TIMED_OUT,
-            f"{name} is not done after {within_seconds:.0f} s; it continues.{left}"[:500],
+            f"{name} is not done after {within_seconds:.0f} s; it continues.{left}",
         ) from None
     assert last is not None
     return last

@@ -128,5 +128,5 @@ def _refuse(
     raise RefusedError(
         RefusalCode.LOGS_ELSEWHERE,
         f"The logs of {one.node} are not below {root}: run this command on its machine, "
-        "with the --state-dir of its agent."[:500],
+        "with the --state-dir of its agent.",
     )

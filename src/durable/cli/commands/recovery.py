@@ -177,7 +177,7 @@ async def _follow(durable: Durable, key: RecoveryKey, within_seconds: float) -> 
         waits = "" if last is None else f" It waits for {last.waits_for}."
         raise RefusedError(
             RefusalCode.TIMED_OUT,
-            f"{key} is not done after {within_seconds:.0f} s; it continues.{waits}"[:500],
+            f"{key} is not done after {within_seconds:.0f} s; it continues.{waits}",
         ) from None
     assert last is not None
     return last

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime
 
 from durable.model.ids import ActorId, OverrideId
 from durable.model.overrides.effects import Effects, Gate, OverrideScope
+from durable.validation.text import show_moment
 from durable.validation.value import Value
 
 # The highest that a workload can have by itself.
@@ -30,7 +31,7 @@ class RegionalOverride(Value):
     def __str__(self) -> str:
         return (
             f"override {self.override} ({self.kind} by {self.actor} until "
-            f"{self.expires_at:%Y-%m-%d %H:%M:%S}Z: {self.reason[:120]})"
+            f"{show_moment(self.expires_at)}: {self.reason[:120]})"
         )
 
 

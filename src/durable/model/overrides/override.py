@@ -14,7 +14,7 @@ from durable.model.overrides.registry import KINDS
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.validation.quantities import Duration, show_duration
-from durable.validation.text import PlainText
+from durable.validation.text import PlainText, show_moment
 from durable.validation.value import Value
 
 # A proposal that nobody approves lapses.
@@ -153,7 +153,7 @@ def check_extension(
         raise RefusedError(
             RefusalCode.TTL_TOO_LONG,
             f"{override.kind} lasts at most {longest}, so override {override.id} ends at the latest"
-            f" at {override.latest_expiry:%Y-%m-%d %H:%M:%S}Z; extend it by less, or propose "
+            f" at {show_moment(override.latest_expiry)}; extend it by less, or propose "
             "another one.",
         )
     return until
@@ -178,12 +178,12 @@ def _refuse_ended(override: Override, now: datetime) -> None:
         raise RefusedError(
             RefusalCode.OVERRIDE_ENDED,
             f"Override {override.id} has ended: {override.outcome or override.state}; propose "
-            "another one."[:500],
+            "another one.",
         )
     if override.expires_at <= now:
         was = "was in force" if override.state is OverrideState.ACTIVE else "could be approved"
         raise RefusedError(
             RefusalCode.OVERRIDE_ENDED,
-            f"Override {override.id} {was} until {override.expires_at:%Y-%m-%d %H:%M:%S}Z; "
+            f"Override {override.id} {was} until {show_moment(override.expires_at)}; "
             "propose another one.",
         )

@@ -23,6 +23,7 @@ from durable.model.placement.pending_reasons import (
 )
 from durable.model.refusal import Refusal
 from durable.model.resources import show_dimension
+from durable.validation.text import show_moment
 from durable.validation.value import Value
 
 Parameters = Mapping[str, JsonValue]
@@ -234,7 +235,7 @@ def _held_back(parameters: Parameters) -> str:
 def _held(parameters: Parameters) -> str:
     details = Held.read(parameters)
     return (
-        f"Held by {details.actor} until {details.ends_at:%Y-%m-%d %H:%M:%S}Z: "
+        f"Held by {details.actor} until {show_moment(details.ends_at)}: "
         f"{details.reason[:300]}; wait, or end it: "
         f"`durable override revoke {details.override} --reason ...`."
     )

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from durable.model.ids import ActorId, PolicyRevision, RegionId, TenantId, WorkloadName
 from durable.model.states import PolicyState
-from durable.validation.text import PlainText
+from durable.validation.text import PlainText, show_moment
 from durable.validation.value import Value
 
 MAX_WORKLOADS_REPORTED = 500
@@ -75,7 +75,7 @@ class TakenOrder(Value):
     def __str__(self) -> str:
         done = _DONE[self.kind]
         return (
-            f"{self.actor} {done} revision {self.revision} at {self.at:%Y-%m-%d %H:%M:%S}Z "
+            f"{self.actor} {done} revision {self.revision} at {show_moment(self.at)} "
             f"({self.reason[:200]})"
         )
 

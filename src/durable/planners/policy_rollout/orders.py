@@ -137,7 +137,7 @@ def _overtaken(rollout: PolicyRollout, order: PolicyOrder, last: TakenOrder | No
     return RefusedError(
         RefusalCode.OVERTAKEN,
         f"{said}, before this {order.kind}; look at `durable policy show {rollout.revision}` and "
-        "send it again if it still holds."[:500],
+        "send it again if it still holds.",
     )
 
 
@@ -146,4 +146,4 @@ def _by(last: TakenOrder | None) -> str:
 
 
 def _refuse(sentence: str) -> RefusedError:
-    return RefusedError(RefusalCode.WRONG_STATE, sentence[:500])
+    return RefusedError(RefusalCode.WRONG_STATE, sentence)

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
+from durable.validation.text import show_moment
 from durable.validation.value import Value
 
 NAMES_SHOWN = 3
@@ -99,7 +100,7 @@ def claims_overdue(region: str, count: int, since: datetime) -> Finding:
     return Finding(
         code=FindingCode.CLAIMS_OVERDUE,
         sentence=f"{count:,} {noun} in {region} {have} held past expiry, the oldest since "
-        f"{since:%Y-%m-%d %H:%M:%S}Z: that capacity is of no use to anybody until the region's "
+        f"{show_moment(since)}: that capacity is of no use to anybody until the region's "
         "worker frees it.",
         runbook="runbooks/worker-down.md",
         names=(region,),
@@ -153,7 +154,7 @@ def region_unreachable(region: str, why: str) -> Finding:
 def region_impaired(region: str, kind: str, sentence: str, since: datetime) -> Finding:
     return Finding(
         code=FindingCode.REGION_IMPAIRED,
-        sentence=f"{region} is taken for {kind} since {since:%Y-%m-%d %H:%M:%S}Z. {sentence}",
+        sentence=f"{region} is taken for {kind} since {show_moment(since)}. {sentence}",
         runbook="runbooks/regional-failover.md",
         names=(region,),
     )
@@ -171,7 +172,7 @@ def region_fenced(region: str) -> Finding:
 def region_lease_lapsed(region: str, since: datetime) -> Finding:
     return Finding(
         code=FindingCode.REGION_LEASE_LAPSED,
-        sentence=f"The lease of {region} lapsed at {since:%Y-%m-%d %H:%M:%S}Z: it takes nothing "
+        sentence=f"The lease of {region} lapsed at {show_moment(since)}: it takes nothing "
         "new until a worker that reaches both the region and the global side renews it.",
         runbook="runbooks/worker-down.md",
         names=(region,),

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.drains import CancelDrain, DrainNodes, DrainStatus
     from durable.signals.names import DRAIN, drain_id, drain_target
     from durable.signals.registry import messages_to
-    from durable.validation.text import counted
+    from durable.validation.text import counted, show_moment
     from durable.validation.value import Value
     from durable.workflows import timeouts
     from durable.workflows.failures import refusal
@@ -120,7 +120,7 @@ class Drain(Ordered[NodesTarget, DrainMemory]):
         if drain.state is not DrainState.DRAINING:
             return f"It has ended: {drain.outcome}"
         nodes, replicas = counted(len(drain.nodes), "node"), counted(drain.replicas, "replica")
-        return f"Draining {nodes} with {replicas}, until {drain.deadline_at:%Y-%m-%d %H:%M:%S}Z."
+        return f"Draining {nodes} with {replicas}, until {show_moment(drain.deadline_at)}."
 
     async def on_cancel(self, envelope: Envelope[CancelDrain]) -> str:
         memory, cancel = self._memory, envelope.payload

@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.overrides import OverrideStatus
     from durable.signals.payloads import Look
     from durable.signals.registry import messages_to
+    from durable.validation.text import show_moment
     from durable.workflows import timeouts
     from durable.workflows.continued import continued
     from durable.workflows.failures import refusal
@@ -251,7 +252,7 @@ class Override(Ordered[OverrideId, OverrideMemory]):
         # The authority's clock decides; this only says when it is worth asking.
         left = override.expires_at - memory.time_there(workflow.now())
         wait = max(min(left, timeouts.OVERRIDE_RESYNC), timeouts.SHORTEST_REST)
-        return wait, f"its end at {override.expires_at:%Y-%m-%d %H:%M:%S}Z"
+        return wait, f"its end at {show_moment(override.expires_at)}"
 
 
 def answer_of(answer: str, memory: OverrideMemory) -> str:
@@ -266,10 +267,10 @@ def answer_of(answer: str, memory: OverrideMemory) -> str:
     if override.has_ended:
         return (
             f"{answer} It may still be obeyed in {away} until the news arrives, at the latest "
-            f"until {override.expires_at:%Y-%m-%d %H:%M:%S}Z."
+            f"until {show_moment(override.expires_at)}."
         )
     return f"{answer} Not reached yet, and told later: {away}."
 
 
 def _as_refusal(refused: ApplicationError) -> Refusal:
-    return Refusal(code=RefusalCode(refused.details[0]), sentence=refused.message[:500])
+    return Refusal(code=RefusalCode(refused.details[0]), sentence=refused.message)

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.work.share import ShareCounts, ShareReport
     from durable.model.work.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
+    from durable.validation.text import show_moment
     from durable.workflows.inbox import MessageLog
 
 
@@ -235,7 +236,7 @@ def _deadline(
     """Whether a job was done in time; unknown while it still can be."""
     if due_at is None:
         return ()
-    moment = f"{due_at:%Y-%m-%d %H:%M:%S}Z"
+    moment = show_moment(due_at)
     if missed_at is not None:
         sentence = f"it was not done by {moment}"
         return (now.of("DeadlineMet", False, sentence, reason="DeadlineMissed"),)
