@@ -83,11 +83,17 @@ def labels(**pairs: str) -> Mapping[LabelKey, LabelValue]:
 
 
 def workload_message(
-    name: str, request: str, actor: ActorId = TEST, *, workload: str = "risk/api", **content: Any
+    name: str,
+    request: str,
+    actor: ActorId = TEST,
+    *,
+    workload: str = "risk/api",
+    reason: str = "a test",
+    **content: Any,
 ) -> OperatorMessage:
     """What somebody sends to a workload, without a signature."""
     return OperatorMessage.unsigned(
-        f"workload/{workload}", name, actor=actor, reason="a test", request_id=request, **content
+        f"workload/{workload}", name, actor=actor, reason=reason, request_id=request, **content
     )
 
 

@@ -48,7 +48,7 @@ async def refused(code: RefusalCode, call: object) -> str:
 
 async def pass_time(world: World, interval: str) -> None:
     """Moves the moments of every override into the past; nobody but the owner could."""
-    async with world.databases.at_global("durable_reader").begin() as connection:
+    async with world.databases.at_global("durable_override").begin() as connection:
         await connection.execute(text("SET LOCAL ROLE NONE"))
         await connection.execute(text("ALTER TABLE global.overrides DISABLE TRIGGER USER"))
         await connection.execute(
@@ -244,7 +244,7 @@ async def test_where_nobody_signs_approvals_nobody_signs_proposals(world: World)
 
 async def test_a_kind_of_a_newer_release_freezes_nothing_and_breaks_nothing(world: World) -> None:
     await propose(world.databases, "avoid-zone", ZONE)
-    async with world.databases.at_global("durable_reader").begin() as connection:
+    async with world.databases.at_global("durable_override").begin() as connection:
         await connection.execute(text("SET LOCAL ROLE NONE"))
         await connection.execute(text("ALTER TABLE global.overrides DISABLE TRIGGER USER"))
         await connection.execute(text("UPDATE global.overrides SET kind = 'of-tomorrow'"))

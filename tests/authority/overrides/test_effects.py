@@ -270,7 +270,7 @@ async def test_a_mark_of_an_override_past_its_time_moves_nothing(world: World) -
 
     assert await to_replace() == (1, 1)
     before = override.expires_at - timedelta(hours=1)
-    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
+    async with world.databases.at_region(EAST, "durable_override").begin() as connection:
         await connection.execute(text("SET LOCAL ROLE NONE"))
         await connection.execute(text("ALTER TABLE regional.overrides DISABLE TRIGGER USER"))
         query = text("UPDATE regional.overrides SET expires_at = :at")
@@ -384,7 +384,7 @@ async def marked(world: World) -> list[int]:
 
 async def lengthen_lease(world: World) -> None:
     """Of the reservations; nobody but the owner could."""
-    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
+    async with world.databases.at_region(EAST, "durable_override").begin() as connection:
         await connection.execute(text("SET LOCAL ROLE NONE"))
         await connection.execute(text("ALTER TABLE regional.reservations DISABLE TRIGGER USER"))
         await connection.execute(

@@ -83,7 +83,7 @@ def replacement(token: int) -> Publication:
 
 async def let_expire(world: World, override: Override) -> None:
     """By its time alone, and the region was not told; nobody but the owner of the tables could."""
-    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
+    async with world.databases.at_region(EAST, "durable_override").begin() as connection:
         await connection.execute(text("SET LOCAL ROLE NONE"))
         await connection.execute(text("ALTER TABLE regional.overrides DISABLE TRIGGER USER"))
         query = text("UPDATE regional.overrides SET expires_at = :at")

@@ -57,7 +57,7 @@ async def test_a_pause_is_not_lost_to_a_division_that_read_the_workload_before(
 ) -> None:
     await rolling(ready_world)
     read = await read_to_divide(ready_world.databases, RISK, API)
-    await request_rollout(ready_world.databases, rollout_request("pause", "p"))
+    await request_rollout(ready_world.databases, rollout_request("pause", "p", reason="look first"))
     assert await begin_division(ready_world.databases, read.workload, read.workload.rollout) is None
     found = await read_workload(ready_world.databases, RISK, API)
     assert found is not None
