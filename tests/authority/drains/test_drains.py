@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -10,12 +11,16 @@ from durable.authority.drains.orders import begin_drain, end_drain, mark_drained
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
+from durable.authority.operators.authorization import check_message
 from durable.model.fleet.drain import Drain, DrainOrder, DrainState, NodesKind, NodesTarget
 from durable.model.ids import Identifier
-from durable.model.operators.rights import OperatorMessage
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
+from durable.model.operators.signature import sign
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import drain_id
+from tests.authority.overrides.asking import KEYS, give_keys
 from tests.authority.world import EAST, TEST, World, node
+from tests.conftest import DEPLOYMENT
 
 
 def nodes(name: str = "n1", kind: NodesKind = NodesKind.NODE) -> NodesTarget:
@@ -120,6 +125,39 @@ async def test_a_request_counts_once(ready_world: World) -> None:
     assert len(await read_drains(ready_world.databases, EAST, ended=5)) == 1
     begun = "SELECT count(*) FROM audit.events WHERE action = 'begin drain'"
     assert await rows(ready_world, begun) == [(1,)]
+
+
+async def test_an_order_that_was_taken_is_answered_without_the_right(ready_world: World) -> None:
+    databases, scope = ready_world.databases, Scope(region=EAST)
+    await ready_world.running(0)
+    taken = order()
+    await begin_drain(databases, EAST, taken)
+    with psycopg.connect(databases.urls[0]) as owner:
+        owner.execute("UPDATE global.operators SET removed_at = now()")
+    await check_message(databases, taken.message, Verb.DRAIN, scope)
+    for other, code in (
+        (order(request="two"), RefusalCode.UNKNOWN_OPERATOR),
+        (order(wait_for_jobs=True), RefusalCode.KEY_CONFLICT),
+        (order(actor="eve"), RefusalCode.KEY_CONFLICT),
+    ):
+        with pytest.raises(RefusedError) as no:
+            await check_message(databases, other.message, Verb.DRAIN, scope)
+        assert no.value.refusal.code is code
+
+
+async def test_an_order_that_was_signed_is_answered_only_if_it_is_signed(
+    ready_world: World,
+) -> None:
+    databases, scope = ready_world.databases, Scope(region=EAST)
+    await ready_world.running(0)
+    await give_keys(databases)
+    plain = order(actor="ann").message
+    signature = sign(KEYS["ann"], plain, DEPLOYMENT)
+    signed = plain.model_copy(update={"payload": {**plain.payload, "signature": signature}})
+    await begin_drain(databases, EAST, DrainOrder(target=nodes(), message=signed))
+    await check_message(databases, signed, Verb.DRAIN, scope)
+    with pytest.raises(RefusedError, match="was signed when it was first sent"):
+        await check_message(databases, plain, Verb.DRAIN, scope)
 
 
 async def test_what_drains_is_neither_drained_twice_nor_uncordoned(ready_world: World) -> None:
