@@ -124,7 +124,7 @@ _WORKLOAD_STATEMENTS = (
     INSERT INTO global.operator_requests
            (target, request, message, digest, answer, actor, is_signed, at, kept_until)
     SELECT 'workload/' || %(tenant)s || '/' || workload, 'apply', 'apply', '', '{}', 'alice', false,
-           at, at + interval '31 days'
+           at, clock_timestamp() + interval '31 days'
       FROM past
     """,
     """

@@ -28,7 +28,8 @@ _Key = tuple[str, str]
 
 # How long a request of a target without end is kept; those of an order are kept with the order.
 KEPT_DAYS = 31
-FORGOTTEN_PER_REQUEST = 10
+# More than come, so that what is old does not pile up.
+FORGOTTEN_PER_REQUEST = 3
 
 
 class LedgerSide(StrEnum):
