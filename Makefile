@@ -48,11 +48,11 @@ unit: $(STAMP) ## Run the tests that need no server: under a minute
 
 .PHONY: test
 test: $(STAMP) ## Run every test a contributor needs to trust a change: ten minutes
-	@$(PYTEST) -n 3 $(ARGS)
+	@$(PYTEST) -n 4 $(ARGS)
 
 .PHONY: soak
 soak: $(STAMP) ## Run what only takes longer: kills at every failpoint, all drills, long chaos
-	@timeout --kill-after 60 40m $(PYTEST) -n 3 -m soak $(ARGS)
+	@timeout --kill-after 60 40m $(PYTEST) -n 4 -m soak $(ARGS)
 
 .PHONY: determinism
 determinism: $(STAMP) ## Run the workflow tests in Temporal's own sandbox, which refuses clocks and chance

@@ -1,5 +1,6 @@
 """One real PostgreSQL for each worker of the run, a database for each test, and their layers."""
 
+import gc
 import itertools
 import os
 import shutil
@@ -66,6 +67,7 @@ SERVERS = {"postgres", "other_postgres", "temporal_address", "plane", "scratch",
 SERVER_PROGRAMS = {"postgres", "temporal"}
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test its layer, and to one worker what shares something that is dear."""
     for item in items:
@@ -101,6 +103,12 @@ class _Guard:
 
 _guard = _Guard()
 sys.addaudithook(_guard)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no collection of garbage goes through it again."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 import psycopg
 
-POLLS = 2_000
-POLL_SECONDS = 0.005
+POLLS = 18_000
+POLL_SECONDS = 0.01
 
 
 async def until_waiting(gate: psycopg.AsyncConnection, count: int = 1) -> list[int]:

@@ -76,11 +76,14 @@ def at_plane(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Terminal:
-    """A terminal at that stack, whose fleet is loaded; loading it again changes nothing."""
+    """A terminal at that stack, whose fleet is loaded."""
     monkeypatch.setenv("DURABLE_STATE_DIR", str(plane))
     monkeypatch.setenv("COLUMNS", "200")
     terminal = Terminal(capsys)
-    assert terminal.run("fleet", "load", "-f", str(fleet_file)) == 0, terminal.stderr
+    loaded = plane / "fleet.loaded"
+    if not loaded.exists():
+        assert terminal.run("fleet", "load", "-f", str(fleet_file)) == 0, terminal.stderr
+        loaded.touch()
     wait_for_nodes(terminal)
     return terminal
 

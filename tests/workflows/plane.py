@@ -2,17 +2,27 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
+from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
 
 from durable.agent.agent import Agent
-from durable.agent.leases import Timing
 from durable.agent.nodes import DeclaredNodes
 from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.agent.simulated.faults import Faults
@@ -36,7 +46,8 @@ from durable.temporal.worker import global_worker, regional_worker
 T = TypeVar("T")
 
 EAST, WEST = RegionId("east"), RegionId("west")
-DEADLINE_SECONDS = 180.0
+DEADLINE_SECONDS = 300.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.15
 INSTANTLY = Delays(start_seconds=0, ready_seconds=0, stop_seconds=0, job_seconds=0, jitter=0)
 
 
@@ -46,8 +57,11 @@ _AWAY = text("""
      WHERE n.region = :region AND n.state <> 'removed'
        AND NOT (n.state = 'ready' AND coalesce(l.expires_at > clock_timestamp(), false))
 """)
-# Longer than a busy machine keeps an agent from renewing, and soon over.
-SHORT_LEASE_SECONDS = 6
+# What a server or a worker answers that is too busy to answer.
+_BUSY = (
+    RPCStatusCode.ABORTED, RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.UNAVAILABLE,
+)  # fmt: skip
 
 
 def small_fleet(*regions: str, nodes: int = 3, cpu: int = 4, gpus: int = 0, **pool: Any) -> Fleet:
@@ -97,14 +111,39 @@ async def until(
 ) -> T:
     """The first answer that is true; the deadline is only there so that a failure ends."""
     last: T | None = None
+    # Asking is work, too: whoever waits for long asks less often.
+    pause = FIRST_PAUSE_SECONDS
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while True:
-                last = await condition()
+                with _asked_again_when_busy():
+                    last = await condition()
                 if last:
                     return last
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE_SECONDS, pause * 1.2)
     raise AssertionError(f"not within {seconds} s: {what}; last seen: {last!r}")
+
+
+async def answer(ask: Callable[[], Awaitable[T]]) -> T:
+    """What a raw call to Temporal answers or raises, once anything is there to answer it."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            with _asked_again_when_busy():
+                return await ask()
+            await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+
+
+@contextlib.contextmanager
+def _asked_again_when_busy() -> Generator[None]:
+    try:
+        yield
+    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+        if isinstance(error.__cause__, asyncio.CancelledError):
+            raise error.__cause__ from None
+    except RPCError as error:
+        if error.status not in _BUSY:
+            raise
 
 
 @regional_transaction("durable_reader", "read the nodes of {region}")
@@ -175,13 +214,24 @@ class Plane:
 
     @contextlib.asynccontextmanager
     async def short_lived(self, *regions: RegionId) -> AsyncGenerator[AsyncExitStack]:
-        """Agents whose nodes take work, and soon count as gone when the context, or they, end."""
+        """Agents whose nodes take work, and count as gone when the context, or they, end."""
         async with AsyncExitStack() as agents:
             for region in regions:
-                short = self.agent(region, lease_seconds=SHORT_LEASE_SECONDS)
-                await agents.enter_async_context(short)
+                agents.push_async_callback(self.lapse, region)
+                await agents.enter_async_context(self.agent(region))
             await until(lambda: self._nodes_are_live(regions), "the nodes are registered")
             yield agents
+
+    async def lapse(self, region: RegionId = EAST) -> None:
+        """The leases of the nodes end now, as they would in time once their agent has."""
+        url = self.settings.regional_database_urls.get(region) or self.settings.database_url
+        assert url is not None
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            await connection.execute(
+                "UPDATE regional.node_leases SET expires_at = clock_timestamp()"
+                " WHERE region = %s AND expires_at > clock_timestamp()",
+                [region],
+            )
 
     async def _nodes_are_live(self, regions: Sequence[RegionId]) -> bool:
         hosted = [
@@ -194,7 +244,7 @@ class Plane:
 
     @contextlib.asynccontextmanager
     async def agent(
-        self, region: RegionId = EAST, delays: Delays = INSTANTLY, lease_seconds: int = 15
+        self, region: RegionId = EAST, delays: Delays = INSTANTLY
     ) -> AsyncGenerator[None]:
         """A simulated agent that ends with the context."""
         agent = Agent(
@@ -204,7 +254,6 @@ class Plane:
             SimulatedDriver(delays, faults=Faults(self.faults if self.faults.exists() else None)),
             name=ActorId(f"agent:{region}"),
             log=lambda *_, **__: None,
-            timing=Timing(lease_ttl_seconds=lease_seconds),
             logs_each=False,
         )
         task = asyncio.create_task(agent.run())
@@ -224,7 +273,8 @@ class Plane:
     async def placement(
         self, name: str = "api", region: RegionId = EAST, generation: int = 1
     ) -> PlacementStatus:
-        found = await self.handle(name, region, generation).query("status")
+        handle = self.handle(name, region, generation)
+        found = await answer(lambda: handle.query("status"))
         return PlacementStatus.model_validate(found)
 
     def handle(self, name: str = "api", region: RegionId = EAST, generation: int = 1) -> Any:

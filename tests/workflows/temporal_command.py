@@ -5,11 +5,13 @@ import json
 from typing import Any, Literal
 
 from durable.stack.temporal_server import temporal_binary
-from tests.workflows.plane import Plane
+from tests.workflows.plane import DEADLINE_SECONDS, Plane
 
 Way = Literal["update", "signal"]
 BOTH: tuple[Way, ...] = ("update", "signal")
 _WORDS = {"update": ("update", "execute"), "signal": ("signal",)}
+# What the command says when the server or a worker is too busy; an update was not taken then.
+_BUSY = ("update was aborted", "deadline exceeded", "Timeout expired", "Unavailable")
 
 
 async def temporal(plane: Plane, *words: str) -> tuple[int, str]:
@@ -29,9 +31,13 @@ async def temporal(plane: Plane, *words: str) -> tuple[int, str]:
 
 async def send(plane: Plane, way: Way, workflow: str, name: str, *payloads: Any) -> tuple[int, str]:
     """Sends a message; without a payload it is what a dialog sends that was left empty."""
-    inputs = (f"--input={json.dumps(payload)}" for payload in payloads)
+    inputs = [f"--input={json.dumps(payload)}" for payload in payloads]
     to = (f"--workflow-id={workflow}", f"--name={name}")
-    return await temporal(plane, "workflow", *_WORDS[way], *to, *inputs)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            code, output = await temporal(plane, "workflow", *_WORDS[way], *to, *inputs)
+            if code == 0 or not any(words in output for words in _BUSY):
+                return code, output
 
 
 async def start(plane: Plane, kind: str, workflow: str, queue: str, payload: Any) -> str:

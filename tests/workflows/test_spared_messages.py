@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +13,17 @@ from durable.controllers.status import has_news
 from durable.model.ids import NodeId, TenantId, WorkloadName
 from durable.model.placement.claims import ObservedSlot
 from durable.model.states import BindingState
+from durable.signals import starting
 from durable.signals.names import workload_id
 from tests.workflows.plane import Plane, manifest, until
 
 RISK, API = TenantId("risk"), WorkloadName("api")
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that takes longer than this is cut in two, however much a busy machine had to do."""
+    monkeypatch.setattr(starting, "WORKFLOW_TASK_TIMEOUT", timedelta(minutes=2))
 
 
 async def with_nodes_that_answer(plane: Plane) -> None:

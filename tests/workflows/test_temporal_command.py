@@ -16,7 +16,7 @@ from durable.model.policy.rollout import PolicyStage
 from durable.model.states import OverrideState, PolicyState
 from durable.signals.names import GLOBAL_QUEUE, OVERRIDE, policy_id
 from tests.workflows.keys import Person
-from tests.workflows.plane import EAST, Plane, until
+from tests.workflows.plane import EAST, Plane, answer, until
 from tests.workflows.temporal_command import BOTH, Way, send, start
 from tests.workflows.test_override import serving, state_of
 from tests.workflows.test_policy import WATCHED, came_to, in_force, publish, ready
@@ -75,7 +75,8 @@ class Dialog:
         return (await self._status())["rejected_count"] == self.refused
 
     async def _status(self) -> Any:
-        return await self._plane.durable.client.get_workflow_handle(self._workflow).query("status")
+        handle = self._plane.durable.client.get_workflow_handle(self._workflow)
+        return await answer(lambda: handle.query("status"))
 
 
 async def becomes(read: Callable[[], Awaitable[object]], value: object) -> None:

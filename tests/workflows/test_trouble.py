@@ -66,11 +66,12 @@ async def test_work_of_lost_nodes_is_unknown_and_then_placed_again(
 ) -> None:
     monkeypatch.setattr(slots, "UNKNOWN_TIMEOUT", timedelta(seconds=1))
     await (await plane.load()).work()
-    with process(plane.settings, (*AGENT, "--lease", "2")) as agent:
+    with process(plane.settings, AGENT) as agent:
         await plane.durable.apply(manifest())
         await plane.durable.wait("risk", "api")
         before = await plane.bindings()
         agent.kill()
+        await plane.lapse()
 
         async def waits() -> bool:
             found = await plane.placement()
@@ -93,12 +94,13 @@ async def test_work_of_lost_nodes_rests_while_their_region_is_fenced(
     monkeypatch.setattr(timeouts, "FENCED_RETRY", timedelta(seconds=1))
     await (await plane.load()).work()
     who: dict[str, Any] = {"actor": ActorId("test"), "reason": "a test"}
-    with process(plane.settings, (*AGENT, "--lease", "4")) as agent:
+    with process(plane.settings, AGENT) as agent:
         await plane.durable.apply(manifest())
         await plane.durable.wait("risk", "api")
         before = await plane.bindings()
         await fence(plane.databases, EAST, expected_epoch=1, **who)
         agent.kill()
+        await plane.lapse()
 
         async def rests() -> bool:
             found = (await plane.placement()).slots
