@@ -107,7 +107,7 @@ async def with_condition(plane: Plane, type: str, status: bool | None) -> Condit
 
 
 async def done(plane: Plane) -> WorkloadStatus:
-    return await plane.durable.wait("risk", "score", until="complete", within_seconds=60)
+    return await plane.durable.wait("risk", "score", until="complete", within_seconds=180)
 
 
 # ── parallelism ─────────────────────────────────────────────────────────────────────────────────

@@ -63,7 +63,7 @@ async def begin(plane: Plane, target: NodesTarget | None = None, **fields: Any) 
 
 
 async def ended(plane: Plane, drain: Drain) -> Drain:
-    return await plane.durable.drains.wait(drain, within_seconds=120)
+    return await plane.durable.drains.wait(drain, within_seconds=180)
 
 
 async def on_nodes(plane: Plane) -> dict[str, set[str]]:

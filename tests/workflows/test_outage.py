@@ -122,9 +122,9 @@ async def test_a_worker_that_is_restarted_meanwhile_serves_the_other_regions(
             worker.start()
             agent.start()
             east = manifest("east", replicas=2, requirements={"regions": ["east"]})
-            await plane.durable.place(east, request_id="east", within_seconds=120)
+            await plane.durable.place(east, request_id="east", within_seconds=180)
             await plane.durable.scale("risk", "east", 3)
             assert (await plane.durable.wait("risk", "east")).serving == 3
         west = manifest("west", replicas=1, requirements={"regions": ["west"]})
-        await plane.durable.place(west, request_id="west", within_seconds=120)
+        await plane.durable.place(west, request_id="west", within_seconds=180)
     await plane.no_invariant_is_broken()

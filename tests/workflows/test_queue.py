@@ -62,7 +62,7 @@ async def test_what_was_freed_wakes_those_whom_it_can_help_and_no_others(plane: 
 
     await plane.durable.delete("risk", "goes")
 
-    await plane.durable.wait("risk", "fits", within_seconds=60)
+    await plane.durable.wait("risk", "fits", within_seconds=180)
     assert [await wakeups(plane, name) for name in hopeless] == [0, 0, 0]
     await plane.no_invariant_is_broken()
 

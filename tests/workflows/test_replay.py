@@ -97,7 +97,7 @@ async def test_histories_of_drains_are_saved(plane: Plane) -> None:
     drains = plane.durable.drains
     emptied = NodesTarget.of_node(EAST, NodeId("east-general-0000"))
     drain = await drains.start(emptied, reason="INC-42", request_id="node")
-    await drains.wait(drain, within_seconds=60)
+    await drains.wait(drain, within_seconds=180)
     zone = NodesTarget(region=EAST, kind=NodesKind.ZONE, name=Identifier("east-a"))
     await drains.start(zone, reason="INC-43", request_id="zone")
     handle: Any = plane.durable.client.get_workflow_handle(drain_id(zone))

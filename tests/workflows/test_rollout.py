@@ -112,7 +112,7 @@ async def test_a_placement_hears_of_a_share_whose_division_ended_before_it_could
     lost = tmp_path / "lost"
     monkeypatch.setenv(VARIABLE, f"{Failpoint.AFTER_PUBLISH_SHARES}=lose:{lost}")
     await plane.durable.scale("risk", "api", 3, request_id="more")
-    status = await plane.durable.wait("risk", "api", within_seconds=60)
+    status = await plane.durable.wait("risk", "api", within_seconds=180)
     assert lost.exists()
     assert status.serving == 3
 

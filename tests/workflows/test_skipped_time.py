@@ -143,7 +143,7 @@ async def test_a_late_placement_is_still_placed_when_room_appears(
 
     await plane.durable.delete("risk", "first")
 
-    assert (await plane.durable.wait("risk", "api", within_seconds=60)).serving == 1
+    assert (await plane.durable.wait("risk", "api", within_seconds=180)).serving == 1
     assert (await queued(plane)).state is RequestState.PLACED
     await plane.no_invariant_is_broken()
 
@@ -170,7 +170,7 @@ async def test_a_slot_that_nobody_starts_is_given_up_there_at_its_deadline_and_p
     assert [binding.token for binding in (await plane.bindings()).values()] == [first.token]
 
     await plane.host()
-    assert (await plane.durable.wait("risk", "api", within_seconds=60)).serving == 1
+    assert (await plane.durable.wait("risk", "api", within_seconds=180)).serving == 1
     (binding,) = (await plane.bindings()).values()
     assert binding.node != first.node
     await plane.no_invariant_is_broken()
