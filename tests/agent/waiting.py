@@ -9,13 +9,15 @@ DEADLINE_SECONDS = 180.0
 
 
 async def eventually(what: str, holds: Callable[[], Awaitable[bool] | bool]) -> None:
+    pause = 0.02
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while True:
                 answer = holds()
                 if answer is True or (not isinstance(answer, bool) and await answer):
                     return
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(pause)
+                pause = min(0.1, pause * 1.2)
     except TimeoutError:
         raise AssertionError(f"not in {DEADLINE_SECONDS:.0f} s: {what}") from None
 

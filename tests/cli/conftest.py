@@ -90,7 +90,7 @@ def at_plane(
 
 def wait_for_nodes(terminal: Terminal) -> None:
     """Until the simulated nodes are registered: before that, nothing can be placed."""
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while not all(node["live"] for node in simulated_nodes(terminal)):
         assert time.monotonic() < give_up, "the nodes are not registered"
         time.sleep(0.2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 from tests.workflows.test_exit_codes import MACHINES, are_live, machine
@@ -85,6 +86,7 @@ def version(number: int, folder: Path) -> dict[str, Any]:
     )
 
 
+@pytest.mark.soak
 async def test_a_steady_client_is_always_answered_while_real_processes_roll_out(
     plane: Plane, tmp_path: Path
 ) -> None:

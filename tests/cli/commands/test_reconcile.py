@@ -1,6 +1,7 @@
 """`durable reconcile` against a real stack."""
 
 import asyncio
+import time
 from typing import Any
 
 from durable.cli.input.options import load_settings
@@ -32,6 +33,7 @@ def test_what_somebody_terminated_is_started_again(at_plane: Terminal, write: Wr
     # Temporal lists what runs with some delay, and the stack's own reconciler may come first.
     while None in asyncio.run(run_ids(*names)):
         assert at_plane.run("reconcile") == 0, at_plane.stderr
+        time.sleep(0.5)
     assert at_plane.json("scale", "shop/lost", "4")["status"]["serving"] == 4
     assert at_plane.json("delete", "shop/lost")
     assert set(at_plane.json("reconcile")) == {"started"}

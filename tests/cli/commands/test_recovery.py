@@ -29,12 +29,13 @@ def signing(
 
 def shown_as(terminal: Terminal, region: str, stage: str) -> Any:
     """The recovery, once it has reached a stage."""
-    give_up = time.monotonic() + 120
+    give_up = time.monotonic() + 240
     while True:
         shown = terminal.json("recovery", "show", region)
         if shown["recovery"]["stage"] == stage or time.monotonic() > give_up:
             assert shown["recovery"]["stage"] == stage, shown
             return shown
+        time.sleep(0.5)
 
 
 def state_of_region(terminal: Terminal, region: str) -> str:

@@ -30,7 +30,7 @@ def rolling(at_plane: Terminal, write: Write) -> Rolling:
     name = f"rolls-{next(_numbers)}"
     at_plane.json("apply", "-f", write(version(name, 1)))
     at_plane.json("apply", "-f", write(version(name, 2, pauses=[1])), "--no-wait")
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 240
     while True:
         report = at_plane.json("rollout", "status", f"shop/{name}", "--no-watch")
         if report["progress"] and report["progress"]["step"] == "pause_point":
