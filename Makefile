@@ -38,8 +38,8 @@ format: $(STAMP) ## Format the code and fix what lint can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-# More tests at once than cores, because many of them wait; those that share a stack stay together.
-PYTEST := $(BIN)/python -m pytest --dist loadgroup --max-worker-restart 0
+# More tests at once than cores, because many of them wait; `Chunks` in tests/conftest.py deals them out.
+PYTEST := $(BIN)/python -m pytest --dist loadscope --max-worker-restart 0
 ARGS ?=
 
 .PHONY: unit

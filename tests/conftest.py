@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from durable.authority.migrations import upgrade
 from durable.settings import Settings
@@ -67,27 +68,30 @@ SERVERS = {"postgres", "other_postgres", "temporal_address", "plane", "scratch",
 SERVER_PROGRAMS = {"postgres", "temporal"}
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test its layer, and to one worker what shares something that is dear."""
     for item in items:
         assert isinstance(item, pytest.Function)
         if SERVERS.intersection(item.fixturenames):
             item.add_marker(pytest.mark.server)
-        shared = _shared_by(item)
-        if shared is not None:
-            item.add_marker(pytest.mark.xdist_group(shared))
 
 
-def _shared_by(item: pytest.Function) -> str | None:
-    """One stack serves all tests of commands; what a module makes for itself is made once."""
-    info = item._fixtureinfo  # pyright: ignore[reportPrivateUsage]
-    definitions = [every[-1] for every in info.name2fixturedefs.values()]
-    if any(one.scope == "package" for one in definitions):
-        return "stack"
-    if any(one.scope == "module" for one in definitions):
-        return item.path.stem
-    return None
+class Chunks(LoadScopeScheduling):
+    """What a worker of the run takes at a time: the largest chunks come first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, _ = nodeid.partition("::")
+        # All tests of commands share a stack, which no second worker has to start.
+        if path.startswith("tests/cli/"):
+            return "tests/cli"
+        # These share nothing but servers that every worker has, and take long.
+        if path.startswith("tests/workflows/"):
+            return nodeid
+        return path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chunks:
+    return Chunks(config, log)
 
 
 class _Guard:
