@@ -1,5 +1,9 @@
 """What can be sent to a drain, and what its query `status` answers."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from durable.model.fleet.drain import (
     DEFAULT_DEADLINE,
     Drain,
@@ -16,9 +20,12 @@ from durable.validation.value import Value
 class DrainNodes(OperatorRequest):
     """Cordon the nodes and have everything on them replaced, until the deadline."""
 
-    deadline: DrainDeadline = DEFAULT_DEADLINE
-    # Jobs are not stopped: the drain waits for their end.
-    wait_for_jobs: bool = False
+    deadline: Annotated[DrainDeadline, Field(description="Give up after this, such as 30m.")] = (
+        DEFAULT_DEADLINE
+    )
+    wait_for_jobs: Annotated[
+        bool, Field(description="Let jobs end instead of running them elsewhere.")
+    ] = False
 
 
 class CancelDrain(OperatorRequest):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     Field,
@@ -92,7 +92,7 @@ class RevokeOverride(OperatorRequest):
 class ExtendOverride(OperatorRequest):
     """Let it last longer, within the maximum of its kind."""
 
-    by: Duration
+    by: Annotated[Duration, Field(description="How much longer, such as 30m.")]
 
     @field_validator("by", mode="before")
     @classmethod

@@ -33,7 +33,7 @@ class Payload(Value):
 
 
 class OperatorRequest(Payload):
-    """What a person or a service asks for."""
+    """What a person or a service asks for; a field with a description is an option of a command."""
 
     actor: ActorId
     reason: PlainText
@@ -53,8 +53,8 @@ class EvictSlots(OperatorRequest):
     What serves is stopped only within the disruption allowance, unless it is forced.
     """
 
-    slots: Slots = ()
-    force: bool = False
+    slots: Annotated[Slots, Field(description="A slot to stop; repeatable, by default all.")] = ()
+    force: Annotated[bool, Field(description="Stop more than the allowance lets.")] = False
 
 
 class ApplyWorkload(OperatorRequest):
@@ -66,7 +66,7 @@ class ApplyWorkload(OperatorRequest):
 class ScaleWorkload(OperatorRequest):
     """Change the replica count."""
 
-    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="The new count.")]
 
 
 class DeleteWorkload(OperatorRequest):
@@ -88,13 +88,17 @@ class PromoteRollout(OperatorRequest):
 class RollBack(OperatorRequest):
     """Go back to the last generation that was good, or to this one."""
 
-    to: Generation | None = None
+    to: Annotated[
+        Generation | None, Field(description="A generation other than the last good one.")
+    ] = None
 
 
 class ReplaceSlots(OperatorRequest):
     """Replace these slots (all of them if none is named): each is up before another is stopped."""
 
-    slots: Slots = ()
+    slots: Annotated[
+        Slots, Field(description="A slot to replace; repeatable, by default all.")
+    ] = ()
 
 
 # ── from controllers ────────────────────────────────────────────────────────────────────────────

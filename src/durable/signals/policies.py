@@ -33,7 +33,7 @@ class PolicyRequest(OperatorRequest):
 class PromotePolicy(PolicyRequest):
     """Begin with one region; or go on after a pause, or before the time of a region is over."""
 
-    canary: RegionId | None = None
+    canary: Annotated[RegionId | None, Field(description="The region that goes first.")] = None
 
 
 class PausePolicy(PolicyRequest):
@@ -43,8 +43,10 @@ class PausePolicy(PolicyRequest):
 class RollBackPolicy(PolicyRequest):
     """Take the revision back in every region."""
 
-    to: PolicyRevision | None = None
-    reroll: bool = False
+    to: Annotated[PolicyRevision | None, Field(description="Go back to this.")] = None
+    reroll: Annotated[
+        bool, Field(description="Replace what the revision placed, each up before a stop.")
+    ] = False
 
 
 class PolicyStatus(Value):

@@ -38,6 +38,8 @@ class Message:
     example: Mapping[str, Any] = field(default_factory=dict[str, Any])
     is_audited: bool = True
     is_in_cli: bool = False
+    # Whether a person has to say why; else a command says that it was the command.
+    needs_reason: bool = False
 
     def __post_init__(self) -> None:
         assert (self.sender is Sender.PERSON) == (self.verb is not None), "people need a right"
@@ -92,7 +94,7 @@ REGISTRY: tuple[Message, ...] = (
     Message(
         "replace", WORKLOAD, payloads.ReplaceSlots,
         "Replace slots (all if none is named), each up before another is stopped.",
-        verb=Verb.REPLACE, example={**_WHO, "slots": [0]}, is_audited=False,
+        verb=Verb.REPLACE, example={**_WHO, "slots": [0]}, is_audited=False, needs_reason=True,
     ),
     Message(
         "look", WORKLOAD, payloads.Look, "A share changed: read it from the authority.",
@@ -101,13 +103,14 @@ REGISTRY: tuple[Message, ...] = (
     Message(
         "retry_now", PLACEMENT, payloads.RetryPlacement,
         "Try to place what waits now instead of at the end of the backoff.",
-        verb=Verb.RETRY, example=_WHO, is_in_cli=True,
+        verb=Verb.RETRY, example=_WHO, is_in_cli=True, needs_reason=True,
     ),
     Message(
         "evict", PLACEMENT, payloads.EvictSlots,
         "Stop slots (all if none is named) and place them again, within the disruption allowance "
         "unless forced.",
         verb=Verb.EVICT, example={**_WHO, "slots": [0], "force": False}, is_in_cli=True,
+        needs_reason=True,
     ),
     Message(
         "look", PLACEMENT, payloads.Look, "Share or claims changed: read them from the authority.",
@@ -146,7 +149,7 @@ REGISTRY: tuple[Message, ...] = (
         "rollback", POLICY, policies.RollBackPolicy,
         "Take the revision back in every region; with reroll, replace what it has placed.",
         verb=Verb.POLICY, example={**_WHO, "after": 1, "to": 1, "reroll": False},
-        is_audited=False,
+        is_audited=False, needs_reason=True,
     ),
     Message(
         "look", POLICY, payloads.Look, "Something changed: read it from the authority.",
@@ -162,25 +165,26 @@ REGISTRY: tuple[Message, ...] = (
         },
         verb=Verb.OVERRIDE,
         is_audited=False,  # the authority audits it together with what it changes
+        needs_reason=True,
     ),
     Message(
         "approve", OVERRIDE, overrides.ApproveOverride,
         "Agree to what somebody else proposed; from now on it is in force.",
-        verb=Verb.APPROVE, example=_WHO, is_audited=False,
+        verb=Verb.APPROVE, example=_WHO, is_audited=False, needs_reason=True,
     ),
     Message(
         "reject", OVERRIDE, overrides.RejectOverride,
         "Refuse what was proposed; it never has an effect.", verb=Verb.APPROVE,
-        example=_WHO, is_audited=False,
+        example=_WHO, is_audited=False, needs_reason=True,
     ),
     Message(
         "revoke", OVERRIDE, overrides.RevokeOverride, "End it now.",
-        verb=Verb.OVERRIDE, example=_WHO, is_audited=False,
+        verb=Verb.OVERRIDE, example=_WHO, is_audited=False, needs_reason=True,
     ),
     Message(
         "extend", OVERRIDE, overrides.ExtendOverride,
         "Let it last longer, never past the maximum of its kind.",
-        verb=Verb.OVERRIDE, example={**_WHO, "by": "30m"}, is_audited=False,
+        verb=Verb.OVERRIDE, example={**_WHO, "by": "30m"}, is_audited=False, needs_reason=True,
     ),
     Message(
         "look", OVERRIDE, payloads.Look, "Something changed: read it from the authority.",

@@ -16,9 +16,10 @@ from durable.cli.input.options import (
     Timeout,
     request_id_of,
 )
+from durable.cli.render.following import reassure_when_interrupted
 from durable.cli.render.output import error_object, fail, print_json, progress
 from durable.cli.render.progress import WaitTarget
-from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
+from durable.cli.render.waiting import wait_for_all
 from durable.cli.render.workloads import (
     AppliedWorkload,
     applied_row,

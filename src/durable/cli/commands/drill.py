@@ -21,8 +21,9 @@ from durable.cli.commands.demo import (
 from durable.cli.connections import with_durable
 from durable.cli.input.manifests import load_manifest, load_workloads
 from durable.cli.input.options import AsJson, state_dir_option
+from durable.cli.render.following import ChangedLines
 from durable.cli.render.output import error_object, fail, print_json, progress
-from durable.cli.render.recoveries import RecoveryLines
+from durable.cli.render.recoveries import describe
 from durable.cli.render.workloads import failure_of
 from durable.client import Durable
 from durable.drills.drill import Drill, Expectation
@@ -72,10 +73,10 @@ def _apply(drill: Drill, manifests: list[WorkloadManifest], directory: Path) -> 
 
 
 def _rehearse(drill: Drill, directory: Path, *, stays: bool) -> list[Expectation]:
-    lines = RecoveryLines()
+    lines = ChangedLines()
 
     async def use(durable: Durable) -> list[Expectation]:
-        world = World(durable, directory, progress.print, lines.show)
+        world = World(durable, directory, progress.print, lambda now: lines.show(describe(now)))
         return await rehearse(drill, world, stays=stays, show=_show)
 
     return with_durable(directory, use)

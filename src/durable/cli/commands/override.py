@@ -1,7 +1,6 @@
 """`durable override`: what people decide for a while, and how they take it back."""
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
@@ -17,13 +16,15 @@ from durable.cli.input.options import (
 )
 from durable.cli.render.output import note_missing, print_json, print_lines, results
 from durable.cli.render.overrides import lines_of
+from durable.cli.verbs import MessageCommand, message
 from durable.client import Durable
 from durable.model.ids import OverrideId
 from durable.model.overrides.effects import OverrideScope
-from durable.model.overrides.registry import KINDS, LONGEST_TTL
+from durable.model.overrides.registry import KINDS
 from durable.resources.orders import OverrideRow
 from durable.resources.table import OVERRIDES
-from durable.validation.quantities import read_duration, show_duration
+from durable.signals.names import OVERRIDE
+from durable.validation.quantities import show_duration
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -109,89 +110,41 @@ def create(
         results.print(f"{override.id}: {answer}", markup=False)
 
 
-@app.command()
-def approve(
-    name: Name,
-    reason: Reason,
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Agree to what somebody else proposed; from now on it is in force."""
-    request = request_id_of(request_id)
-    _change(
-        state_dir, as_json, lambda d: d.overrides.approve(name, reason=reason, request_id=request)
+def _override(name: str) -> OverrideId:
+    return parse_option("NAME", OverrideId, name)
+
+
+def _order(name: str, sentence: str) -> MessageCommand:
+    return MessageCommand(
+        path=f"override {name}",
+        message=message(OVERRIDE, name),
+        sentence=sentence,
+        target={"name": (Name,)},
+        parse=_override,
+        send=lambda durable, given: getattr(durable.overrides, name)(given.target, **given.fields),
+        continues=("override", "durable get overrides"),
     )
 
 
-@app.command()
-def reject(
-    name: Name,
-    reason: Reason,
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Refuse what was proposed; it never has an effect."""
-    request = request_id_of(request_id)
-    _change(
-        state_dir, as_json, lambda d: d.overrides.reject(name, reason=reason, request_id=request)
-    )
-
-
-@app.command()
-def revoke(
-    name: Name,
-    reason: Reason,
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """End an override now."""
-    request = request_id_of(request_id)
-    _change(
-        state_dir, as_json, lambda d: d.overrides.revoke(name, reason=reason, request_id=request)
-    )
-
-
-@app.command()
-def extend(
-    name: Name,
-    by: Annotated[str, typer.Option("--by", help="How much longer, such as 30m.")],
-    reason: Reason,
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let an override last longer, never past the maximum of its kind."""
-    with audited_input(state_dir, f"override extend {name[:63]}"):
-        longer = parse_option("--by", lambda text: read_duration(text, LONGEST_TTL), by)
-    request = request_id_of(request_id)
-
-    async def send(durable: Durable) -> str:
-        return await durable.overrides.extend(name, longer, reason=reason, request_id=request)
-
-    _change(state_dir, as_json, send)
+for _command in (
+    _order("approve", "Agree to what somebody else proposed; from now on it is in force."),
+    _order("reject", "Refuse what was proposed; it never has an effect."),
+    _order("revoke", "End an override now."),
+    _order("extend", "Let an override last longer, never past the maximum of its kind."),
+):
+    _command.add_to(app)
 
 
 @app.command()
 def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show one override: what it does, until when, who agreed, and its effect so far."""
-    id = parse_option("NAME", OverrideId, name)
+    id = _override(name)
     override: OverrideRow = with_reader(state_dir, lambda reader: reader.show(OVERRIDES, id))
     note_missing(override.unreachable)
     if as_json:
         print_json({"override": override.model_dump(mode="json")})
     else:
         print_lines(lines_of(override))
-
-
-def _change(state_dir: Any, as_json: bool, send: Callable[[Durable], Awaitable[str]]) -> None:
-    answer = with_durable(state_dir, send)
-    if as_json:
-        print_json({"answer": answer})
-    else:
-        results.print(answer, markup=False)
 
 
 def _pair(text: str, option: str, example: str) -> tuple[str, str]:

@@ -8,11 +8,9 @@ import typer
 from durable.cli.commands.get import resource_command
 from durable.cli.commands.policy_orders import (
     MAX_REVISION,
+    ORDERS,
     RevisionArgument,
     freeze,
-    pause,
-    promote,
-    rollback,
 )
 from durable.cli.connections import audited_input, with_durable, with_reader
 from durable.cli.input.manifests import ManifestError, load_manifest
@@ -137,5 +135,6 @@ def shadow(
         print_shadows(reports)
 
 
-for order in (promote, pause, rollback, freeze):
-    app.command()(order)
+for order in ORDERS:
+    order.add_to(app)
+app.command()(freeze)

@@ -1,7 +1,6 @@
 """`durable policy promote`, `pause`, `rollback` and `freeze`: orders about revisions."""
 
-import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,170 +9,104 @@ from durable.cli.connections import with_durable
 from durable.cli.input.options import (
     AsJson,
     IdempotencyKey,
-    NoWait,
     Reason,
     RegionOption,
     StateDir,
-    Timeout,
     flag,
     parse_option,
     parse_region,
     request_id_of,
 )
+from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json, results
-from durable.cli.render.policies import PolicyLines, describe_rollout, print_report
-from durable.client import Durable
-from durable.model.ids import RegionId
+from durable.cli.render.policies import describe, describe_rollout, print_report
+from durable.cli.verbs import Given, MessageCommand, message
 from durable.model.overrides.policy_freeze import KIND as FREEZE
 from durable.model.policy.rollout import ON_THE_WAY, PolicyProgress, PolicyStage, RolledBack
-from durable.model.refusal import RefusalCode, RefusedError
+from durable.signals.names import POLICY
+
+if TYPE_CHECKING:
+    from durable.client import Durable
 
 MAX_REVISION = 2**31 - 1
-_NO_REPORT = RolledBack()
+# Where a revision came in the end, and what became of what it had placed.
+PolicyOutcome = tuple[PolicyProgress | None, RolledBack]
 
 RevisionArgument = Annotated[
     int, typer.Argument(metavar="REVISION", min=1, max=MAX_REVISION, help="A revision.")
 ]
 
 
-def promote(
-    revision: RevisionArgument,
-    canary: Annotated[
-        str | None, typer.Option("--canary", metavar="REGION", help="The region that goes first.")
-    ] = None,
-    now: Annotated[
-        bool, flag("--now", help="Do not wait until the watch of a region is over.")
-    ] = False,
-    no_wait: NoWait = False,
-    timeout: Timeout = 3_600.0,
-    request_id: IdempotencyKey = None,
-    reason: Reason = "durable policy promote",
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring a revision into force region by region; or go on with one that is paused or watched."""
-    first: RegionId | None = None if canary is None else parse_region(canary)
-    request = request_id_of(request_id)
-
-    async def send(durable: Durable) -> PolicyProgress | None:
-        seen = await read_rollout(durable.databases, revision)
-        # Whoever does not know of the promotion before theirs must not end its watch.
-        is_watched = seen.stage in ON_THE_WAY and not seen.is_paused
-        after = seen.number if now or not is_watched else None
-        answer = await durable.policies.promote(
-            revision, reason=reason, request_id=request, canary=first, after=after
-        )
-        results.print(answer) if not as_json else None
-        return None if no_wait else await _follow(durable, revision, timeout)
-
-    _conclude(with_durable(state_dir, send), revision, PolicyStage.EVERYWHERE, as_json)
+async def _promote(durable: "Durable", given: Given) -> tuple[int, str]:
+    seen = await read_rollout(durable.databases, given.target)
+    # Whoever does not know of the promotion before theirs must not end its watch.
+    is_watched = seen.stage in ON_THE_WAY and not seen.is_paused
+    after = seen.number if given.own["now"] or not is_watched else None
+    answer = await durable.policies.promote(given.target, after=after, **given.fields)
+    return seen.revision, answer
 
 
-def pause(
-    revision: RevisionArgument,
-    request_id: IdempotencyKey = None,
-    reason: Reason = "durable policy pause",
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring a revision into force nowhere else until somebody promotes it again."""
-    request = request_id_of(request_id)
+async def _pause(durable: "Durable", given: Given) -> str:
+    seen = await read_rollout(durable.databases, given.target)
+    return await durable.policies.pause(given.target, after=seen.number, **given.fields)
 
-    async def send(durable: Durable) -> str:
-        seen = await read_rollout(durable.databases, revision)
-        return await durable.policies.pause(
-            revision, reason=reason, request_id=request, after=seen.number
-        )
 
-    answer = with_durable(state_dir, send)
-    if as_json:
-        print_json({"answer": answer})
+async def _roll_back(durable: "Durable", given: Given) -> tuple[int, str]:
+    if given.target is None:
+        seen = await durable.policies.newest_in_force()
     else:
+        seen = await read_rollout(durable.databases, given.target)
+    answer = await durable.policies.roll_back(seen.revision, after=seen.number, **given.fields)
+    return seen.revision, answer
+
+
+async def _follow(durable: "Durable", given: Given, sent: tuple[int, str]) -> PolicyProgress | None:
+    """Shows the revision until it has ended, or waits for a person."""
+    revision, answer = sent
+    if not given.as_json:
         results.print(answer)
+    if given.timeout_seconds is None:
+        return None
+    return await follow_lines(
+        durable.policies.follow(revision),
+        describe,
+        name=f"Revision {revision}",
+        within_seconds=given.timeout_seconds,
+        waits_for=lambda now: now.waits_for,
+    )
 
 
-def rollback(
-    reason: Reason,
-    to: Annotated[
-        int | None,
-        typer.Option("--to", metavar="REVISION", min=1, max=MAX_REVISION, help="Go back to this."),
-    ] = None,
-    reroll: Annotated[
-        bool, flag("--reroll", help="Replace what the revision placed, each up before a stop.")
-    ] = False,
-    revision: Annotated[
-        int | None,
-        typer.Option(
-            "--revision", min=1, max=MAX_REVISION,
-            help="Take this one back instead of the one that is in force or on its way.",
-        ),
-    ] = None,
-    no_wait: NoWait = False,
-    timeout: Timeout = 3_600.0,
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Take the revision in force back everywhere, and say what became of each workload."""
-    request = request_id_of(request_id)
+async def _follow_rollback(
+    durable: "Durable", given: Given, sent: tuple[int, str]
+) -> PolicyOutcome:
+    return await _follow(durable, given, sent), await durable.policies.report(sent[0])
 
-    async def send(
-        durable: Durable,
-    ) -> tuple[PolicyProgress | None, int, RolledBack]:
-        if revision is None:
-            seen = await durable.policies.newest_in_force()
-        else:
-            seen = await read_rollout(durable.databases, revision)
-        number = seen.revision
-        answer = await durable.policies.roll_back(
-            number,
-            reason=reason,
-            request_id=request,
-            to=to,
-            reroll=reroll,
-            after=seen.number,
-        )
-        results.print(answer) if not as_json else None
-        progress = None if no_wait else await _follow(durable, number, timeout)
-        return progress, number, await durable.policies.report(number)
 
-    progress, number, report = with_durable(state_dir, send)
-    if not as_json and not no_wait:
+def _conclude_promotion(
+    given: Given, sent: tuple[int, str], progress: PolicyProgress | None
+) -> None:
+    _conclude(given, sent[0], progress, PolicyStage.EVERYWHERE, RolledBack())
+
+
+def _conclude_rollback(given: Given, sent: tuple[int, str], outcome: PolicyOutcome) -> None:
+    progress, report = outcome
+    if not given.as_json and progress is not None:
         print_report(report)
-    _conclude(progress, number, PolicyStage.ROLLED_BACK, as_json, report)
-
-
-async def _follow(durable: Durable, revision: int, within_seconds: float) -> PolicyProgress:
-    """Shows the revision until it has settled, or waits for a person."""
-    lines, last = PolicyLines(), None
-    try:
-        async with asyncio.timeout(within_seconds):
-            async for last in durable.policies.follow(revision):
-                lines.show(last)
-    except TimeoutError:
-        waits = "" if last is None or not last.waits_for else f" It waits: {last.waits_for}"
-        raise RefusedError(
-            RefusalCode.TIMED_OUT,
-            f"Revision {revision} is not done after {within_seconds:.0f} s; it goes on.{waits}"[
-                :500
-            ],
-        ) from None
-    assert last is not None
-    return last
+    _conclude(given, sent[0], progress, PolicyStage.ROLLED_BACK, report)
 
 
 def _conclude(
-    progress: PolicyProgress | None,
+    given: Given,
     revision: int,
+    progress: PolicyProgress | None,
     wanted: PolicyStage,
-    as_json: bool,
-    report: RolledBack = _NO_REPORT,
+    report: RolledBack,
 ) -> None:
     """Ends well if the revision came where it was sent, or was not waited for."""
     failure = None
     if progress is not None and progress.rollout.stage is not wanted:
         failure = f"It did not come to {wanted}: {describe_rollout(progress.rollout)}"
-    if as_json:
+    if given.as_json:
         stage = None if progress is None else progress.rollout.stage.value
         rows = [one.model_dump(mode="json") for one in report.shares]
         content = {"revision": revision, "stage": stage, "report": rows}
@@ -181,8 +114,50 @@ def _conclude(
         print_json({**content, **error_object("not_reached", failure)})
     if failure is not None:
         fail(failure)
-    if not as_json and progress is not None:
+    if not given.as_json and progress is not None:
         results.print(f"Revision {revision} is {wanted.replace('_', ' ')}.")
+
+
+_NOW = flag("--now", help="Do not wait until the watch of a region is over.")
+_ANOTHER = typer.Option(
+    "--revision",
+    min=1,
+    max=MAX_REVISION,
+    help="Take this one back instead of the one that is in force or on its way.",
+)
+
+ORDERS = (
+    MessageCommand(
+        path="policy promote",
+        message=message(POLICY, "promote"),
+        sentence="Bring a revision into force region by region; or go on with one that is paused "
+        "or watched.",
+        target={"revision": (RevisionArgument,)},
+        own={"now": (Annotated[bool, _NOW], False)},
+        send=_promote,
+        follow=_follow,
+        conclude=_conclude_promotion,
+        continues=("revision", "durable policy list"),
+    ),
+    MessageCommand(
+        path="policy pause",
+        message=message(POLICY, "pause"),
+        sentence="Bring a revision into force nowhere else until somebody promotes it again.",
+        target={"revision": (RevisionArgument,)},
+        send=_pause,
+    ),
+    MessageCommand(
+        path="policy rollback",
+        message=message(POLICY, "rollback"),
+        sentence="Take the revision in force back everywhere, and say what became of each "
+        "workload.",
+        target={"revision": (Annotated[int | None, _ANOTHER], None)},
+        send=_roll_back,
+        follow=_follow_rollback,
+        conclude=_conclude_rollback,
+        continues=("rollback", "durable policy list"),
+    ),
+)
 
 
 def freeze(
@@ -199,7 +174,7 @@ def freeze(
     only = parse_region(region)
     lasts = None if ttl is None else parse_option("--ttl", FREEZE.read_ttl, ttl)
 
-    async def propose(durable: Durable) -> tuple[str, str]:
+    async def propose(durable: "Durable") -> tuple[str, str]:
         made, answer = await durable.overrides.create(
             FREEZE.name,
             {} if only is None else {"region": only},

@@ -1,6 +1,5 @@
 """`durable rollout`: follow a rollout, read its history, and steer it."""
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,17 +10,14 @@ from durable.cli.commands.get import list_resource
 from durable.cli.connections import with_durable, with_reader
 from durable.cli.input.options import (
     AsJson,
-    IdempotencyKey,
-    NoWait,
-    Reason,
     StateDir,
     Timeout,
     WorkloadArgument,
     parse_workload,
-    request_id_of,
 )
 from durable.cli.render.output import error_object, fail, print_json, results
 from durable.cli.render.rollout import RolloutReport, print_rollout
+from durable.cli.workload_verbs import workload_command
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import WorkloadKind, WorkloadManifest, WorkloadSpec
@@ -113,66 +109,17 @@ def _print_generation(name: str, generation: int, state_dir: StateDir, as_json: 
 
 # ── requests ────────────────────────────────────────────────────────────────────────────────────
 
-
-def _steering(verb: str, sentence: str) -> None:
-    """One command whose request needs nothing but a name and a reason."""
-
-    def steer(
-        name: WorkloadArgument,
-        reason: Reason = f"durable rollout {verb}",
-        request_id: IdempotencyKey = None,
-        state_dir: StateDir = None,
-        as_json: AsJson = False,
-    ) -> None:
-        tenant, workload, request = *parse_workload(name), request_id_of(request_id)
-
-        def ask(durable: "Durable") -> Awaitable[str]:
-            sends = {"pause": durable.pause, "resume": durable.resume, "promote": durable.promote}
-            return sends[verb](tenant, workload, request_id=request, reason=reason)
-
-        _answered(name, state_dir, as_json, ask)
-
-    app.command(verb, help=sentence)(steer)
-
-
-_steering("pause", "Replace nothing more of a rollout until somebody resumes it.")
-_steering("resume", "Go on with a rollout that was paused.")
-_steering("promote", "Go on past a pause point of the spec.")
-
-
-@app.command()
-def undo(
-    name: WorkloadArgument,
-    to: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_GENERATION, help="A generation other than the last good one."),
-    ] = None,
-    no_wait: NoWait = False,
-    timeout: Timeout = 3_600.0,
-    reason: Reason = "durable rollout undo",
-    request_id: IdempotencyKey = None,
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Go back to the last generation that was good, or to another one that was."""
-    tenant, workload, request = *parse_workload(name), request_id_of(request_id)
-    _answered(
-        name,
-        state_dir,
-        as_json,
-        lambda it: it.rollback(tenant, workload, to=to, request_id=request, reason=reason),
-        None if no_wait else timeout,
-    )
-
-
-def _answered(
-    name: str,
-    state_dir: StateDir,
-    as_json: bool,
-    ask: Callable[["Durable"], Awaitable[str]],
-    timeout: float | None = None,
-) -> None:
-    """Sends one request and prints its answer; with a timeout, also what came of it."""
-    from durable.cli.render.answered import ask_and_follow
-
-    ask_and_follow(name, state_dir, as_json, ask, timeout)
+for _command in (
+    workload_command(
+        "rollout pause", "pause", "Replace nothing more of a rollout until somebody resumes it."
+    ),
+    workload_command("rollout resume", "resume", "Go on with a rollout that was paused."),
+    workload_command("rollout promote", "promote", "Go on past a pause point of the spec."),
+    workload_command(
+        "rollout undo",
+        "rollback",
+        "Go back to the last generation that was good, or to another one that was.",
+        is_followed=True,
+    ),
+):
+    _command.add_to(app)

@@ -16,9 +16,10 @@ from durable.cli.input.options import (
     parse_workload,
     request_id_of,
 )
+from durable.cli.render.following import reassure_when_interrupted
 from durable.cli.render.output import print_json, results
 from durable.cli.render.progress import WaitTarget
-from durable.cli.render.waiting import reassure_when_interrupted, wait_for_all
+from durable.cli.render.waiting import wait_for_all
 from durable.cli.render.workloads import AppliedWorkload, applied_row, print_applied
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError

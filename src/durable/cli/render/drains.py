@@ -1,23 +1,7 @@
 """Drains for people: one line for each change."""
 
-from rich.markup import escape
-
-from durable.cli.render.output import progress
 from durable.model.fleet.drain import Drain, DrainProgress, DrainState
 from durable.validation.text import counted
-
-
-class DrainLines:
-    """A line on stderr whenever something changes."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, drain: Drain, now: DrainProgress) -> None:
-        line = describe(drain, now)
-        if line != self._last:
-            self._last = line
-            progress.print(escape(line))
 
 
 def describe(drain: Drain, now: DrainProgress) -> str:

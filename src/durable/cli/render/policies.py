@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import yaml
 from rich.markup import escape
 
-from durable.cli.render.output import note_missing, progress, results
+from durable.cli.render.output import note_missing, results
 from durable.cli.render.tables import print_table
 from durable.model.policy.rollout import (
     PolicyProgress,
@@ -28,19 +28,6 @@ def print_policy(shown: PolicyDetail) -> None:
     print_shadows(shown.shadows)
     if shown.report_count:
         print_report(RolledBack(shares=shown.report, count=shown.report_count))
-
-
-class PolicyLines:
-    """A line on stderr whenever something changes."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, now: PolicyProgress) -> None:
-        line = describe(now)
-        if line != self._last:
-            self._last = line
-            progress.print(escape(line))
 
 
 def describe(now: PolicyProgress) -> str:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from rich.markup import escape
 
-from durable.cli.render.output import progress, results
+from durable.cli.render.output import results
 from durable.cli.render.tables import print_table
 from durable.model.recovery.recoveries import RecoveryProgress, WorkloadMove
 
@@ -42,19 +42,6 @@ def _cells(move: WorkloadMove, lost_at: datetime) -> list[str]:
         "yes" if move.whole_at is not None else "no",
         move.waits,
     ]
-
-
-class RecoveryLines:
-    """A line on stderr whenever something changes."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, now: RecoveryProgress) -> None:
-        line = describe(now)
-        if line != self._last:
-            self._last = line
-            progress.print(escape(line))
 
 
 def describe(now: RecoveryProgress) -> str:

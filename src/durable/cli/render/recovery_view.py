@@ -7,8 +7,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from durable.cli.render.following import ChangedLines
 from durable.cli.render.output import progress
-from durable.cli.render.recoveries import RecoveryLines, describe
+from durable.cli.render.recoveries import describe
 from durable.model.recovery.recoveries import RecoveryProgress, WorkloadMove
 
 REDRAWN_PER_SECOND = 4
@@ -19,7 +20,7 @@ class RecoveryView:
 
     def __init__(self) -> None:
         self._live = Live(console=progress, refresh_per_second=REDRAWN_PER_SECOND, transient=True)
-        self._lines = RecoveryLines()
+        self._lines = ChangedLines()
 
     def __enter__(self) -> Self:
         return self
@@ -37,7 +38,7 @@ class RecoveryView:
             self._live.start()
             self._live.update(_table(now))
         else:
-            self._lines.show(now)
+            self._lines.show(describe(now))
 
 
 def _table(now: RecoveryProgress) -> Table:

@@ -1,8 +1,8 @@
 """Waiting for workloads while showing their progress, and what is said when that takes long."""
 
 import asyncio
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from rich.markup import escape
 
@@ -48,16 +48,6 @@ async def wait_for_all(
         finally:
             await end_all(tasks)
     return [latest[target] for target in targets]
-
-
-@contextmanager
-def reassure_when_interrupted() -> Generator[None]:
-    """Says that the interrupt undid nothing, and where to look."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        progress.print("The change continues in the background; see `durable get workloads`.")
-        raise
 
 
 async def _watch(
