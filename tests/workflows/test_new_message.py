@@ -22,12 +22,11 @@ from durable.signals.registry import Message
 from durable.temporal.worker import patient
 from durable.workflows.handlers import accepts
 from durable.workflows.inbox import Inbox, MessageLog
-from durable.workflows.pages import placement_page
 from durable.workflows.placement.messages import PlacementMessages
 from durable.workflows.placement.state import PlacementState
 from durable.workflows.starts import NO_INPUT
 from tests.workflows.plane import EAST, Plane, until
-from tests.workflows.test_pages import placement
+from tests.workflows.test_pages import page_of, placement
 
 WHO = {"actor": "alice@example.com", "reason": "INC-42", "request_id": "INC-42-1"}
 
@@ -145,6 +144,6 @@ async def test_a_new_message_is_described_and_shown_on_the_page(
 
     monkeypatch.setattr(registry, "REGISTRY", (*registry.REGISTRY, PRAISE))
     example = {**PRAISE.example, "request_id": "ui-1-praise"}
-    page = placement_page(placement(), "ui-1")
+    page = page_of(placement())
     right = f"Needs the right `{PRAISE.verb}`."
     assert f"- `praise`: {PRAISE.sentence} {right} `{json.dumps(example)}`" in page

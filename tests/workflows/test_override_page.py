@@ -7,8 +7,8 @@ from typing import Any
 
 from durable.model.ids import RegionId
 from durable.model.overrides.override import Override
+from durable.reports.describe import describe
 from durable.signals.overrides import ExtendOverride, OverrideStatus
-from durable.workflows.override.page import override_page
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def override(**values: Any) -> Override:
 
 
 def page(found: Override | None, **status: Any) -> str:
-    return override_page(OverrideStatus(override=found, **status), NOON, "ui-1")
+    return describe(OverrideStatus(override=found, **status), NOON).as_markdown("ui-1")
 
 
 def test_nothing_is_proposed_yet() -> None:

@@ -8,6 +8,7 @@ from durable.model.placement.pending import Pending
 from durable.model.placement.pending_reasons import PendingCode
 from durable.model.work.phases import Owner, PlacementPhase, SlotPhase, WorkloadPhase
 from durable.model.work.workload import WorkloadSpec
+from durable.reports.describe import Status, describe
 from durable.signals.payloads import EvictSlots
 from durable.signals.status import (
     PlacementStatus,
@@ -15,11 +16,14 @@ from durable.signals.status import (
     SlotView,
     WorkloadStatus,
 )
-from durable.workflows.pages import placement_page, workload_page
 from tests.model.pending import pending
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GRANT = pending(PendingCode.GRANT, "Tenant risk has no grant left.")
+
+
+def page_of(status: Status) -> str:
+    return describe(status, NOON).as_markdown("ui-1")
 
 
 def placement(*slots: SlotView, why: Pending = GRANT) -> PlacementStatus:
@@ -47,7 +51,7 @@ def slot(number: int, phase: SlotPhase = SlotPhase.SERVING) -> SlotView:
 
 
 def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
-    page = placement_page(placement(slot(0), slot(1, SlotPhase.STARTING)), "ui-1")
+    page = page_of(placement(slot(0), slot(1, SlotPhase.STARTING)))
     assert f"**waiting**; next: {Owner.SCHEDULER}" in page
     assert "(grant, may resolve on its own): Tenant risk has no grant left." in page
     assert "Next try: 2026-01-01 12:00:00Z" in page
@@ -55,7 +59,7 @@ def test_a_wait_shows_its_reason_its_owner_and_when_it_is_tried_again() -> None:
 
 
 def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
-    page = placement_page(placement(), "ui-1")
+    page = page_of(placement())
     for name, sentence in (
         ("retry_now", "Try to place what waits now instead of at the end of the backoff."),
         (
@@ -69,19 +73,19 @@ def test_every_message_is_listed_with_its_sentence_and_an_example() -> None:
 
 
 def test_lists_are_apart_from_what_surrounds_them() -> None:
-    lines = placement_page(placement(slot(0)), "ui-1").splitlines()
+    lines = page_of(placement(slot(0))).splitlines()
     first = lines.index("- 0: **serving** on node-1 since 12:00:00Z")
     assert lines[first - 1] == lines[first + 1] == ""
 
 
 def test_pages_link_to_each_other_in_whichever_namespace() -> None:
-    page = placement_page(placement(slot(0)), "ui-1")
+    page = page_of(placement(slot(0)))
     assert "[workload/risk/api](/namespaces/{namespace}/workflows/workload%2Frisk%2Fapi)" in page
     assert "policy revision 7" in page
 
 
 def test_examples_name_a_slot_that_exists_and_a_fresh_request_id() -> None:
-    page = placement_page(placement(slot(3), slot(4)), "ui-1")
+    page = page_of(placement(slot(3), slot(4)))
     evict = re.search(r"- `evict`: .*?`({.*})`", page)
     assert evict is not None
     payload = EvictSlots.model_validate_json(evict[1])
@@ -90,7 +94,7 @@ def test_examples_name_a_slot_that_exists_and_a_fresh_request_id() -> None:
 
 def test_what_others_wrote_has_no_effect_on_the_page() -> None:
     reason = "[free](http://evil.example) <b>now</b>\n# Done"
-    page = placement_page(placement(why=pending(PendingCode.GRANT, reason)), "ui-1")
+    page = page_of(placement(why=pending(PendingCode.GRANT, reason)))
     assert r"\[free\](http://evil.example) \<b\>now\</b\> # Done" in page
 
 
@@ -120,7 +124,7 @@ def test_a_workload_shows_a_regions_wait_once_and_where_to_look() -> None:
         deleting=False,
         own_waits=("An old claim is live.",),
     )
-    page = workload_page(status, "ui-1")
+    page = page_of(status)
     assert page.count("No room.") == 1
     assert "- east: 1 serving, 1 ready, 1 bound of 2; next: [placement/risk/api/g1/east](/" in page
     assert "### Waits\n\n- An old claim is live." in page

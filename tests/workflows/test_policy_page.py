@@ -15,10 +15,10 @@ from durable.model.policy.rollout import (
     ShadowReport,
 )
 from durable.model.states import PolicyState
+from durable.reports.describe import describe
 from durable.signals.names import POLICY
 from durable.signals.policies import PolicyStatus
 from durable.signals.registry import messages_to
-from durable.workflows.policy.page import policy_page
 from tests.planners.policy_rollout.rollouts import EAST, T0, WEST, bake, regions, rollout
 
 RISK, API = TenantId("risk"), WorkloadName("api")
@@ -26,7 +26,7 @@ STATES = regions(east=PolicyState.CANARY, west=PolicyState.PUBLISHED)
 
 
 def page(progress: PolicyProgress) -> str:
-    return policy_page(PolicyStatus(revision=5, progress=progress), "ui-1")
+    return describe(PolicyStatus(revision=5, progress=progress), T0).as_markdown("ui-1")
 
 
 def test_it_says_where_the_revision_is_and_what_it_shows_there() -> None:

@@ -12,7 +12,7 @@ from durable.model.work.rollout import RolloutPause, RolloutProgress, RolloutSta
 from durable.model.work.workload import WorkloadSpec
 from durable.signals.payloads import RollBack
 from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
-from durable.workflows.pages import workload_page
+from tests.workflows.test_pages import page_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EAST, WEST = RegionId("east"), RegionId("west")
@@ -66,7 +66,7 @@ def offered(page: str) -> list[str]:
 
 
 def test_a_rollout_shows_its_step_what_it_waits_for_and_what_must_stay() -> None:
-    page = workload_page(workload(**ROLLING), "ui-1")
+    page = page_of(workload(**ROLLING))
     assert "Generation 2 is being rolled out; 1 was the last good one." in page
     assert "**Replacing in east: 1 of 4 replicas replaced and available;" in page
     assert "1 of 4 replaced; 4 are available and at least 3 have to be" in page
@@ -74,7 +74,7 @@ def test_a_rollout_shows_its_step_what_it_waits_for_and_what_must_stay() -> None
 
 
 def test_every_open_generation_is_counted_with_links_to_its_placements() -> None:
-    page = workload_page(workload(**ROLLING, shares=SHARES), "ui-1")
+    page = page_of(workload(**ROLLING, shares=SHARES))
     assert "**Generation 1**: 3 serving, 3 ready, 3 bound" in page
     assert "**Generation 2**, the wanted one: 1 serving, 1 ready, 1 bound" in page
     for placement in ("g1/east", "g1/west", "g2/east"):
@@ -83,14 +83,14 @@ def test_every_open_generation_is_counted_with_links_to_its_placements() -> None
 
 
 def test_without_a_rollout_there_is_nothing_of_it_on_the_page() -> None:
-    page = workload_page(workload(shares=(share(2, EAST, 4),)), "ui-1")
+    page = page_of(workload(shares=(share(2, EAST, 4),)))
     assert "### Rollout" not in page
     assert "### Generations" not in page
 
 
 def test_a_pause_names_who_paused_it_and_has_no_effect_on_the_page() -> None:
     rollout = {"rollout": state(pause=PAUSE), "progress": at(RolloutStep.PAUSED)}
-    page = workload_page(workload(**rollout), "ui-1")
+    page = page_of(workload(**rollout))
     assert r"**Paused** by ann: \[look\](x); nothing more is replaced until `resume`." in page
 
 
@@ -114,7 +114,7 @@ def test_a_pause_names_who_paused_it_and_has_no_effect_on_the_page() -> None:
     ids=["rolling", "pause-point", "paused", "undoing", "settled", "first", "replacing"],
 )
 def test_messages_that_make_sense_now_come_first(values: dict[str, Any], first: list[str]) -> None:
-    page = workload_page(workload(**values), "ui-1")
+    page = page_of(workload(**values))
     assert offered(page) == first
     others = re.findall(r"^- `([a-z_]+)`: ", page.split("### Other messages")[1], re.MULTILINE)
     assert "delete" in others
@@ -123,7 +123,7 @@ def test_messages_that_make_sense_now_come_first(values: dict[str, Any], first: 
 
 @pytest.mark.parametrize(("stable", "to"), [(1, 1), (2, None), (None, None)])
 def test_a_rollback_can_be_pasted_as_it_is(stable: int | None, to: int | None) -> None:
-    page = workload_page(workload(**ROLLING, stable_generation=stable), "ui-1")
+    page = page_of(workload(**ROLLING, stable_generation=stable))
     found = re.search(r"- `rollback`: .*?`({.*})`", page)
     assert found is not None
     payload = RollBack.model_validate_json(found[1])
@@ -131,13 +131,13 @@ def test_a_rollback_can_be_pasted_as_it_is(stable: int | None, to: int | None) -
 
 
 def test_going_back_says_why() -> None:
-    page = workload_page(workload(generation=1, rollout=state(undoing="it was bad")), "ui-1")
+    page = page_of(workload(generation=1, rollout=state(undoing="it was bad")))
     assert "**Going back** to generation 1: it was bad" in page
     assert "The next step is being planned." in page
 
 
 def test_a_failure_with_nothing_to_go_back_to_is_not_called_going_back() -> None:
     failed = {"rollout": state(undoing="it was bad"), "stable_generation": None}
-    page = workload_page(workload(**failed), "ui-1")
+    page = page_of(workload(**failed))
     assert "**Generation 2 has failed**: it was bad; no other one was ever good" in page
     assert "Going back" not in page

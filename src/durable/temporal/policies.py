@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from durable.authority.fleet.regions import list_regions
 from durable.authority.policies.publishing import publish_next
 from durable.authority.policies.region_reads import read_reports
-from durable.authority.policies.rows import list_rollouts
+from durable.authority.policies.rows import list_rollouts, read_rollout
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import (
@@ -94,6 +94,10 @@ class Policies:
         """Takes the revision back everywhere; with `reroll`, replaces what it has placed."""
         what: dict[str, Any] = {"to": to, "reroll": reroll, "after": after}
         return await self._sender.send(revision, "rollback", **what, **who)
+
+    async def read(self, revision: PolicyRevision) -> PolicyRollout:
+        """The revision as the authority has it."""
+        return await read_rollout(self._databases, revision)
 
     async def newest_in_force(self) -> PolicyRollout:
         """What a rollback is about: the revision on its way, or else the newest in force."""

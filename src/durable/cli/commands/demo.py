@@ -26,8 +26,8 @@ from durable.cli.render.output import (
     progress,
     results,
 )
-from durable.cli.render.recoveries import print_recovery
 from durable.cli.render.recovery_view import RecoveryView
+from durable.cli.render.reports import print_recovery
 from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.client import Durable
 from durable.drills import demo as story

@@ -10,11 +10,11 @@ from durable.cli.input.nodes import (
     ZoneOption,
 )
 from durable.cli.input.options import flag
-from durable.cli.render.drains import describe
 from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json, results
 from durable.cli.verbs import Given, MessageCommand, message, print_answer
 from durable.model.fleet.drain import Drain, DrainProgress, DrainState
+from durable.reports.drain import summary_of_drain
 from durable.resources.orders import drain_row
 from durable.signals.names import DRAIN, drain_id
 
@@ -41,7 +41,7 @@ async def _follow(durable: "Durable", given: Given, answer: Drain | str) -> Drai
     within = given.timeout_seconds
     return await follow_lines(
         durable.drains.follow(answer),
-        lambda view: describe(*view),
+        lambda view: summary_of_drain(*view),
         name=drain_id(answer.target),
         within_seconds=60.0 if within is None else within,
         waits_for=lambda view: view[1].waits_for,

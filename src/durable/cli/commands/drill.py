@@ -23,7 +23,6 @@ from durable.cli.input.manifests import load_manifest, load_workloads
 from durable.cli.input.options import AsJson, state_dir_option
 from durable.cli.render.following import ChangedLines
 from durable.cli.render.output import error_object, fail, print_json, progress
-from durable.cli.render.recoveries import describe
 from durable.cli.render.workloads import failure_of
 from durable.client import Durable
 from durable.drills.drill import Drill, Expectation
@@ -32,6 +31,7 @@ from durable.drills.rehearsal import rehearse
 from durable.drills.world import World
 from durable.model.fleet.manifest import Fleet
 from durable.model.work.workload import WorkloadManifest
+from durable.reports.recovery import summary_of_recovery
 from durable.state_dir.record import is_running
 
 OWN_STATE_DIR = Path(".durable/drill")
@@ -76,7 +76,9 @@ def _rehearse(drill: Drill, directory: Path, *, stays: bool) -> list[Expectation
     lines = ChangedLines()
 
     async def use(durable: Durable) -> list[Expectation]:
-        world = World(durable, directory, progress.print, lambda now: lines.show(describe(now)))
+        world = World(
+            durable, directory, progress.print, lambda now: lines.show(summary_of_recovery(now))
+        )
         return await rehearse(drill, world, stays=stays, show=_show)
 
     return with_durable(directory, use)

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from durable.authority.policies.rows import read_rollout
 from durable.cli.connections import with_durable
 from durable.cli.input.options import (
     AsJson,
@@ -19,10 +18,11 @@ from durable.cli.input.options import (
 )
 from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json, results
-from durable.cli.render.policies import describe, describe_rollout, print_report
+from durable.cli.render.policies import print_rolled_back
 from durable.cli.verbs import Given, MessageCommand, message
 from durable.model.overrides.policy_freeze import KIND as FREEZE
 from durable.model.policy.rollout import ON_THE_WAY, PolicyProgress, PolicyStage, RolledBack
+from durable.reports.policy import summary_of_policy, summary_of_rollout
 from durable.signals.names import POLICY
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ RevisionArgument = Annotated[
 
 
 async def _promote(durable: "Durable", given: Given) -> tuple[int, str]:
-    seen = await read_rollout(durable.databases, given.target)
+    seen = await durable.policies.read(given.target)
     # Whoever does not know of the promotion before theirs must not end its watch.
     is_watched = seen.stage in ON_THE_WAY and not seen.is_paused
     after = seen.number if given.own["now"] or not is_watched else None
@@ -47,7 +47,7 @@ async def _promote(durable: "Durable", given: Given) -> tuple[int, str]:
 
 
 async def _pause(durable: "Durable", given: Given) -> str:
-    seen = await read_rollout(durable.databases, given.target)
+    seen = await durable.policies.read(given.target)
     return await durable.policies.pause(given.target, after=seen.number, **given.fields)
 
 
@@ -55,7 +55,7 @@ async def _roll_back(durable: "Durable", given: Given) -> tuple[int, str]:
     if given.target is None:
         seen = await durable.policies.newest_in_force()
     else:
-        seen = await read_rollout(durable.databases, given.target)
+        seen = await durable.policies.read(given.target)
     answer = await durable.policies.roll_back(seen.revision, after=seen.number, **given.fields)
     return seen.revision, answer
 
@@ -69,7 +69,7 @@ async def _follow(durable: "Durable", given: Given, sent: tuple[int, str]) -> Po
         return None
     return await follow_lines(
         durable.policies.follow(revision),
-        describe,
+        summary_of_policy,
         name=f"Revision {revision}",
         within_seconds=given.timeout_seconds,
         waits_for=lambda now: now.waits_for,
@@ -91,7 +91,7 @@ def _conclude_promotion(
 def _conclude_rollback(given: Given, sent: tuple[int, str], outcome: PolicyOutcome) -> None:
     progress, report = outcome
     if not given.as_json and progress is not None:
-        print_report(report)
+        print_rolled_back(report)
     _conclude(given, sent[0], progress, PolicyStage.ROLLED_BACK, report)
 
 
@@ -105,7 +105,7 @@ def _conclude(
     """Ends well if the revision came where it was sent, or was not waited for."""
     failure = None
     if progress is not None and progress.rollout.stage is not wanted:
-        failure = f"It did not come to {wanted}: {describe_rollout(progress.rollout)}"
+        failure = f"It did not come to {wanted}: {summary_of_rollout(progress.rollout)}"
     if given.as_json:
         stage = None if progress is None else progress.rollout.stage.value
         rows = [one.model_dump(mode="json") for one in report.shares]

@@ -8,7 +8,7 @@ from durable.cli.connections import with_reader
 from durable.cli.input.options import AsJson, StateDir, parse_region
 from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json
-from durable.cli.render.recoveries import describe, print_recovery
+from durable.cli.render.reports import print_recovery
 from durable.cli.verbs import Given, MessageCommand, message, print_answer
 from durable.model.ids import RegionId
 from durable.model.recovery.recoveries import (
@@ -16,6 +16,7 @@ from durable.model.recovery.recoveries import (
     RecoveryProgress,
     RecoveryStage,
 )
+from durable.reports.recovery import summary_of_recovery
 from durable.resources.table import RECOVERIES
 from durable.signals.names import RECOVERY
 
@@ -71,7 +72,7 @@ async def _follow(durable: "Durable", given: Given, key: RecoveryKey) -> Recover
         return None
     return await follow_lines(
         durable.recoveries.follow(key),
-        describe,
+        summary_of_recovery,
         name=str(key),
         within_seconds=given.timeout_seconds,
         waits_for=lambda now: f"for {now.waits_for}.",

@@ -48,7 +48,7 @@ async def follow_lines(
         raise RefusedError(
             RefusalCode.TIMED_OUT,
             f"{name} is not done after {within_seconds:.0f} s; it continues."
-            f"{f' It waits: {why}' if why else ''}"[:500],
+            f"{f' It waits: {why}' if why else ''}",
         ) from None
     assert last is not None, "what is followed exists"
     return last

@@ -1,4 +1,4 @@
-"""Policy revisions for people: a line for each change, what would change."""
+"""Policy revisions for people: one in full, what would change, what became of replicas."""
 
 from collections.abc import Sequence
 
@@ -7,19 +7,15 @@ from rich.markup import escape
 
 from durable.cli.render.output import note_missing, results
 from durable.cli.render.tables import print_table
-from durable.model.policy.rollout import (
-    PolicyProgress,
-    PolicyRollout,
-    RolledBack,
-    ShadowReport,
-)
+from durable.model.policy.rollout import RolledBack, ShadowReport
+from durable.reports.policy import summary_of_rollout
 from durable.resources.orders import PolicyDetail
 from durable.validation.text import counted
 
 
 def print_policy(shown: PolicyDetail) -> None:
     note_missing(shown.unreachable)
-    results.print(escape(describe_rollout(shown.rollout)))
+    results.print(escape(summary_of_rollout(shown.rollout)))
     for region, state in sorted(shown.regions.items()):
         results.print(f"- {region}: {state}")
     for order in shown.orders:
@@ -27,20 +23,7 @@ def print_policy(shown: PolicyDetail) -> None:
     results.print(escape(yaml.safe_dump(shown.spec, sort_keys=False).rstrip()))
     print_shadows(shown.shadows)
     if shown.report_count:
-        print_report(RolledBack(shares=shown.report, count=shown.report_count))
-
-
-def describe(now: PolicyProgress) -> str:
-    """`revision 5: canary; east canary, west published; waits: east is watched until ...`."""
-    regions = ", ".join(f"{name} {one.state}" for name, one in sorted(now.regions.items()))
-    waits = f"; waits: {now.waits_for}" if now.waits_for else ""
-    return f"{describe_rollout(now.rollout)}; {regions}{waits}"
-
-
-def describe_rollout(rollout: PolicyRollout) -> str:
-    paused = ", paused" if rollout.is_paused else ""
-    reason = f": {rollout.reason}" if rollout.reason else ""
-    return f"revision {rollout.revision}: {rollout.stage}{paused} ({rollout.actor}{reason})"
+        print_rolled_back(RolledBack(shares=shown.report, count=shown.report_count))
 
 
 def print_shadows(reports: Sequence[ShadowReport]) -> None:
@@ -68,7 +51,7 @@ def print_shadows(reports: Sequence[ShadowReport]) -> None:
             print_table(heads, rows)
 
 
-def print_report(report: RolledBack) -> None:
+def print_rolled_back(report: RolledBack) -> None:
     """What became of each workload's replicas when their revision was rolled back."""
     if not report.count:
         results.print("No replica was placed under it.")

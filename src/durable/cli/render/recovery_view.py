@@ -9,8 +9,8 @@ from rich.table import Table
 
 from durable.cli.render.following import ChangedLines
 from durable.cli.render.output import progress
-from durable.cli.render.recoveries import describe
 from durable.model.recovery.recoveries import RecoveryProgress, WorkloadMove
+from durable.reports.recovery import summary_of_recovery
 
 REDRAWN_PER_SECOND = 4
 
@@ -38,11 +38,11 @@ class RecoveryView:
             self._live.start()
             self._live.update(_table(now))
         else:
-            self._lines.show(describe(now))
+            self._lines.show(summary_of_recovery(now))
 
 
 def _table(now: RecoveryProgress) -> Table:
-    table = Table(title=escape(describe(now)), title_justify="left")
+    table = Table(title=escape(summary_of_recovery(now)), title_justify="left")
     for head in ("Workload", "Priority", "Moved", "Serving", "Recovered after", "Waits for"):
         table.add_column(head)
     for move in now.moves:

@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import ActorId
     from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
+    from durable.reports.describe import describe
     from durable.signals import search_attributes
     from durable.signals.drains import CancelDrain, DrainNodes, DrainStatus
     from durable.signals.names import DRAIN, drain_id, drain_target
@@ -31,7 +32,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
     from durable.workflows.ordered import Memory, Ordered
-    from durable.workflows.pages import drain_page
     from durable.workflows.starts import read_start
     from durable.workflows.steps import UNREACHABLE, ask_step
 
@@ -176,7 +176,7 @@ class Drain(Ordered[NodesTarget, DrainMemory]):
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
 
     def page(self, request_id: str) -> str:
-        return drain_page(self.status(), request_id)
+        return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         progress = self._memory.progress

@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import OverrideId
     from durable.model.overrides.override import Override as OverrideFact
     from durable.model.refusal import Refusal, RefusalCode
+    from durable.reports.describe import describe
     from durable.signals import overrides, search_attributes
     from durable.signals.names import OVERRIDE
     from durable.signals.overrides import OverrideStatus
@@ -31,7 +32,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
     from durable.workflows.ordered import Memory, Ordered
-    from durable.workflows.override.page import override_page
     from durable.workflows.starts import NO_INPUT
     from durable.workflows.steps import UNREACHABLE, Activity, ask_step
 
@@ -228,7 +228,7 @@ class Override(Ordered[OverrideId, OverrideMemory]):
 
     def page(self, request_id: str) -> str:
         now = self._memory.time_there(workflow.now())
-        return override_page(self.status(), now, request_id)
+        return describe(self.status(), now).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         status = self.status()

@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.states import COMING_UP, BindingState, RequestState
     from durable.model.work.phases import PlacementPhase, SlotPhase
     from durable.model.work.workload import WorkloadKind
+    from durable.reports.describe import describe
     from durable.signals import search_attributes
     from durable.signals.names import PLACEMENT, workload_id
     from durable.signals.payloads import Look
@@ -28,7 +29,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.attributes import ShownAttributes
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
-    from durable.workflows.pages import placement_page
     from durable.workflows.placement.at_once import room_for_more
     from durable.workflows.placement.slots import ENDED, STARTED, Leave, SlotState
     from durable.workflows.placement.state import (
@@ -298,8 +298,8 @@ class Placement(PlacementSteps):
         )
 
     def _show_page(self) -> None:
-        page = placement_page(self._state.status(), self._inbox.fresh_request_id())
-        workflow.set_current_details(page)
+        report = describe(self._state.status(), workflow.now())
+        workflow.set_current_details(report.as_markdown(self._inbox.fresh_request_id()))
 
     async def _enqueue(self) -> None:
         """Writes its row in the region's queue, if it has changed."""

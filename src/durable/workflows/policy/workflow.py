@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
         PolicyStage,
     )
     from durable.model.refusal import RefusalCode
+    from durable.reports.describe import describe
     from durable.signals import policies, search_attributes
     from durable.signals.names import POLICY, policy_id
     from durable.signals.policies import PolicyStatus, StartPolicy
@@ -33,7 +34,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
     from durable.workflows.ordered import Memory, Ordered
-    from durable.workflows.policy.page import policy_page
     from durable.workflows.policy.rest import rest_of
     from durable.workflows.starts import read_start
     from durable.workflows.steps import UNREACHABLE, ask_step
@@ -156,7 +156,7 @@ class Policy(Ordered[PolicyRevision, PolicyMemory]):
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
 
     def page(self, request_id: str) -> str:
-        return policy_page(self.status(), request_id)
+        return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         stage = self.status().stage

@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
         RecoveryStage,
     )
     from durable.model.refusal import RefusalCode
+    from durable.reports.describe import describe
     from durable.signals import recoveries, search_attributes
     from durable.signals.names import RECOVERY
     from durable.signals.recoveries import RecoveryStatus
@@ -32,7 +33,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
     from durable.workflows.ordered import Memory, Ordered
-    from durable.workflows.recovery.page import recovery_page
     from durable.workflows.steps import UNREACHABLE, ask_step
 
 
@@ -130,7 +130,7 @@ class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
 
     def page(self, request_id: str) -> str:
-        return recovery_page(self.status(), request_id)
+        return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         stage = self.status().stage

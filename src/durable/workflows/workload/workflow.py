@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.model.states import BindingState
     from durable.model.work.job_end import why_given_up
+    from durable.reports.describe import describe
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
     from durable.signals.status import WorkloadStatus
@@ -32,7 +33,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.failures import STEP_FAILURES, sentence_of
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Inbox
-    from durable.workflows.pages import workload_page
     from durable.workflows.starts import NO_INPUT, start_or_refusal
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
@@ -339,7 +339,8 @@ class Workload(WorkloadAdmission):
         # comes with it may not be the same on replay. Placements are searched by phase instead.
         status = self._status()
         self._state.conditions = list(status.conditions)
-        workflow.set_current_details(workload_page(status, self._inbox.fresh_request_id()))
+        page = describe(status, workflow.now()).as_markdown(self._inbox.fresh_request_id())
+        workflow.set_current_details(page)
 
     @workflow.query(name="status", description="Counts, conditions and what it waits for.")
     def status(self) -> WorkloadStatus | None:

@@ -1,4 +1,4 @@
-"""An override's page in the Temporal UI: what it does, for how long, and who may do what next."""
+"""An override for people: what it does, for how long, and who may do what next."""
 
 import json
 from datetime import datetime, timedelta
@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from durable.model.operators.rights import Verb
 from durable.model.overrides.override import Override
 from durable.model.states import OverrideState
+from durable.reports.report import Offer, Report, line, listed, moment, waits
 from durable.signals.names import OVERRIDE, override_id
 from durable.signals.overrides import OverrideStatus
 from durable.validation.quantities import show_roughly
-from durable.workflows.page_parts import examples, line, moment, paragraphs, rejected_lines
 
 _FOR_NOW = {
     OverrideState.PROPOSED: ("approve", "reject", "revoke"),
@@ -17,23 +17,27 @@ _FOR_NOW = {
 }
 
 
-def override_page(status: OverrideStatus, now: datetime, request_id: str) -> str:
-    """`request_id` is one that no message had yet, so that the examples work when pasted."""
+def describe_override(status: OverrideStatus, now: datetime) -> Report:
     override = status.override
-    own_verbs: dict[str, Verb] = {}
     if override is None:
-        lines = ["## Override", "Nobody has proposed anything yet: send `propose`."]
-        for_now: tuple[str, ...] = ("propose",)
-    else:
-        lines = [f"## {override.kind}: {line(str(override.scope))}", *_lines(override, now)]
-        lines += _regions(status)
-        for_now = _FOR_NOW.get(override.state, ())
-        own_verbs = dict.fromkeys(("propose", "revoke", "extend"), Verb(override.of_kind.verb))
-    if status.unreachable:
-        lines.append(f"**Waits**: {line(status.unreachable)}")
-    name = "override/NAME" if override is None else override_id(override.id)
-    shown = examples(OVERRIDE, request_id, {}, for_now, signed_to=name, verbs=own_verbs)
-    return paragraphs([*lines, *rejected_lines(status), *shown])
+        return Report(
+            title="Override",
+            lines=("Nobody has proposed anything yet: send `propose`.", *waits(status.unreachable)),
+            sections=(),
+            offer=Offer(OVERRIDE, ("propose",), signed_to="override/NAME"),
+            status=status,
+        )
+    obeyed = [f"{region}: has it" for region in status.regions]
+    missing = [f"{region}: **not reached**: {line(why)}" for region, why in status.missing.items()]
+    own = dict.fromkeys(("propose", "revoke", "extend"), Verb(override.of_kind.verb))
+    name = override_id(override.id)
+    return Report(
+        title=f"{override.kind}: {line(str(override.scope))}",
+        lines=(*_lines(override, now), *waits(status.unreachable)),
+        sections=listed("Regions", [*obeyed, *missing]),
+        offer=Offer(OVERRIDE, _FOR_NOW.get(override.state, ()), signed_to=name, verbs=own),
+        status=status,
+    )
 
 
 def _lines(override: Override, now: datetime) -> list[str]:
@@ -70,11 +74,3 @@ def _left(override: Override, now: datetime) -> str:
     if left < timedelta(seconds=1):
         return "now"
     return f"{show_roughly(left)} left when this was written"
-
-
-def _regions(status: OverrideStatus) -> list[str]:
-    known = [f"- {region}: has it" for region in status.regions]
-    missing = [
-        f"- {region}: **not reached**: {line(why)}" for region, why in status.missing.items()
-    ]
-    return ["### Regions", *known, *missing] if known or missing else []

@@ -1,72 +1,61 @@
-"""What a workload's page shows of its rollout, and which messages make sense now."""
+"""What a workload's report says of its rollout, and which messages make sense now."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from durable.model.ids import Generation, RegionId
 from durable.model.work.rollout import RolloutState, RolloutStep
 from durable.model.work.workload import WorkloadKind
+from durable.reports.report import Section, line, link
 from durable.signals.names import placement_id
 from durable.signals.status import ShareProgress, WorkloadStatus
 
-Show = Callable[[str], str]
 
-
-def rollout_lines(status: WorkloadStatus, line: Show) -> list[str]:
-    """The step and what it waits for; `line` makes harmless what others wrote."""
+def rollout_sections(status: WorkloadStatus) -> tuple[Section, ...]:
+    """The step and what it waits for."""
     if not status.is_rolling:
-        return []
-    shown = ["### Rollout"]
-    if status.rollout is not None:
-        shown += _state(status, status.rollout, line)
+        return ()
+    begun = [] if status.rollout is None else [_state(status, status.rollout)]
     progress = status.progress
     if progress is None:
-        return [*shown, "The next step is being planned."]
-    shown.append(f"**{line(progress.sentence)}**")
+        return (Section("Rollout", (*begun, "The next step is being planned.")),)
     surge = f"; {progress.surge_available} of {progress.surge} surge replicas are available"
-    shown.append(
+    counts = (
         f"{progress.replaced} of {progress.wanted} replaced; {progress.available} are available "
         f"and at least {progress.must_be_available} have to be{surge if progress.surge else ''}"
     )
-    return shown
+    return (Section("Rollout", (*begun, f"**{line(progress.sentence)}**", counts)),)
 
 
-def _state(status: WorkloadStatus, rollout: RolloutState, line: Show) -> list[str]:
+def _state(status: WorkloadStatus, rollout: RolloutState) -> str:
     if rollout.pause is not None:
         by = line(str(rollout.pause))
-        return [f"**Paused** by {by}; nothing more is replaced until `resume`."]
+        return f"**Paused** by {by}; nothing more is replaced until `resume`."
     if rollout.goes_back(status.generation, status.stable_generation):
-        return [f"**Going back** to generation {status.generation}: {line(rollout.undoing or '')}"]
+        return f"**Going back** to generation {status.generation}: {line(rollout.undoing or '')}"
     if rollout.undoing is not None:
-        return [
+        return (
             f"**Generation {status.generation} has failed**: {line(rollout.undoing)}; no other one "
             "was ever good, so `apply` one that is."
-        ]
+        )
     good = status.stable_generation
     known = "no generation before it was good" if good is None else f"{good} was the last good one"
-    return [f"Generation {status.generation} is being rolled out; {known}."]
+    return f"Generation {status.generation} is being rolled out; {known}."
 
 
-def generation_lines(status: WorkloadStatus, link: Show) -> list[str]:
+def generation_sections(status: WorkloadStatus) -> tuple[Section, ...]:
     """The counts of every generation that is open, each share with a link to its placement."""
     if len({one.generation for one in status.shares}) < 2:
-        return []
-    shown = ["### Generations"]
-    for generation, shares in groupby(status.shares, key=lambda one: one.generation):
+        return ()
+    lines: list[str] = []
+    for generation, group in groupby(status.shares, key=lambda one: one.generation):
         wanted = ", the wanted one" if generation == status.generation else ""
-        some = list(shares)
-        shown.append(f"**Generation {generation}**{wanted}: {_counts(some)}")
-        for one in some:
+        shares = list(group)
+        lines.append(f"**Generation {generation}**{wanted}: {_counts(shares)}")
+        for one in shares:
             placement = placement_id(status.tenant, status.workload, generation, one.region)
-            shown.append(f"- {one.region}: {_counts([one])}; {link(placement)}")
-    return shown
-
-
-def open_generation(status: WorkloadStatus, region: RegionId) -> Generation:
-    """The generation whose placement to look at: the wanted one, once the region has a share."""
-    known = [one.generation for one in status.shares if one.region == region]
-    return status.generation if status.generation in known or not known else max(known)
+            lines.append(f"- {one.region}: {_counts([one])}; {link(placement)}")
+    return (Section("Generations", tuple(lines)),)
 
 
 def _counts(shares: Sequence[ShareProgress]) -> str:

@@ -1,0 +1,113 @@
+"""A policy revision for people: where it is, what it does, what can be sent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from durable.model.policy.rollout import (
+    PolicyProgress,
+    PolicyRollout,
+    PolicyStage,
+    ShadowReport,
+)
+from durable.reports.report import ITEMS_SHOWN, Offer, Report, Section, line, listed, moment, waits
+from durable.signals.names import POLICY, policy_id
+from durable.signals.policies import PolicyStatus
+from durable.validation.text import counted
+
+_FOR_NOW: Mapping[PolicyStage, Sequence[str]] = {
+    PolicyStage.SHADOW: ("promote", "rollback"),
+    PolicyStage.CANARY: ("rollback", "pause", "promote"),
+    PolicyStage.WIDENING: ("rollback", "pause", "promote"),
+    PolicyStage.EVERYWHERE: ("rollback",),
+    PolicyStage.SUPERSEDED: ("rollback",),
+    PolicyStage.ROLLING_BACK: ("rollback",),
+    PolicyStage.ROLLED_BACK: ("rollback",),
+}
+
+
+def describe_policy(status: PolicyStatus) -> Report:
+    progress = status.progress
+    return Report(
+        title=f"Policy revision {status.revision}",
+        summary="" if progress is None else summary_of_policy(progress),
+        lines=(*(() if progress is None else _lines(progress)), *waits(status.unreachable)),
+        sections=() if progress is None else _sections(progress),
+        offer=_offer(status),
+        status=status,
+    )
+
+
+def summary_of_policy(now: PolicyProgress) -> str:
+    """`revision 5: canary; east canary, west published; waits: east is watched until ...`."""
+    regions = ", ".join(f"{name} {one.state}" for name, one in sorted(now.regions.items()))
+    why = f"; waits: {now.waits_for}" if now.waits_for else ""
+    return f"{summary_of_rollout(now.rollout)}; {regions}{why}"
+
+
+def summary_of_rollout(rollout: PolicyRollout) -> str:
+    paused = ", paused" if rollout.is_paused else ""
+    reason = f": {rollout.reason}" if rollout.reason else ""
+    return f"revision {rollout.revision}: {rollout.stage}{paused} ({rollout.actor}{reason})"
+
+
+def _offer(status: PolicyStatus) -> Offer:
+    name, progress = policy_id(status.revision), status.progress
+    if progress is None:
+        return Offer(POLICY, signed_to=name)
+    # Whoever pastes it acts on what this page shows, and is refused when it has changed since.
+    seen = {"after": progress.rollout.number}
+    canary = next(iter(sorted(progress.regions)), None)
+    begins = progress.rollout.stage is PolicyStage.SHADOW and canary is not None
+    own: dict[str, dict[str, Any]] = {
+        "promote": {**seen, "canary": canary if begins else None},
+        "pause": seen,
+        "rollback": {**seen, "to": None},
+    }
+    return Offer(POLICY, _FOR_NOW[progress.rollout.stage], own, signed_to=name)
+
+
+def _lines(progress: PolicyProgress) -> list[str]:
+    rollout = progress.rollout
+    paused = ", **paused**" if rollout.is_paused else ""
+    return [
+        f"**{rollout.stage}**{paused} since {moment(rollout.changed_at)}, order {rollout.number}",
+        f"By {line(f'{rollout.actor}: {rollout.reason}')}",
+        *waits(progress.waits_for),
+    ]
+
+
+def _sections(progress: PolicyProgress) -> tuple[Section, ...]:
+    regions = tuple(f"- {one}: {p.state}" for one, p in sorted(progress.regions.items()))
+    shown = progress.report[:ITEMS_SHOWN]
+    see = f"`durable policy show {progress.rollout.revision}`"
+    more = progress.report_count - len(shown)
+    return (
+        Section("Regions", (*regions, *_health(progress))),
+        *listed("What became of replicas", [str(one) for one in shown], more, see),
+        *map(_shadow, progress.shadows),
+    )
+
+
+def _health(progress: PolicyProgress) -> tuple[str, ...]:
+    """How the region that is watched does, beside how it did before."""
+    health, bake = progress.health, progress.rollout.bake
+    if health is None or bake is None:
+        return ()
+    waited = "" if health.place_seconds is None else f", {health.place_seconds:.0f} s to place"
+    return (
+        f"{bake.region} since {moment(bake.since)}: {health.pending_percent:.0f} % wait "
+        f"({bake.pending_percent_before:.0f} % before), "
+        f"{health.refused} of {health.reserves} reservations refused{waited}",
+    )
+
+
+def _shadow(report: ShadowReport) -> Section:
+    unknown = f", {report.unrepeatable} not repeatable" if report.unrepeatable else ""
+    decisions = counted(report.decisions, "decision")
+    changed = tuple(
+        f"- {one.tenant}/{one.workload}: {one.moved} of {counted(one.placed, 'replica')} "
+        f"elsewhere, {one.gained} more placed, {one.lost} not placed"
+        for one in report.changed[:ITEMS_SHOWN]
+    )
+    title = f"Shadow in {report.region}: {decisions} made again{unknown}"
+    return Section(title, changed or ("No decision would change.",))
