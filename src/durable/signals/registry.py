@@ -1,9 +1,9 @@
 """Every message, one row each: who may send it, what it carries, what it does, and an example.
 
 The handlers and their descriptions, the pages in the Temporal UI, `Durable.send`, the commands that
-send a message with their options, `durable send` and its help, and the audit derive from these rows.
-A new message is one row here, one payload, and one handler `on_<name>` in the workflow that receives
-it.
+send a message and their options, `durable send` with its help, and the audit derive from these
+rows. A new message is one row here, one payload, and one handler `on_<name>` in the workflow that
+receives it.
 """
 
 import json
