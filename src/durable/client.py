@@ -41,6 +41,7 @@ from durable.temporal.sender import (
     RequestFields,
     Target,
     WorkloadKey,
+    receiver_of,
 )
 from durable.temporal.signing import Signer, read_key, signer_of
 from durable.temporal.updates import PATIENT, NotYetError, Patience, send_until_answered
@@ -142,11 +143,12 @@ class Durable(Reader):
         """Sends any message of the registry, and returns its answer; it counts once by request id.
 
         The fields are the payload's, with a reason and a request id. The target is a key, such as
-        an OverrideId, or the id of a placement's workflow.
+        an OverrideId, or the id of its workflow.
         """
         answer = await self._sender.send(target, message, **fields)
-        if isinstance(target, tuple):
-            self._note_wanted(target, message, answer)
+        workload = receiver_of(target).workload
+        if workload is not None:
+            self._note_wanted(workload, message, answer)
         return answer
 
     async def apply(

@@ -6,7 +6,7 @@ wrong with a payload is refused here, and is in the audit like every other refus
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
@@ -30,6 +30,7 @@ from durable.model.ids import ActorId, OverrideId, PolicyRevision, TenantId, Wor
 from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import RecoveryKey
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.resources.lookups import names_of
 from durable.signals.names import (
     DRAIN,
     OVERRIDE,
@@ -37,6 +38,7 @@ from durable.signals.names import (
     POLICY,
     RECOVERY,
     WORKLOAD,
+    drain_target,
     kind_of,
 )
 from durable.signals.payloads import ApplyWorkload, OperatorRequest
@@ -55,7 +57,7 @@ from durable.workflows.workload.state import WorkloadStart
 
 REASON = "requested through the SDK"
 WorkloadKey = tuple[TenantId, WorkloadName]
-# What a message can be sent to: by the key of its kind, or a placement by its workflow's id.
+# What a message can be sent to: the key of its kind, or the id of its workflow.
 Target = WorkloadKey | NodesTarget | OverrideId | PolicyRevision | RecoveryKey | str
 
 
@@ -110,12 +112,31 @@ def receiver_of(target: Target) -> Receiver:
             options = workload_options(tenant, name)
             return _started(WORKLOAD, options, WorkloadStart(tenant, name), (tenant, name))
         case str():
-            if kind_of(target) != PLACEMENT:
-                raise RefusedError(
-                    RefusalCode.INVALID,
-                    f"{target[:100]!r} is no placement; send to anything else by its key.",
-                )
-            return Receiver(PLACEMENT, target)
+            is_placement = kind_of(target) == PLACEMENT
+            return Receiver(PLACEMENT, target) if is_placement else receiver_of(key_of(target))
+
+
+# What a workflow's id says after its kind.
+_KEYS: Mapping[str | None, Callable[[str], Target]] = {
+    WORKLOAD: lambda rest: names_of(*rest.split("/", 1)),
+    DRAIN: lambda rest: drain_target(f"drain/{rest}"),
+    OVERRIDE: OverrideId,
+    POLICY: int,
+    RECOVERY: lambda rest: RecoveryKey.of_id(f"recovery/{rest}"),
+}
+
+
+def key_of(workflow_id: str) -> Target:
+    """The key of what a workflow is for, by its id; refused if there is no such kind."""
+    read = _KEYS.get(kind_of(workflow_id))
+    try:
+        if read is not None:
+            return read(workflow_id.partition("/")[2])
+    except (TypeError, ValueError):
+        pass
+    raise RefusedError(
+        RefusalCode.INVALID, f"{workflow_id[:100]!r} is not the id of a workflow to send to."
+    )
 
 
 def _started(
