@@ -13,11 +13,13 @@ from durable.signals.registry import REGISTRY, Sender
 
 from .terminal import Terminal
 
+Call = tuple[str, Any, dict[str, Any]]
+
 
 class Recorder:
     """Takes every call, and answers with its name."""
 
-    def __init__(self, calls: list[tuple[str, Any, dict[str, Any]]], name: str = "") -> None:
+    def __init__(self, calls: list[Call], name: str = "") -> None:
         self._calls, self._name = calls, name
 
     def __getattr__(self, name: str) -> "Recorder":
@@ -29,9 +31,9 @@ class Recorder:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, dict[str, Any]]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """What commands call of the SDK."""
-    made: list[tuple[str, Any, dict[str, Any]]] = []
+    made: list[Call] = []
 
     def with_recorder(_: Any, use: Callable[[Any], Awaitable[Any]], **__: Any) -> Any:
         async def run() -> Any:
@@ -48,31 +50,31 @@ def terminal(capsys: pytest.CaptureFixture[str]) -> Terminal:
     return Terminal(capsys)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "call"),
-    [
-        (
-            ("override", "extend", "o-1", "--by", "30m"),
-            ("overrides.extend", (OverrideId("o-1"),), {"by": timedelta(minutes=30)}),
-        ),
-        (("override", "revoke", "o-1"), ("overrides.revoke", (OverrideId("o-1"),), {})),
-        (("recovery", "failback", "east"), ("recoveries.fail_back", (RegionId("east"),), {})),
-        (("rollout", "pause", "risk/api"), ("send", (("risk", "api"), "pause"), {})),
-        (
-            ("rollout", "undo", "risk/api", "--to", "3", "--no-wait"),
-            ("send", (("risk", "api"), "rollback"), {"to": 3}),
-        ),
-        (
-            ("replace", "risk/api", "--slot", "2", "--slot", "0", "--no-wait"),
-            ("send", (("risk", "api"), "replace"), {"slots": (2, 0)}),
-        ),
-    ],
-)
+CALLS: list[tuple[tuple[str, ...], Call]] = [
+    (
+        ("override", "extend", "o-1", "--by", "30m"),
+        ("overrides.extend", (OverrideId("o-1"),), {"by": timedelta(minutes=30)}),
+    ),
+    (("override", "revoke", "o-1"), ("overrides.revoke", (OverrideId("o-1"),), {})),
+    (("recovery", "failback", "east"), ("recoveries.fail_back", (RegionId("east"),), {})),
+    (("rollout", "pause", "risk/api"), ("send", (("risk", "api"), "pause"), {})),
+    (
+        ("rollout", "undo", "risk/api", "--to", "3", "--no-wait"),
+        ("send", (("risk", "api"), "rollback"), {"to": 3}),
+    ),
+    (
+        ("replace", "risk/api", "--slot", "2", "--slot", "0", "--no-wait"),
+        ("send", (("risk", "api"), "replace"), {"slots": (0, 2)}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "call"), CALLS)
 def test_a_command_sends_the_fields_of_its_payload(
     terminal: Terminal,
-    calls: list[tuple[str, Any, dict[str, Any]]],
+    calls: list[Call],
     arguments: tuple[str, ...],
-    call: tuple[str, Any, dict[str, Any]],
+    call: Call,
 ) -> None:
     answer = terminal.json(*arguments, "--reason", "INC-1", "--request-id", "r-1")["answer"]
     name, given, fields = call

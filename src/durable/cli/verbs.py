@@ -151,7 +151,8 @@ class MessageCommand:
     def _read(self, given: Mapping[str, Any]) -> Given:
         who = {"reason": given["reason"], "request_id": request_id_of(given["request_id"])}
         fields = {
-            name: value
+            # What may be repeated counts once, whatever its order.
+            name: sorted(set(cast(list[int], value))) if isinstance(value, list) else value
             for name in payload_options(self.message.payload)
             if (value := given[name]) is not None
         }

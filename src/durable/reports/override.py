@@ -29,7 +29,8 @@ def describe_override(status: OverrideStatus, now: datetime) -> Report:
         )
     obeyed = [f"{region}: has it" for region in status.regions]
     missing = [f"{region}: **not reached**: {line(why)}" for region, why in status.missing.items()]
-    own = dict.fromkeys(("propose", "revoke", "extend"), Verb(override.of_kind.verb))
+    verb = Verb(override.of_kind.verb)
+    own = {"propose": verb, "revoke": verb, "extend": verb}
     name = override_id(override.id)
     return Report(
         title=f"{override.kind}: {line(str(override.scope))}",
