@@ -75,7 +75,7 @@ async def _follow(durable: "Durable", given: Given, key: RecoveryKey) -> Recover
         summary_of_recovery,
         name=str(key),
         within_seconds=given.timeout_seconds,
-        waits_for=lambda now: f"for {now.waits_for}.",
+        waits_for=lambda now: now.waits_for,
         until=lambda now: now.recovery.stage in _MOVED and _is_settled(now),
     )
 
