@@ -1,8 +1,9 @@
-"""The SDK for services: apply, place, scale, roll back, delete, wait, explain.
+"""The SDK for services: apply, place, scale, roll back, delete, wait, explain, get, show, follow.
 
     async with await Durable.connect() as durable:
         await durable.apply(manifest, request_id="deploy-42")
         status = await durable.wait("risk", "risk-api", until="serving")
+        nodes = await durable.get("nodes", region="us-east")
 
 Every change is idempotent by its request id: the same id with the same payload is answered as it
 was the first time, with another payload it is refused. A refusal is a `RefusedError`, whose

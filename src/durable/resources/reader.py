@@ -57,7 +57,7 @@ class Reader(Lookups):
                 return await resource.show(self.sources, name)
             except ValueError as error:
                 sentence = f"There is no {resource.singular} {name[:100]}: {error}."
-                raise RefusedError(resource.unknown, sentence[:500]) from None
+                raise RefusedError(resource.unknown, sentence) from None
         every = Filters(ended="ended" in resource.filters)
         rows = await resource.read(self.sources, every)
         row = next((row for row in rows if resource.name_of(row) == name), None)
@@ -106,4 +106,4 @@ def read_filters(resource: Resource[Any], given: dict[str, Any]) -> Filters:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         sentence = f"{problem['loc'][0]}: {problem['msg']}"
-        raise RefusedError(RefusalCode.INVALID, sentence[:500]) from None
+        raise RefusedError(RefusalCode.INVALID, sentence) from None

@@ -59,7 +59,7 @@ class Sources:
 def unknown_region(requested: RegionId, regions: list[RegionId], hint: str = "") -> RefusedError:
     known = f"the regions are {', '.join(regions)}" if regions else "no region exists yet"
     sentence = f"There is no region {requested}; {known}.{hint}"
-    return RefusedError(RefusalCode.UNKNOWN_REGION, sentence[:500])
+    return RefusedError(RefusalCode.UNKNOWN_REGION, sentence)
 
 
 class Filters(Value):
