@@ -74,6 +74,17 @@ class _Outcome:
         return self.draw if self.moved.issuperset(self.turn) else None
 
 
+@dataclass(frozen=True)
+class _DecisionRecord:
+    """The decision that counts, which may be one of an earlier run, with what it says."""
+
+    decision: Decision
+    request: PlacementRequest
+    proposal: Proposal
+    # Whether it was made now.
+    is_new: bool
+
+
 class Reserver:
     """One region's decisions, turned into reservations."""
 
@@ -87,12 +98,13 @@ class Reserver:
         so_far.draw, so_far.moved = await self._find_draw(step)
         rounds = 0
         while so_far.waiting and rounds < policy.rounds_per_attempt:
-            decision, is_new = await self._decide(step, so_far)
+            record = await self._decide(step, so_far)
+            is_new = record.is_new
             if not is_new:
                 newest = await self._newest_attempt(step)
                 if newest - step.first_attempt >= policy.rounds_per_attempt:
                     return _forgotten(newest)
-            await self._send(step, so_far, decision, is_new=is_new)
+            await self._send(step, so_far, record)
             if is_new and not so_far.was_refused:
                 if so_far.draw is not None and not so_far.moved.issuperset(so_far.waiting):
                     so_far.draw = None
@@ -159,15 +171,13 @@ class Reserver:
                 yield avoided_until(crash, policy).timestamp() - snapshot.now
         yield from ends_after(snapshot, step.key.tenant, step.key.workload)
 
-    async def _send(
-        self, step: ReserveStep, so_far: _Outcome, decision: Decision, *, is_new: bool
-    ) -> None:
+    async def _send(self, step: ReserveStep, so_far: _Outcome, record: _DecisionRecord) -> None:
         """Sends what was decided, and takes the authority's answer.
 
         Of an attempt that was made before, the outcomes are returned again, except for claims that
         have ended since.
         """
-        proposal = Proposal.read(decision.evidence["proposal"])
+        decision, proposal, is_new = record.decision, record.proposal, record.is_new
         # One that found the same as the attempt before it was only counted.
         so_far.attempt = decision.attempt + 1
         so_far.policy_revision = decision.policy_revision
@@ -175,9 +185,9 @@ class Reserver:
         nodes = {one.slot: one.node for one in proposal.assignments}
         proposed = [slot for slot in so_far.waiting if slot in nodes]
         # As it was decided: the same intents are sent again, whatever has changed since.
-        priority = PlacementRequest.read(decision.evidence["request"]).priority
+        request = record.request
         outcomes = await self._regional.commit(
-            [self._intent(step, decision, slot, nodes[slot], priority) for slot in proposed]
+            [self._intent(step, decision, slot, nodes[slot], request) for slot in proposed]
         )
         reach(Failpoint.AFTER_RESERVE)
         so_far.pending = proposal.pending
@@ -218,8 +228,8 @@ class Reserver:
             so_far.taken.add(slot)
         so_far.pending = _pending(outcome.refusal)
 
-    async def _decide(self, step: ReserveStep, so_far: _Outcome) -> tuple[Decision, bool]:
-        """The decision that counts for this attempt, and whether it was made now."""
+    async def _decide(self, step: ReserveStep, so_far: _Outcome) -> _DecisionRecord:
+        """The decision that counts for this attempt."""
         cache = self._regional.cache
         revision, policy = cache.policy()
         snapshot = cache.snapshot()
@@ -252,10 +262,22 @@ class Reserver:
         )
         stored = await self._regional.decisions.submit(made)
         reach(Failpoint.AFTER_DECISION)
-        return stored, stored.attempt < made.attempt or stored == made
+        if stored == made:
+            return _DecisionRecord(stored, request, proposal, is_new=True)
+        return _DecisionRecord(
+            stored,
+            PlacementRequest.read(stored.evidence["request"]),
+            Proposal.read(stored.evidence["proposal"]),
+            is_new=stored.attempt < made.attempt,
+        )
 
     def _intent(
-        self, step: ReserveStep, decision: Decision, slot: int, node: NodeId, priority: int
+        self,
+        step: ReserveStep,
+        decision: Decision,
+        slot: int,
+        node: NodeId,
+        request: PlacementRequest,
     ) -> Reserve:
         lease_seconds = decision.evidence["lease_seconds"]
         assert isinstance(lease_seconds, int)
@@ -263,11 +285,11 @@ class Reserver:
             **step.key.intent(slot, decision.attempt, self._regional.cache.epoch),
             node=node,
             resources=step.spec.resources,
-            priority=priority,
+            priority=request.priority,
             policy_revision=decision.policy_revision,
             lease_ttl_seconds=lease_seconds,
             requirements=step.spec.requirements,
-            draw=_draw_of(decision),
+            draw=request.draw,
             evidence=f"decision {decision.attempt} at version {decision.cache_version}",
         )
 
@@ -308,14 +330,6 @@ def _forgotten(newest: int) -> Reserved:
         retry_after_seconds=0.0,
         replayed=True,
     )
-
-
-def _draw_of(decision: Decision) -> Draw | None:
-    """Of the decision that counts, which may be one of an earlier run."""
-    request = decision.evidence["request"]
-    assert isinstance(request, dict)
-    draw = request.get("draw")
-    return None if draw is None else Draw.read(draw)
 
 
 def _pending(refusal: Refusal) -> Pending:

@@ -24,6 +24,7 @@ from durable.controllers.sending import SignalSender
 from durable.model.recovery.readiness import Recoverable, recoverable_of
 from durable.model.recovery.recoveries import RecoveryStage
 from durable.plan.readiness import Readiness
+from durable.planners.recovery.objective import is_critical
 from durable.signals.names import workload_id
 from durable.signals.payloads import Look
 
@@ -74,7 +75,14 @@ class ReadinessController:
         began = self._clock()
         policy = await read_recovery_policy(self._databases)
         at = await read_time(self._databases)
-        outlooks = await Readiness(self._databases).outlooks(regions, policy, at)
+        is_any_critical = any(
+            is_critical(one.spec.priority, one.spec.kind, policy) for one in workloads
+        )
+        outlooks = (
+            await Readiness(self._databases).outlooks(regions, policy, at)
+            if is_any_critical
+            else []
+        )
         ended = self._clock()
         self._rests_until = ended + REST * (ended - began)
         found = recoverable_of(outlooks)

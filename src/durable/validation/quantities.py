@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -45,6 +46,8 @@ def _no_duration(value: object, longest: timedelta) -> ValueError:
     )
 
 
+# Every spec is written many times on its way, with the same few durations.
+@lru_cache(maxsize=1_000)
 def show_duration(duration: timedelta) -> str:
     """In the largest unit that shows it exactly."""
     seconds = duration // timedelta(seconds=1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from durable.authority.db.connection import Databases
 from durable.authority.recovery.region_leases import renew
 from durable.controllers.readiness import REST, ReadinessController
 from durable.model.fleet.region_life import MARGIN
@@ -21,6 +22,19 @@ TOOK = 20.0
 LEASE_SECONDS = 3_600
 
 
+async def admit_critical_workload(databases: Databases) -> None:
+    spec = WorkloadSpec.model_validate(
+        {"replicas": 1, "resources": Resources.of(1_000, 1_024), "priority": 900}
+    )
+    await admit_workload(
+        databases,
+        WorkloadManifest(tenant=RISK, name=API, spec=spec),
+        request="apply",
+        actor=TEST,
+        divide=lambda _: {WEST: (0,)},
+    )
+
+
 async def test_after_a_long_simulation_it_rests_for_long(
     two_regions: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,7 +48,8 @@ async def test_after_a_long_simulation_it_rests_for_long(
         return []
 
     monkeypatch.setattr(Readiness, "outlooks", simulate)
-    nobody: Any = None  # there is no workload to tell
+    await admit_critical_workload(two_regions.databases)
+    nobody: Any = None  # nothing is news to any workload
     controller = ReadinessController(two_regions.databases, nobody, lambda: now)
     await controller.once()
     rested = TOOK * (1 + REST)
@@ -45,21 +60,23 @@ async def test_after_a_long_simulation_it_rests_for_long(
     assert simulated == [0, rested]
 
 
+async def test_without_critical_work_nothing_is_simulated(
+    two_regions: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def simulate(*_: object) -> list[Any]:
+        raise AssertionError("it reads whole regions")
+
+    monkeypatch.setattr(Readiness, "outlooks", simulate)
+    nobody: Any = None
+    assert await ReadinessController(two_regions.databases, nobody).once() == 0
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_region_with_a_database_of_its_own_is_waited_out(
     apart: World, other_postgres: EmbeddedPostgres, hangs: bool
 ) -> None:
     databases = apart.databases
-    spec = WorkloadSpec.model_validate(
-        {"replicas": 1, "resources": Resources.of(1_000, 1_024), "priority": 900}
-    )
-    await admit_workload(
-        databases,
-        WorkloadManifest(tenant=RISK, name=API, spec=spec),
-        request="apply",
-        actor=TEST,
-        divide=lambda _: {WEST: (0,)},
-    )
+    await admit_critical_workload(databases)
     await renew(databases, WEST, "w", lease_seconds=LEASE_SECONDS)
     with frozen(other_postgres) if hangs else nullcontext():
         [outlook] = await Readiness(databases).outlooks([WEST], RecoveryPolicy(), apart.now)

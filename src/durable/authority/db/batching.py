@@ -17,6 +17,8 @@ R = TypeVar("R")
 # From the first item of a batch on, and as long as more arrive within it: who comes alone waits
 # for nobody, and those who come in a crowd share more.
 GATHER_SECONDS = 0.003
+# Of what no placement waits for.
+PATIENT_GATHER_SECONDS = 0.03
 LONGEST_GATHER_SECONDS = 0.015
 MAX_WAITING = 20_000
 
@@ -45,11 +47,13 @@ class Batcher(Generic[T, R]):
         *,
         max_batch: int,
         max_waiting: int = MAX_WAITING,
+        gather_seconds: float = GATHER_SECONDS,
         turn_of: Callable[[T], Turn] = lambda _: Turn(""),
     ) -> None:
         self._queue, self._item = queue, item
         self._write_batch = write_batch
         self._max_batch, self._max_waiting = max_batch, max_waiting
+        self._gather_seconds = gather_seconds
         self._waiting = FairQueue[_Submission[T, R]](lambda waiting: turn_of(waiting.item))
         self._arrived = asyncio.Event()
         self._closing = False
@@ -97,10 +101,10 @@ class Batcher(Generic[T, R]):
 
     async def _gather(self) -> None:
         gathered = 0
-        until = time.monotonic() + LONGEST_GATHER_SECONDS - GATHER_SECONDS
+        until = time.monotonic() + LONGEST_GATHER_SECONDS - self._gather_seconds
         while gathered < len(self._waiting) < self._max_batch and not self._closing:
             gathered = len(self._waiting)
-            await asyncio.sleep(GATHER_SECONDS)
+            await asyncio.sleep(self._gather_seconds)
             if time.monotonic() > until:
                 return
 

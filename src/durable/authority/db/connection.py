@@ -92,6 +92,8 @@ def engine_for(
         place,
         pool_size=pool_size,
         max_overflow=0,
+        # Whoever takes a connection ends its transaction: to roll back once more costs a wait.
+        pool_reset_on_return=None,
         isolation_level="AUTOCOMMIT" if role == READER else None,
         execution_options={"durable_role": role, "durable_breaker": breaker or Breaker(place)},
         connect_args={

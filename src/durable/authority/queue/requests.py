@@ -64,6 +64,7 @@ _WRITE = text("""
             excluded.pending_parameters, excluded.attempts, excluded.deadline,
             excluded.next_retry_at, excluded.waiting, excluded.completed, excluded.given_up,
             excluded.held_back, excluded.failures, excluded.at_once, excluded.decided_version)
+    RETURNING tenant
 """)
 
 _FIND_WITHDRAWN = text(f"""
@@ -164,11 +165,13 @@ async def write_requests(
 async def _write(
     connection: AsyncConnection, region: RegionId, requests: Sequence[SchedulingRequest]
 ) -> set[_RowKey]:
-    """Answers which of these requests are withdrawn."""
+    """Answers which of these requests were withdrawn before, and so were not written."""
     rows = {"region": region, "rows": json.dumps([_columns(request) for request in requests])}
-    await connection.execute(_WRITE, rows)
+    written = (await connection.execute(_WRITE, rows)).all()
     if any(request.state is RequestState.WITHDRAWN for request in requests):
         await connection.execute(_CLOSE_SHARES, rows)
+    if len(written) == len(requests):
+        return set()
     return {
         (row.tenant, row.workload, row.generation)
         for row in await connection.execute(_FIND_WITHDRAWN, rows)

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.batching import Batcher
+from durable.authority.db.batching import PATIENT_GATHER_SECONDS, Batcher
 from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import regional_transaction
@@ -194,6 +194,7 @@ class ShareReader(Batcher[ShareKey, ShareStatus]):
             "read",
             self._read,
             max_batch=SHARES_PER_READ,
+            gather_seconds=PATIENT_GATHER_SECONDS,
             turn_of=lambda key: Turn(key[0]),
         )
 

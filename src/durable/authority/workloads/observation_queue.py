@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from durable.authority.db.batching import Batcher
+from durable.authority.db.batching import PATIENT_GATHER_SECONDS, Batcher
 from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.recovery.readiness import read_recoverable
@@ -33,6 +33,7 @@ class ObservationQueue(Batcher[ObservedWorkload, Recoverable | None]):
             "observation",
             self._observe,
             max_batch=MAX_OBSERVED_PER_CALL,
+            gather_seconds=PATIENT_GATHER_SECONDS,
             turn_of=lambda one: Turn(one.tenant),
         )
 
