@@ -1,6 +1,5 @@
 """How commands name nodes: one by its name, or all of a zone or a pool."""
 
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -9,7 +8,6 @@ from durable.cli.input.options import parse_option, parse_region
 from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import Identifier, NodeId, PoolId, ZoneId
 from durable.resources.lookups import Lookups
-from durable.validation.quantities import read_duration
 
 NodeArgument = Annotated[
     str | None, typer.Argument(metavar="NODE", help="The node, as durable get nodes names it.")
@@ -48,8 +46,3 @@ class NodesChoice:
     async def locate(self, reader: Lookups) -> NodesTarget:
         """The region that has them; refused if none does, or more than one."""
         return await reader.locate(self._kind, self._name, self._region)
-
-
-def parse_deadline(text: str) -> timedelta:
-    """Such as `30m`; the longest is refused where the drain is admitted."""
-    return parse_option("--deadline", read_duration, text)
