@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import canonical
-from durable.model.overrides.registry import KINDS
+from durable.model.overrides.kinds import KINDS
 from durable.signals.names import OVERRIDE, WORKLOAD, kind_of
 from durable.signals.overrides import ProposeOverride
 from durable.signals.payloads import Payload

@@ -23,8 +23,8 @@ from durable.controllers import reconciler, wakeups
 from durable.model.fleet.drain import NodesTarget
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, BudgetId
+from durable.model.overrides.kinds import KINDS
 from durable.model.overrides.override import Override
-from durable.model.overrides.registry import KINDS
 from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending_reasons import PendingCode
 from durable.model.policy.rollout import PolicyStage

@@ -17,13 +17,13 @@ from durable.authority.drains.orders import begin_drain, end_drain, mark_drained
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_running
 from durable.authority.sides import Regional
-from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.drain import Drain, DrainOrder, DrainProgress, NodesTarget
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusedError
 from durable.signals.names import workload_id
 from durable.signals.payloads import Look
+from durable.signals.sending import SignalSender
 
 
 class DrainActivities:

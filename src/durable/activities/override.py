@@ -27,7 +27,6 @@ from durable.authority.overrides.checks import check_gates, check_incident, chec
 from durable.authority.overrides.copies import Copied, copy_override
 from durable.authority.overrides.proposals import Answered, Proposal, propose_override
 from durable.authority.overrides.rows import read_override, unknown_override
-from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId, RegionId, TenantId, WorkloadName
 from durable.model.overrides.effects import OverrideScope
@@ -36,6 +35,7 @@ from durable.model.refusal import RefusedError
 from durable.model.states import OverrideState
 from durable.signals.names import workload_id
 from durable.signals.payloads import Look
+from durable.signals.sending import SignalSender
 from durable.validation.quantities import show_duration
 
 

@@ -25,7 +25,6 @@ from durable.authority.policies.region_reads import read_in_force, read_region_p
 from durable.authority.policies.regions import LeftRegion, enter_region, leave_region
 from durable.authority.policies.rows import read_rollout, read_shadows
 from durable.authority.policies.stages import reach_stage, record_shadow, watch_region
-from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.policy import Guardrails, Policy
@@ -55,6 +54,7 @@ from durable.planners.policy_rollout.steps import (
 from durable.scheduling.policies import read_policy
 from durable.signals.names import POLICY_CONTROLLER, workload_id
 from durable.signals.payloads import Look, controllers_request
+from durable.signals.sending import SignalSender
 
 STEPS_AT_ONCE = 50
 WORKLOADS_SHOWN = 50

@@ -15,10 +15,10 @@ from durable.activities.recovery_steps import RecoveryOrderStep
 from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.recoveries import take_order
-from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.recovery.recoveries import Recovery, RecoveryKey, RecoveryProgress
 from durable.model.refusal import RefusedError
+from durable.signals.sending import SignalSender
 
 
 class RecoveryActivities:

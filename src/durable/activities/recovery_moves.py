@@ -24,7 +24,6 @@ from durable.authority.recovery.recoveries import read_moves, record_measures, s
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.recovery.serving import ServingReplicas, read_done, read_serving
 from durable.authority.workloads.rows import RowKey, read_workloads
-from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.recovery.detection import RecoveryPolicy
@@ -42,6 +41,7 @@ from durable.planners.recovery.moves import (
 )
 from durable.signals.names import RECOVERY_CONTROLLER, workload_id
 from durable.signals.payloads import Look
+from durable.signals.sending import SignalSender
 
 ACTOR = RECOVERY_CONTROLLER
 RELEASED_AT_ONCE = 2_000

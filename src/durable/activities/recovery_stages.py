@@ -27,7 +27,6 @@ from durable.authority.recovery.recoveries import (
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.serving import read_presence
 from durable.authority.recovery.suspicions import suspicion_of
-from durable.controllers.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.region_life import Fence, RegionFact
 from durable.model.recovery.detection import Mode, RecoveryPolicy
@@ -45,6 +44,7 @@ from durable.planners.recovery.detection import grace_seconds, is_due
 from durable.planners.recovery.moves import is_settled, most_telling, report_on
 from durable.signals.names import RECOVERY_CONTROLLER
 from durable.signals.payloads import controllers_request
+from durable.signals.sending import SignalSender
 
 ACTOR = RECOVERY_CONTROLLER
 # A stage may lead to the next at once, but not for ever.

@@ -20,13 +20,13 @@ from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.controllers.rounds import in_rounds
-from durable.controllers.sending import SignalSender
 from durable.model.recovery.readiness import Recoverable, recoverable_of
 from durable.model.recovery.recoveries import RecoveryStage
 from durable.plan.readiness import Readiness
 from durable.planners.recovery.objective import is_critical
 from durable.signals.names import workload_id
 from durable.signals.payloads import Look
+from durable.signals.sending import SignalSender
 
 log = logging.getLogger(__name__)
 

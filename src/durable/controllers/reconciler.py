@@ -28,7 +28,6 @@ from durable.authority.policies.rows import unfinished_policies
 from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.slots.shares import open_shares
 from durable.authority.workloads.rows import live_workloads
-from durable.controllers.sending import SignalSender
 from durable.model.ids import RegionId
 from durable.signals.names import (
     DRAIN,
@@ -40,6 +39,7 @@ from durable.signals.names import (
     WORKLOAD,
 )
 from durable.signals.payloads import Look
+from durable.signals.sending import SignalSender
 from durable.signals.starting import (
     drain_options,
     override_options,

@@ -18,12 +18,12 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.share_feed import ShareFeed
 from durable.authority.reads.shares import ShareKey, ShareStatus
 from durable.authority.sides import Regional
-from durable.controllers.sending import SignalSender
 from durable.model.placement.claims import ObservedSlot
 from durable.model.refusal import RefusedError
 from durable.model.states import COMING_UP, TROUBLED, BindingState
 from durable.signals.names import placement_id, workload_id
 from durable.signals.payloads import Look, Payload
+from durable.signals.sending import SignalSender
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from pydantic import (
 from durable.model.ids import RegionId
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.kind import Kind
+from durable.model.overrides.kinds import KINDS, LONGEST_TTL
 from durable.model.overrides.override import Override
-from durable.model.overrides.registry import KINDS, LONGEST_TTL
 from durable.model.states import OverrideState
 from durable.signals.payloads import OperatorRequest
 from durable.signals.status import MessageRecord

@@ -15,8 +15,8 @@ from durable.model.ids import OverrideId, RegionId
 from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import public_key_of, sign
 from durable.model.overrides.effects import OverrideScope
+from durable.model.overrides.kinds import KINDS
 from durable.model.overrides.override import Override
-from durable.model.overrides.registry import KINDS
 from durable.model.placement.intents import AnyIntent, Refused
 from durable.model.refusal import RefusalCode
 from durable.signals.names import override_id

@@ -13,7 +13,7 @@ from durable.authority.overrides.rows import read_override
 from durable.authority.quota.quotas import set_quota
 from durable.model.ids import OverrideId
 from durable.model.operators.signature import public_key_of
-from durable.model.overrides.registry import KINDS
+from durable.model.overrides.kinds import KINDS
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import OverrideState

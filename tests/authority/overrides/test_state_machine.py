@@ -19,8 +19,8 @@ from durable.authority.overrides.reads import obeyed_overrides
 from durable.authority.overrides.rows import read_override
 from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import NodeId, OverrideId, RegionId
+from durable.model.overrides.kinds import KINDS
 from durable.model.overrides.override import Override
-from durable.model.overrides.registry import KINDS
 from durable.model.placement.intents import Granted, Refused, ReleaseCause
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources

@@ -21,7 +21,6 @@ from durable.authority.recovery.recoveries import (
 )
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion
-from durable.controllers.sending import SignalSender
 from durable.model.ids import ActorId
 from durable.model.recovery.detection import (
     LossKind,
@@ -40,6 +39,7 @@ from durable.model.recovery.recoveries import (
 )
 from durable.model.refusal import RefusedError
 from durable.signals.payloads import RequestId
+from durable.signals.sending import SignalSender
 from durable.temporal.recoveries import Recoveries
 from durable.temporal.sender import MessageSender
 from tests.authority.world import EAST, TEST, WEST, World

@@ -12,7 +12,6 @@ from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.moves import list_affected
 from durable.authority.recovery.recoveries import reach_stage, take_order
-from durable.controllers.sending import SignalSender
 from durable.model.ids import BudgetId, IncidentId
 from durable.model.recovery.recoveries import (
     Recovery,
@@ -25,6 +24,7 @@ from durable.model.recovery.recoveries import (
 from durable.model.resources import Resources
 from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from durable.signals.payloads import Payload
+from durable.signals.sending import SignalSender
 from durable.stack.postgres.server import EmbeddedPostgres
 from tests.agent.waiting import eventually
 from tests.authority.overrides.asking import ended, give_keys, in_force

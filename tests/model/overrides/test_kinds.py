@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from durable.model.operators.rights import Verb
 from durable.model.overrides.effects import Effects, Gate, OverrideScope
-from durable.model.overrides.registry import KINDS
+from durable.model.overrides.kinds import KINDS
 from durable.validation.quantities import show_duration
 
 EAST = {"region": "us-east"}

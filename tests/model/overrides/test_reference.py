@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from durable.model.overrides.registry import KINDS
+from durable.model.overrides.kinds import KINDS
 from durable.validation.quantities import show_duration
 
 PAGE = Path(__file__).parents[3] / "docs" / "overrides.md"

@@ -15,7 +15,7 @@ from durable.authority.db.transaction import global_transaction
 from durable.authority.overrides.rows import override_of
 from durable.model.ids import ActorId, OverrideId, RegionId
 from durable.model.overrides.effects import OverrideScope
-from durable.model.overrides.registry import KINDS
+from durable.model.overrides.kinds import KINDS
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.validation.text import show_moment
 

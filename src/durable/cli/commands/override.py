@@ -20,7 +20,7 @@ from durable.cli.verbs import MessageCommand, message
 from durable.client import Durable
 from durable.model.ids import OverrideId
 from durable.model.overrides.effects import OverrideScope
-from durable.model.overrides.registry import KINDS
+from durable.model.overrides.kinds import KINDS
 from durable.resources.orders import OverrideRow
 from durable.resources.table import OVERRIDES
 from durable.signals.names import OVERRIDE

@@ -1,1 +1,1 @@
-"""Human control with a time limit: one file for each kind of override, and what kinds can do."""
+"""Human control with a time limit: the kinds of override, and what they can do."""

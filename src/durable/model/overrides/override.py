@@ -10,7 +10,7 @@ from durable.model.operators.rights import OperatorKind
 from durable.model.overrides.effects import Effects, OverrideScope
 from durable.model.overrides.in_force import RegionalOverride
 from durable.model.overrides.kind import Kind
-from durable.model.overrides.registry import KINDS
+from durable.model.overrides.kinds import KINDS
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.validation.quantities import Duration, show_duration
