@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from durable.health.disks import full_disks
 from durable.stack.child import Child, spawn
-from durable.stack.health.disks import full_disks
 from durable.stack.restarts import FULL_DISK_DELAY_SECONDS, MAX_RESTARTS, RestartingChild
 from durable.stack.supervisor import Supervisor
 from durable.state_dir.processes import Process, send_signal

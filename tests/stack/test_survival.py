@@ -14,9 +14,9 @@ from temporalio.worker import Worker
 
 from durable.settings import Settings
 from durable.stack.detached import start_detached
-from durable.stack.health.status import stack_status
 from durable.stack.ports import choose_port
 from durable.stack.shutdown import stop_stack
+from durable.stack.status import stack_status
 from durable.stack.supervisor import StackEvent
 from durable.state_dir.directory import StateDirectory
 from durable.state_dir.processes import Process, is_alive, send_signal, wait_gone

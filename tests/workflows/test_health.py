@@ -9,9 +9,9 @@ import pytest
 from temporalio import workflow
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from durable.health.diagnosis import diagnose
+from durable.health.findings import Finding
 from durable.signals.names import PLACEMENT, regional_queue
-from durable.stack.health.diagnosis import diagnose
-from durable.stack.health.findings import Finding
 from durable.temporal.connection import connect
 from durable.temporal.worker import global_worker, patient
 from tests.cli.terminal import Terminal

@@ -26,7 +26,7 @@ from durable.state_dir.record import StackError
 
 if TYPE_CHECKING:
     from durable.client import Durable
-    from durable.stack.health.workflows import WorkflowHealth
+    from durable.health.workflows import WorkflowHealth
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ async def look_at_workflows(
     state_dir: Path | None, databases: Databases, tenant: TenantId | None
 ) -> "WorkflowHealth | None":
     """What is wrong with workflows; None, with a note, if Temporal cannot be asked."""
-    from durable.stack.health.diagnosis import workflow_health
+    from durable.health.diagnosis import workflow_health
 
     settings = load_settings(state_dir)
     try:

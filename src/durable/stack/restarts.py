@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from durable.health.disks import is_full
 from durable.stack.child import READY_DEADLINE_SECONDS, Child, RunningChild, spawn
-from durable.stack.disks import is_full
 from durable.state_dir.record import Part, StackError
 
 MAX_RESTARTS = 5

@@ -17,7 +17,7 @@ from durable.model.ids import ActorId, RegionId
 from durable.settings import Settings
 from durable.stack.child import Child
 from durable.stack.control_plane import ADDRESSES, AGENT, control_plane
-from durable.stack.health.opening import wait_until_ready
+from durable.stack.opening import wait_until_ready
 from durable.stack.ports import DATABASE_PORT, HOST, port_of
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.supervisor import Supervisor

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from durable.health.disks import is_full
 from durable.stack.child import Child, PortTakenError, RunningChild, spawn
-from durable.stack.disks import is_full
 from durable.stack.ports import HOST, choose_port
 from durable.stack.restarts import RestartingChild
 from durable.stack.shutdown import StopRequest, stop_orphans

@@ -20,10 +20,10 @@ from durable.cli.commands import stack
 from durable.cli.main import execute
 from durable.settings import Settings
 from durable.stack.child import spawn
-from durable.stack.health.status import StackStatus
 from durable.stack.ports import HOST, free_port
 from durable.stack.postgres.server import EmbeddedPostgres
 from durable.stack.shutdown import stop_stack
+from durable.stack.status import StackStatus
 from durable.stack.temporal_server import temporal_child
 from durable.state_dir.record import is_running, read_record, record_path
 

@@ -33,7 +33,7 @@ from durable.state_dir.record import StackError
 from durable.validation.text import counted
 
 if TYPE_CHECKING:
-    from durable.stack.health.findings import Finding
+    from durable.health.findings import Finding
 
 
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
@@ -42,7 +42,7 @@ def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
     async def look(databases: Databases) -> "tuple[list[Violation], Missing, list[Finding]]":
         # Imported here: `durable doctor --help` must not load Temporal.
-        from durable.stack.health.diagnosis import diagnose
+        from durable.health.diagnosis import diagnose
 
         address, unknown = _temporal_address(settings)
         found = await diagnose(settings, databases, address)

@@ -13,10 +13,10 @@ from durable.cli.render.findings import print_findings
 from durable.cli.render.output import Steps, error_object, print_json, progress, results
 from durable.settings import Settings, variable
 from durable.stack.detached import start_detached
-from durable.stack.health.parts import PartStatus
-from durable.stack.health.status import StackStatus, stack_status
+from durable.stack.parts import PartStatus
 from durable.stack.shutdown import StopRequest, stop_stack
 from durable.stack.stack import start_stack
+from durable.stack.status import StackStatus, stack_status
 from durable.stack.supervisor import StackEvent, Supervisor
 
 Detach = Annotated[

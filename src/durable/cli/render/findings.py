@@ -8,7 +8,7 @@ from rich.markup import escape
 from durable.cli.render.output import results
 
 if TYPE_CHECKING:
-    from durable.stack.health.findings import Finding
+    from durable.health.findings import Finding
 
 
 def print_findings(found: "Sequence[Finding]") -> None:

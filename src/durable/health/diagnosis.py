@@ -4,13 +4,13 @@ import asyncio
 
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.region_facts import read_facts
+from durable.health import findings
+from durable.health.disks import full_disks
+from durable.health.findings import Finding
+from durable.health.regions import impaired, read_regions, unready, unserved
+from durable.health.workflows import WorkflowHealth, read_workflow_health
 from durable.model.ids import TenantId
 from durable.settings import Settings
-from durable.stack.health import findings
-from durable.stack.health.disks import full_disks
-from durable.stack.health.findings import Finding
-from durable.stack.health.regions import impaired, read_regions, unready, unserved
-from durable.stack.health.workflows import WorkflowHealth, read_workflow_health
 from durable.state_dir.record import StackError, is_running, read_record
 from durable.temporal.connection import connect
 

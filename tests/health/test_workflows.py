@@ -7,9 +7,9 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus as Status
 
 from durable.authority.reads.wanted import LastChanges, WantedWorkload
+from durable.health.workflows import judge, placements_of
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
-from durable.stack.health.workflows import judge, placements_of
 from durable.temporal.running import cause_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -10,12 +10,12 @@ from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
+from durable.health import findings
+from durable.health.findings import Finding
 from durable.model.fleet.region_life import RegionFact
 from durable.model.recovery.detection import LossKind
 from durable.model.states import RegionState
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
-from durable.stack.health import findings
-from durable.stack.health.findings import Finding
 from durable.temporal.running import unserved_queues
 
 # The others are found by who looks now: a worker or nodes that are away, for example. What has just

@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
+from durable.health.diagnosis import diagnose, full_disks_of
+from durable.health.findings import Finding
 from durable.settings import Settings
-from durable.stack.health.diagnosis import diagnose, full_disks_of
-from durable.stack.health.findings import Finding
-from durable.stack.health.parts import PartStatus, part_statuses
+from durable.stack.parts import PartStatus, part_statuses
 from durable.state_dir.record import StackRecord, is_running, read_record, why_nothing_runs
 
 

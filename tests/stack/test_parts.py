@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from durable.settings import Settings
-from durable.stack.health import parts
-from durable.stack.health.parts import part_statuses
+from durable.stack import parts
+from durable.stack.parts import part_statuses
 from durable.state_dir.processes import Process
 from durable.state_dir.record import Part, StackRecord
 

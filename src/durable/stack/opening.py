@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.readiness import RegionReadiness
+from durable.health.findings import Finding
+from durable.health.regions import read_regions, unserved
 from durable.settings import Settings
-from durable.stack.health.findings import Finding
-from durable.stack.health.regions import read_regions, unserved
 from durable.state_dir.record import StackError
 from durable.temporal.connection import connect
 

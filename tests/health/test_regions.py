@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from durable.authority.reads.readiness import RegionReadiness
+from durable.health.regions import LASTING, impaired, unready
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId
 from durable.model.recovery.detection import LossKind, RegionCondition
 from durable.model.states import RegionState
-from durable.stack.health.regions import LASTING, impaired, unready
 
 EAST = RegionId("us-east")
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)

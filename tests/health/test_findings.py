@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from durable.stack.health import findings
-from durable.stack.health.findings import Finding
+from durable.health import findings
+from durable.health.findings import Finding
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 CASES = [

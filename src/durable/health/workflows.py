@@ -14,11 +14,11 @@ from durable.authority.reads.wanted import (
     read_wanted,
 )
 from durable.authority.slots.shares import open_shares
+from durable.health import findings
+from durable.health.findings import Finding
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
 from durable.signals.names import placement_id, workload_id
-from durable.stack.health import findings
-from durable.stack.health.findings import Finding
 from durable.temporal.running import list_running, statuses_of
 from durable.validation.value import Value
 
