@@ -76,6 +76,7 @@ class Agents:
             log=self.log,
             timing=timing,
             is_cut_off=faults.is_cut_off,
+            unhealthy_devices=faults.unhealthy_devices,
         )
         faults.on_change = agent.look
         self.start("simulated", agent)
@@ -88,6 +89,7 @@ class Agents:
         name: str = "n1",
         databases: Databases | None = None,
         timing: Timing | None = None,
+        gpus: int = 0,
     ) -> None:
         """An agent of the process driver; its node is held until the agent is ended."""
         timing = timing or Timing()
@@ -96,13 +98,14 @@ class Agents:
         agent = Agent(
             databases or region.databases,
             EAST,
-            OwnNode(node(name, labels=labels(driver="process"))),
+            OwnNode(node(name, gpus=gpus, labels=labels(driver="process"))),
             ProcessDriver(directory.path, EAST, self.log),
             name=TEST,
             log=self.log,
             timing=timing,
             leases=PersistentLeases(timing.trusted_seconds, directory, EAST, NodeId(name)),
             host=directory.host,
+            unhealthy_devices=directory.unhealthy_devices,
         )
         self.start(name, agent)
 

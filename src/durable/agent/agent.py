@@ -21,9 +21,10 @@ from durable.authority.cache.watch import watch
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.assignments import read_assignments
+from durable.authority.fleet.devices import report_unhealthy_devices
 from durable.authority.fleet.regions import read_region
 from durable.model.fleet.manifest import NodeSpec
-from durable.model.ids import ActorId, NodeId, RegionId
+from durable.model.ids import ActorId, DeviceId, NodeId, RegionId
 from durable.model.refusal import RefusedError
 
 # An agent of few nodes names them in each read; one of many reads all and picks its own.
@@ -53,6 +54,7 @@ class Agent:
         host: str = SIMULATED_HOST,
         clock: Callable[[], float] = boot_seconds,
         is_cut_off: Callable[[NodeSpec], bool] = lambda _: False,
+        unhealthy_devices: Callable[[NodeSpec], frozenset[DeviceId]] = lambda _: frozenset(),
     ) -> None:
         timing = timing or Timing()
         self._databases = databases
@@ -72,6 +74,9 @@ class Agent:
             databases, region, name, self._replicas, self._leases, self._reconciler, timing, log
         )
         self._is_cut_off = is_cut_off
+        self._unhealthy_devices = unhealthy_devices
+        # As they were last reported.
+        self._reported_devices: dict[NodeId, frozenset[DeviceId]] = {}
         self._hosted: Mapping[NodeId, NodeSpec] = {}
         # Of those, the ones that reach nobody: what runs there is left alone until the lease ends.
         self._cut_off: frozenset[NodeId] = frozenset()
@@ -162,6 +167,24 @@ class Agent:
             await self._sessions.register(ready, epoch)
             # What was moved elsewhere since the read above, and what these nodes must start.
             await self._follow(is_whole=True)
+        await self._report_devices()
+
+    async def _report_devices(self) -> None:
+        """Of nodes with devices and a session, where something is new."""
+        now = {
+            node: self._unhealthy_devices(spec)
+            for node, spec in self._hosted.items()
+            if spec.devices and node in self._leases.sessions
+        }
+        changed = {
+            node: devices
+            for node, devices in now.items()
+            if self._reported_devices.get(node) != devices
+        }
+        if changed:
+            await report_unhealthy_devices(self._databases, self._region, changed)
+        # One without a session is reported again when it has one: meanwhile another agent may.
+        self._reported_devices = now
 
     async def _follow(self, *, is_whole: bool) -> None:
         self._needs_whole_read = False

@@ -26,7 +26,8 @@ async def with_gpus(world: World, gpus: int = 2) -> World:
 async def report(world: World, *devices: str) -> int:
     """The region's version before the report."""
     version = (await read_whole(world.databases, EAST)).version
-    await report_unhealthy_devices(world.databases, EAST, N2, [DeviceId(each) for each in devices])
+    unhealthy = {N2: [DeviceId(each) for each in devices]}
+    await report_unhealthy_devices(world.databases, EAST, unhealthy)
     return version
 
 
@@ -102,4 +103,4 @@ async def test_an_unknown_node_or_device_is_refused(ready_world: World) -> None:
     with pytest.raises(RefusedError, match="has no device gpu-7"):
         await report(world, "gpu-7")
     with pytest.raises(RefusedError, match="has no node n9"):
-        await report_unhealthy_devices(world.databases, EAST, NodeId("n9"), [])
+        await report_unhealthy_devices(world.databases, EAST, {NodeId("n9"): []})

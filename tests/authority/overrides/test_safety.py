@@ -38,7 +38,7 @@ async def world(ready_world: World) -> World:
     await everywhere(world, overridable_gates=tuple(Gate))
     nodes = (node("n1", gpus=1), node("n2", dedicated_to=BILLING), node("n3", gpus=2))
     await world.with_nodes(*nodes)
-    await report_unhealthy_devices(databases, EAST, NodeId("n3"), [DeviceId("gpu-0")])
+    await report_unhealthy_devices(databases, EAST, {NodeId("n3"): [DeviceId("gpu-0")]})
     async with databases.at_global("durable_workload").begin() as connection:
         await connection.execute(
             text("""

@@ -13,13 +13,18 @@ from typing import Self
 
 from durable.agent.leases import Leases
 from durable.agent.process.watchdog import boot_id
-from durable.model.ids import NodeId, RegionId
+from durable.model.fleet.manifest import NodeSpec
+from durable.model.ids import DeviceId, NodeId, RegionId
 from durable.state_dir.record import StackError
 
 
 def lease_file(node_directory: Path, region: RegionId) -> Path:
     """Where the deadline of the node's lease is kept, for its next agent and for watchdogs."""
     return node_directory / f"lease-{region}"
+
+
+# Written by whatever checks this machine's devices: one id in a line, such as gpu-0.
+UNHEALTHY_DEVICES = "unhealthy-devices"
 
 
 class NodeDirectory:
@@ -56,6 +61,14 @@ class NodeDirectory:
             aside.write_text(f"the agent on {socket.gethostname()} ({secrets.token_hex(4)})")
             aside.rename(file)
         return file.read_text()
+
+    def unhealthy_devices(self, node: NodeSpec) -> frozenset[DeviceId]:
+        """What the machine's own checks have written; nothing if they have not."""
+        try:
+            lines = (self.path / UNHEALTHY_DEVICES).read_text().split()
+        except (OSError, UnicodeDecodeError):
+            return frozenset()
+        return frozenset(device for device in node.devices if device in lines)
 
     def __exit__(
         self,

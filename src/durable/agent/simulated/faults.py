@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from durable.agent.log import EventLog, Log
 from durable.authority.fleet.assignments import Assignment
 from durable.model.fleet.manifest import NodeSpec
+from durable.model.ids import DeviceId
 from durable.validation.value import Value
 
 MAX_BYTES = 256 * 1024
@@ -29,6 +30,8 @@ class FaultKind(StrEnum):
     LOST = "lost"
     # The node runs on and reaches nobody: no lease, no order, no report.
     CUT_OFF = "cut_off"
+    # Devices of the node are broken: they take no new work.
+    UNHEALTHY_DEVICE = "unhealthy_device"
 
 
 class InjectedFault(Value):
@@ -36,9 +39,10 @@ class InjectedFault(Value):
 
     kind: FaultKind
     node: Pattern = "*"
-    # Of nodes that are lost or cut off: only those of these regions and zones.
+    # Of faults of nodes themselves: only those of these regions and zones, and these devices.
     region: Pattern = "*"
     zone: Pattern = "*"
+    device: Pattern = "*"
     workload: Pattern = "*"
     # Only this generation of it, such as a bad version.
     generation: Annotated[int, Field(ge=1)] | None = None
@@ -115,6 +119,18 @@ class Faults:
     def is_cut_off(self, node: NodeSpec) -> bool:
         """Whether the node runs on by itself."""
         return any(one.kind is FaultKind.CUT_OFF and one.is_of(node) for one in self._faults)
+
+    def unhealthy_devices(self, node: NodeSpec) -> frozenset[DeviceId]:
+        broken = [
+            fault
+            for fault in self._faults
+            if fault.kind is FaultKind.UNHEALTHY_DEVICE and fault.is_of(node)
+        ]
+        return frozenset(
+            device
+            for device in node.devices
+            if any(fnmatchcase(device, fault.device) for fault in broken)
+        )
 
     def reread(self) -> bool:
         """Whether the faults in force have changed; an invalid file leaves them as they were."""

@@ -1,6 +1,6 @@
 """Which devices of a node are not healthy: they take no new work, and what holds one keeps it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,9 +11,10 @@ from durable.model.ids import DeviceId, NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 
 _READ = text("""
-    SELECT n.unhealthy_devices, array(SELECT d.device FROM regional.devices AS d
-                                       WHERE d.region = n.region AND d.node = n.node) AS devices
-      FROM regional.nodes AS n WHERE n.region = :region AND n.node = :node
+    SELECT n.node, n.unhealthy_devices,
+           array(SELECT d.device FROM regional.devices AS d
+                  WHERE d.region = n.region AND d.node = n.node) AS devices
+      FROM regional.nodes AS n WHERE n.region = :region AND n.node = ANY(:nodes)
 """)
 
 _SET = text("""
@@ -22,26 +23,36 @@ _SET = text("""
 """)
 
 
-@regional_transaction("durable_agent", "report the devices of {node}")
+@regional_transaction("durable_agent", "report the devices of nodes")
 async def report_unhealthy_devices(
-    connection: AsyncConnection, region: RegionId, node: NodeId, unhealthy: Collection[DeviceId]
+    connection: AsyncConnection,
+    region: RegionId,
+    unhealthy: Mapping[NodeId, Collection[DeviceId]],
 ) -> None:
-    """All of the node's devices that are not healthy now; every other one is."""
-    key = {"region": region, "node": node}
+    """All devices of these nodes that are not healthy now; every other one of theirs is."""
     await lock_region(connection, region)
-    found = (await connection.execute(_READ, key)).one_or_none()
-    if found is None:
-        raise RefusedError(
-            RefusalCode.UNKNOWN_NODE, f"{region} has no node {node}; see `durable fleet show`."
+    read = await connection.execute(_READ, {"region": region, "nodes": sorted(unhealthy)})
+    nodes = {NodeId(row.node): row for row in read}
+    changes: dict[NodeId, list[str]] = {}
+    for node, reported in unhealthy.items():
+        if node not in nodes:
+            raise RefusedError(
+                RefusalCode.UNKNOWN_NODE, f"{region} has no node {node}; see `durable fleet show`."
+            )
+        devices = sorted(map(str, reported))
+        if unknown := sorted(set(devices) - set(nodes[node].devices)):
+            raise RefusedError(
+                RefusalCode.UNKNOWN_NODE,
+                f"Node {node} has no device {unknown[0]}; register the node with it first.",
+            )
+        if devices != nodes[node].unhealthy_devices:
+            changes[node] = devices
+    if changes:
+        version = await advance_region(connection, region)
+        await connection.execute(
+            _SET,
+            [
+                {"region": region, "node": node, "devices": devices, "version": version}
+                for node, devices in changes.items()
+            ],
         )
-    devices = sorted(map(str, unhealthy))
-    unknown = sorted(set(devices) - set(found.devices))
-    if unknown:
-        raise RefusedError(
-            RefusalCode.UNKNOWN_NODE,
-            f"Node {node} has no device {unknown[0]}; register the node with it first.",
-        )
-    if devices == found.unhealthy_devices:
-        return
-    version = await advance_region(connection, region)
-    await connection.execute(_SET, {**key, "devices": devices, "version": version})

@@ -120,6 +120,7 @@ def _simulate(
                 timing=timing,
                 logs_each=False,
                 is_cut_off=injected.is_cut_off,
+                unhealthy_devices=injected.unhealthy_devices,
             )
             injected.on_change = agent.look
             return agent
@@ -153,6 +154,7 @@ def _run_processes(state_dir: Path | None, spec: NodeSpec, timing: Timing, log: 
                 timing=timing,
                 leases=PersistentLeases(timing.trusted_seconds, directory, spec.region, spec.id),
                 host=directory.host,
+                unhealthy_devices=directory.unhealthy_devices,
             )
             await _run_until_stopped(running.run(), log)
 
