@@ -59,7 +59,7 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
     assert settings.temporal_tls_ca == certificate
     assert settings.temporal_api_key is not None
     assert settings.temporal_api_key.get_secret_value() == SECRET
-    assert settings.require_temporal_ui_url() == "https://temporal.example"
+    assert settings.temporal_ui_url == "https://temporal.example"
     assert settings.debug
     assert SECRET not in repr(settings)
 
@@ -147,7 +147,6 @@ def test_unset_addresses_are_those_of_the_running_stack(tmp_path: Path) -> None:
             supervisor=Process(pid=os.getpid(), started="now"),
             database_url=URL,
             temporal_address="127.0.0.1:7233",
-            temporal_ui_url="http://127.0.0.1:8233",
         )
     )
     settings = Settings(state_dir=tmp_path)
@@ -155,7 +154,6 @@ def test_unset_addresses_are_those_of_the_running_stack(tmp_path: Path) -> None:
     with state.locked():
         assert settings.require_database_url() == URL
         assert settings.require_temporal_address() == "127.0.0.1:7233"
-        assert settings.require_temporal_ui_url() == "http://127.0.0.1:8233"
 
 
 def test_without_a_running_stack_the_sentence_says_what_to_do(tmp_path: Path) -> None:

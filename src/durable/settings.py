@@ -129,10 +129,6 @@ class Settings(BaseModel):
         """Temporal's frontend: the configured one, else the running stack's."""
         return self.temporal_address or self._of_stack("temporal_address")
 
-    def require_temporal_ui_url(self) -> str:
-        """Temporal's UI: the configured one, else the running stack's."""
-        return self.temporal_ui_url or self._of_stack("temporal_ui_url")
-
     @property
     def acting_as(self) -> str:
         """Who asks for changes: the configured actor, else the user of this terminal."""

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from durable.model.fleet.capacity import Node, RecoveryBudget, RegionStatus
-from durable.model.ids import IncidentId
+from durable.model.fleet.capacity import Node, RegionStatus
 from durable.model.placement.request import SchedulingRequest
 from durable.model.work.workload import AdmittedWorkload
 
@@ -48,16 +47,6 @@ def test_what_could_not_be_true_is_refused(
     with pytest.raises(ValidationError) as caught:
         kind(**{**sound, **flaw})
     assert tells in str(caught.value)
-
-
-def test_a_budget_is_open_for_its_incident_until_it_expires() -> None:
-    budget = RecoveryBudget.model_validate(
-        {"region": "us-east", "budget": "b", "amount": {"cpu": 4}, "used": {"cpu": 0},
-         "expires_at": T0 + HOUR, "incident": "i-1"}
-    )  # fmt: skip
-    assert budget.is_open_for(IncidentId("i-1"), T0)
-    assert not budget.is_open_for(IncidentId("i-2"), T0)
-    assert not budget.is_open_for(IncidentId("i-1"), T0 + HOUR)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,6 @@ async def poll_leases(connection: AsyncConnection, region: RegionId) -> LeasePol
     )
 
 
-CHANNEL = "durable_regions"
 _PAYLOAD = re.compile(r"([a-z0-9-]+) ([0-9]{1,19}) ([0-9]{1,19})", re.ASCII)
 
 

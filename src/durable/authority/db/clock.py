@@ -11,9 +11,12 @@ from durable.authority.db.transaction import global_transaction
 _CLOCK = text("SELECT clock_timestamp()")
 
 
-async def read_clock(connection: AsyncConnection) -> datetime:
-    """In a transaction that has its lock: what is decided under the lock goes by this."""
-    return (await connection.execute(_CLOCK)).scalar_one()
+async def read_clock(connection: AsyncConnection, now: datetime | None = None) -> datetime:
+    """In a transaction that has its lock: what is decided under the lock goes by this.
+
+    A test may give the moment instead.
+    """
+    return now or (await connection.execute(_CLOCK)).scalar_one()
 
 
 @global_transaction("durable_reader", "read the time")

@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import Missing, ask_regions
 from durable.authority.db.transaction import global_transaction, regional_transaction
@@ -30,8 +31,6 @@ _GRANTED = text("""
     SELECT granted_cpu_millis, granted_memory_mib, granted_gpus
       FROM global.grants WHERE tenant = :tenant AND region = :region
 """)
-
-_NOW = text("SELECT clock_timestamp()")
 
 
 @audits_refusals
@@ -120,7 +119,7 @@ async def _left_alone(databases: Databases, fleet: Fleet) -> list[str]:
 
 @regional_transaction("durable_reader", "read the clock of {region}")
 async def _read_clock(connection: AsyncConnection, region: RegionId) -> datetime:
-    return (await connection.execute(_NOW)).scalar_one()
+    return await read_clock(connection)
 
 
 async def _apply_tenant(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, write_nodes
 from durable.authority.fleet.regions import lock_region
@@ -16,8 +17,6 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.validation.text import show_moment
 
 MAX_LEASE_SECONDS = 86_400
-
-_NOW = text("SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp())")
 
 # Never shorter than the lease before it: an older agent may still live by that one.
 _BEGIN_SESSIONS = text("""
@@ -99,7 +98,7 @@ async def register_nodes(
             f"{region} is at epoch {known.epoch}, not {epoch}; "
             "stop what moved elsewhere, then register at the new epoch.",
         )
-    at: datetime = (await connection.execute(_NOW, {"now": now})).scalar_one()
+    at = await read_clock(connection, now)
     mine = {"region": region, "nodes": [str(node.id) for node in nodes], "host": host, "now": at}
     other = (await connection.execute(_HOSTED, mine)).one_or_none()
     if other is not None:

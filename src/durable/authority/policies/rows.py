@@ -33,8 +33,6 @@ _OPEN = text("""
      WHERE stage IN ('shadow', 'canary', 'widening', 'rolling_back') ORDER BY revision
 """)
 
-_NOW = text("SELECT clock_timestamp()")
-
 _LAST_ORDER = text("""
     SELECT * FROM global.policy_orders WHERE revision = :revision ORDER BY number DESC LIMIT 1
 """)

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.overrides.freeze import refuse_while_frozen
 from durable.authority.policies.orders import LOCK, ROLE, write_rollout
@@ -18,8 +19,6 @@ from durable.authority.policies.rows import find_rollout
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.rollout import Bake, PolicyRollout, PolicyStage, ShadowReport
 from durable.signals.names import POLICY_CONTROLLER, policy_id
-
-_NOW = text("SELECT clock_timestamp()")
 
 _SUPERSEDE = text("""
     UPDATE global.policy_rollouts SET stage = 'superseded', changed_at = clock_timestamp()
@@ -56,7 +55,7 @@ async def watch_region(
         return now
     # Somebody may have frozen the policy since it was promoted.
     await refuse_while_frozen(connection, region)
-    since = (await connection.execute(_NOW)).scalar_one()
+    since = await read_clock(connection)
     bake = Bake(region=region, since=since, pending_percent_before=pending_percent)
     await _audit(connection, rollout, "watch policy", bake.model_dump(mode="json"))
     return await write_rollout(connection, now.model_copy(update={"bake": bake}))

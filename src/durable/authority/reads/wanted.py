@@ -7,6 +7,7 @@ from pydantic import AwareDatetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
@@ -57,8 +58,6 @@ _LAST_CHANGES = text("""
      WHERE target = ANY(:targets) GROUP BY target
 """)
 
-_NOW = text("SELECT clock_timestamp()")
-
 
 @global_transaction("durable_reader", "read what is wanted")
 async def read_wanted(
@@ -89,4 +88,4 @@ async def read_last_changes(
     of = {workload_id(TenantId(name[0]), WorkloadName(name[1])): name for name in names}
     rows = await connection.execute(_LAST_CHANGES, {"targets": list(of)})
     at = {of[row.target]: row.at for row in rows}
-    return LastChanges(at=at, now=(await connection.execute(_NOW)).scalar_one())
+    return LastChanges(at=at, now=await read_clock(connection))

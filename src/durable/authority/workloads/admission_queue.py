@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.batching import Batcher, chunks
+from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import global_transaction
@@ -37,7 +38,6 @@ MAX_REQUESTS_PER_CALL = 200
 MAX_REPLICAS_PER_CALL = 20_000
 _MAX_TENANTS_SHOWN = 5
 
-_NOW = text("SELECT clock_timestamp()")
 _TENANTS = text("SELECT tenant FROM global.tenants ORDER BY tenant LIMIT :most")
 
 
@@ -77,7 +77,7 @@ async def _admit(
     ledger = await RequestLedger.read(connection, [request.message for request in requests])
     stable = await _stable_specs(connection, workloads)
     # After the locks: whoever waited for one is admitted when it got it.
-    now = (await connection.execute(_NOW)).scalar_one() if workloads else authorizer.now
+    now = await read_clock(connection) if workloads else authorizer.now
     batch = AdmissionBatch(workloads, ledger, stable, authorizer, now)
     known = existing | missing
     answers = [batch.admit(request) if request.key in known else None for request in requests]

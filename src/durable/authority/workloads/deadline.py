@@ -5,12 +5,11 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
-
-_NOW = text("SELECT coalesce(CAST(:now AS timestamptz), clock_timestamp())")
 
 _MISS = text("""
     UPDATE global.workloads SET deadline_missed_at = :at
@@ -38,7 +37,7 @@ async def miss_deadline(
         raise never_admitted(tenant, workload)
     if found.generation != generation or found.deadline_missed_at is not None:
         return found.deadline_missed_at if found.generation == generation else None
-    at = (await connection.execute(_NOW, {"now": now})).scalar_one()
+    at = await read_clock(connection, now)
     if found.deleted or found.deadline is None or at < found.deadline:
         return None
     await connection.execute(_MISS, {"tenant": tenant, "workload": workload, "at": at})

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import TypeAdapter
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
 from durable.authority.operators.ledger import KEPT_DAYS, RequestLedger
@@ -44,8 +44,6 @@ from durable.model.work.workload import (
 )
 
 _GENERATION: TypeAdapter[Generation] = TypeAdapter(Generation)
-
-_NOW = text("SELECT clock_timestamp()")
 
 
 class RolloutChange(StrEnum):
@@ -142,7 +140,7 @@ async def _pause(
         )
     if rollout.pause is not None:
         raise _refused(f"{request.name} was paused already, by {rollout.pause}.")
-    now = (await connection.execute(_NOW)).scalar_one()
+    now = await read_clock(connection)
     pause = RolloutPause(actor=request.actor, reason=request.reason, since=now)
     await advance_rollout(connection, before, rollout.model_copy(update={"pause": pause}))
     return "Paused: nothing more is replaced until somebody resumes."
@@ -154,7 +152,7 @@ async def _resume(
     rollout = _rolling(before, request)
     if rollout.pause is None:
         raise _refused(f"{request.name} is not paused.")
-    now = (await connection.execute(_NOW)).scalar_one()
+    now = await read_clock(connection)
     resumed = {"pause": None, "progressed_at": now}
     await advance_rollout(connection, before, rollout.model_copy(update=resumed))
     return f"Resumed; it was paused by {rollout.pause}."
@@ -170,7 +168,7 @@ async def _promote(
             f"{request.name} has no pause point left (rollout.pauses has {points}); "
             "to stop it, pause it, and to go on, resume it."
         )
-    now = (await connection.execute(_NOW)).scalar_one()
+    now = await read_clock(connection)
     passed = {"promoted": rollout.promoted + 1, "progressed_at": now}
     await advance_rollout(connection, before, rollout.model_copy(update=passed))
     return f"Promoted past pause point {rollout.promoted + 1} of {points}."
@@ -186,7 +184,7 @@ async def _roll_back(
         await go_back(connection, before, reason=why)
         return f"Going back to generation {target.generation}; what it has not replaced stays."
     # What ran it has ended: its spec becomes the next generation.
-    now = (await connection.execute(_NOW)).scalar_one()
+    now = await read_clock(connection)
     after = before.model_copy(
         update={
             "generation": before.generations + 1,

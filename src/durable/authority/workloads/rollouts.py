@@ -15,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.clock import read_clock
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.authority.recovery.originals import find_kept
@@ -251,7 +252,7 @@ async def undo_rollout(
 
 async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, reason: str) -> None:
     """Wants the stable generation again, as many replicas of it as there are to be now."""
-    now = (await connection.execute(text("SELECT clock_timestamp()"))).scalar_one()
+    now = await read_clock(connection)
     stable, spec, share = workload.stable_generation, workload.spec, workload.share
     good = await find_stable(connection, workload)
     if stable is None or good is None:

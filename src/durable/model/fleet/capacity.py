@@ -109,6 +109,3 @@ class RecoveryBudget(Value):
     def is_of_override(self) -> bool:
         """Whether an override made it, for one incident, and ends it itself."""
         return str(self.budget).startswith("override/")
-
-    def is_open_for(self, incident: IncidentId, now: datetime) -> bool:
-        return self.incident == incident and now < self.expires_at
