@@ -34,7 +34,7 @@ from durable.model.placement.intents import AnyIntent, Bind, Evict, Expire, Gran
 from durable.model.placement.request import SchedulingRequest
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.work.share import PlacementFacts
-from durable.scheduling.urgency import urgency_at
+from durable.scheduling.queue.urgency import urgency_at
 
 UNREACHABLE = "unreachable"
 # Messages to the placement wait as long; a process that takes longer is reported by a signal.

@@ -19,11 +19,11 @@ from durable.model.placement.pending_reasons import Gang, PendingCode
 from durable.model.placement.records import Decision
 from durable.model.policy.policy import Policy
 from durable.model.refusal import Refusal, RefusalCode
-from durable.scheduling.crash_backoff import avoided_until, still_avoided
 from durable.scheduling.decide import decide
 from durable.scheduling.findings import findings_of
+from durable.scheduling.queue.crash_backoff import avoided_until, still_avoided
+from durable.scheduling.queue.retries import retry_after_seconds
 from durable.scheduling.request import PlacementRequest, Proposal
-from durable.scheduling.retries import retry_after_seconds
 from durable.scheduling.work_overrides import ends_after, override_fields
 
 # What the authority would answer again however fresh the cache is, as the reason for the wait.

@@ -25,10 +25,10 @@ from durable.model.work.workload import (
     template_of,
 )
 from durable.planners.rollout.observed import fenceposts
-from durable.scheduling.admission import why_never
-from durable.scheduling.room import RegionOffer, RegionRoom, offers
+from durable.scheduling.regions.admission import why_never
+from durable.scheduling.regions.room import RegionOffer, RegionRoom, offers
+from durable.scheduling.regions.split import CurrentShares, refuse_unknown, split
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.split import CurrentShares, refuse_unknown, split
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

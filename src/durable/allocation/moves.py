@@ -20,9 +20,9 @@ from durable.model.resources import NOTHING, Amounts, minus, plus, times
 from durable.model.states import RegionState
 from durable.model.work.workload import AdmittedWorkload, WorkloadManifest
 from durable.planners.rollout.observed import fenceposts
-from durable.scheduling.room import RegionOffer, RegionRoom, RegionStanding, offers
+from durable.scheduling.regions.room import RegionOffer, RegionRoom, RegionStanding, offers
+from durable.scheduling.regions.split import CurrentShares, split
 from durable.scheduling.snapshot.region import Snapshot
-from durable.scheduling.split import CurrentShares, split
 
 # Everything at once; a region that was never read is known by its name alone.
 Rooms = dict[RegionId, RegionRoom]

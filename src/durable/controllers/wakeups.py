@@ -16,7 +16,7 @@ from durable.authority.db.errors import AuthorityError
 from durable.authority.queue.requests import WaitingRequest, read_waiting
 from durable.authority.sides import Regional
 from durable.model.refusal import RefusedError
-from durable.scheduling.relief import choose
+from durable.scheduling.queue.relief import choose
 from durable.signals.names import placement_id
 from durable.signals.payloads import Wake
 from durable.signals.sending import SignalSender

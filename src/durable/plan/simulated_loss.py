@@ -16,9 +16,9 @@ from durable.model.resources import NOTHING, Amounts, at_least_nothing, minus, p
 from durable.model.work.workload import AdmittedWorkload
 from durable.plan.region import PlannedRegion
 from durable.planners.recovery.objective import needed_replicas
+from durable.scheduling.regions.room import RegionOffer
+from durable.scheduling.regions.split import CurrentShares, split
 from durable.scheduling.request import PlacementRequest
-from durable.scheduling.room import RegionOffer
-from durable.scheduling.split import CurrentShares, split
 
 # From the fence until a moved slot has a node: a round of detection, the fence, two commits.
 HAND_OVER_SECONDS = 5.0

@@ -13,7 +13,7 @@ from durable.model.overrides.in_force import skipped_gates
 from durable.model.placement.claims import Crash
 from durable.model.policy.policy import Policy
 from durable.model.work.workload import TopologySpread
-from durable.scheduling.crash_backoff import avoided_until
+from durable.scheduling.queue.crash_backoff import avoided_until
 from durable.scheduling.request import PlacementRequest
 from durable.scheduling.snapshot.columns import AmountColumns, Columns, Mask, Rows
 from durable.scheduling.snapshot.region import Snapshot

@@ -16,7 +16,7 @@ from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.model.policy.policy import Policy
 from durable.model.refusal import RefusedError
-from durable.scheduling.relief import Relief
+from durable.scheduling.queue.relief import Relief
 from durable.scheduling.snapshot.region import Snapshot
 
 RESYNC_SECONDS = 60.0

@@ -19,7 +19,7 @@ from durable.model.placement.pending_reasons import PendingCode
 from durable.model.placement.request import QueuedRequest, SchedulingRequest
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.states import RequestState
-from durable.scheduling.relief import QueuedWork
+from durable.scheduling.queue.relief import QueuedWork
 
 ROLE = "durable_placement"
 MAX_REQUESTS_PER_CALL = 500

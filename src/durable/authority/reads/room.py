@@ -11,7 +11,7 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.model.ids import RegionId
 from durable.model.states import NodeState, RegionState
-from durable.scheduling.room import RegionRoom
+from durable.scheduling.regions.room import RegionRoom
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 
 _REGION = text(f"SELECT r.epoch, r.version, r.state, {ROOM} FROM regional.regions AS r"

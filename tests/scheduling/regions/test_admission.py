@@ -6,7 +6,7 @@ import pytest
 
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode
-from durable.scheduling.admission import why_never
+from durable.scheduling.regions.admission import why_never
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from tests.scheduling.world import FULL, node, spec, taint
 

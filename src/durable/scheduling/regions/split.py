@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import WorkloadSpec
-from durable.scheduling.room import RegionOffer, RegionStanding
+from durable.scheduling.regions.room import RegionOffer, RegionStanding
 
 Slots = tuple[int, ...]
 # A refusal's sentence has 500 characters, and two lists of names at most.

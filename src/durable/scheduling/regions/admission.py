@@ -8,7 +8,7 @@ from durable.model.work.workload import WorkloadSpec
 from durable.scheduling.evidence import filter_lasting
 from durable.scheduling.filters import labels, residency, resources, taints, tenancy
 from durable.scheduling.pending import largest_of, most_frequent
-from durable.scheduling.room import request_for_one
+from durable.scheduling.regions.room import request_for_one
 from durable.scheduling.snapshot.region import Snapshot
 from durable.scheduling.working_set import WorkingSet
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from durable.model.ids import NodeId
 from durable.model.placement.claims import Crash
-from durable.scheduling.crash_backoff import avoided_until, still_avoided
 from durable.scheduling.policies import first_policy
+from durable.scheduling.queue.crash_backoff import avoided_until, still_avoided
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POLICY = first_policy()

@@ -4,7 +4,7 @@ import pytest
 
 from durable.model.placement.pending_reasons import NEEDS_A_CHANGE, PendingCode
 from durable.scheduling.policies import first_policy
-from durable.scheduling.retries import MOMENT_SECONDS, RETRIES_PER_SECOND, retry_after_seconds
+from durable.scheduling.queue.retries import MOMENT_SECONDS, RETRIES_PER_SECOND, retry_after_seconds
 from tests.model.pending import pending
 
 POLICY = first_policy()

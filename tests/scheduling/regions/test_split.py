@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import WorkloadSpec
-from durable.scheduling import split as split_module
-from durable.scheduling.room import RegionOffer, RegionStanding
-from durable.scheduling.split import CurrentShares, Slots
+from durable.scheduling.regions import split as split_module
+from durable.scheduling.regions.room import RegionOffer, RegionStanding
+from durable.scheduling.regions.split import CurrentShares, Slots
 from tests.scheduling.world import spec
 
 THREE = ["eu-central", "us-east", "us-west"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from durable.model.placement.pending_reasons import PendingCode
-from durable.scheduling.relief import QueuedWork, Relief, choose, could_help
+from durable.scheduling.queue.relief import QueuedWork, Relief, choose, could_help
 from durable.scheduling.snapshot.region import NodeFacts, Snapshot
 from tests.scheduling.world import FULL, NOW, PLENTY, TENANT, Region, node, region, used
 

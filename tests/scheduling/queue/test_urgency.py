@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from durable.model.policy.policy import Urgency
 from durable.scheduling.policies import PolicyError, first_policy, read_policy
-from durable.scheduling.urgency import urgency_at
+from durable.scheduling.queue.urgency import urgency_at
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 POLICY = Urgency(most=200, ceiling=800, steps=4, begins=0.5)

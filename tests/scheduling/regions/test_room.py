@@ -8,7 +8,7 @@ import pytest
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.resources import Amounts
 from durable.model.work.workload import WorkloadManifest
-from durable.scheduling.room import RegionOffer, RegionRoom, RegionStanding, offers
+from durable.scheduling.regions.room import RegionOffer, RegionRoom, RegionStanding, offers
 from tests.scheduling.world import FULL, PLENTY, TENANT, Region, node, region, spec
 
 MUCH: Amounts = PLENTY

@@ -1,0 +1,1 @@
+"""When a request that waits is decided again, and how urgent it is."""
