@@ -80,12 +80,19 @@ class Durable(Reader):
         super().__init__(databases)
         self.client = client
         self.actor = actor
-        # With the actor's key, if there is one.
-        self.signer = signer or Signer()
         self._patience = patience
-        self._sender = MessageSender(client, databases, actor, self.signer, patience)
+        self._sender = MessageSender(client, databases, actor, signer, patience)
         # What this connection applied last: whoever waits afterwards waits for that.
         self._applied: dict[str, Generation] = {}
+
+    @property
+    def signer(self) -> Signer:
+        """With the actor's key, if there is one."""
+        return self._sender.signer
+
+    @signer.setter
+    def signer(self, signer: Signer) -> None:
+        self._sender.signer = signer
 
     @property
     def policies(self) -> Policies:
