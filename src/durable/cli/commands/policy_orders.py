@@ -20,7 +20,7 @@ from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json, results
 from durable.cli.render.policies import print_rolled_back
 from durable.cli.verbs import Given, MessageCommand, message
-from durable.model.overrides.policy_freeze import KIND as FREEZE
+from durable.model.overrides.kinds import KINDS
 from durable.model.policy.rollout import ON_THE_WAY, PolicyProgress, PolicyStage, RolledBack
 from durable.reports.policy import summary_of_policy, summary_of_rollout
 from durable.signals.names import POLICY
@@ -172,11 +172,11 @@ def freeze(
 ) -> None:
     """Have no revision promoted for a while; a rollback stays possible."""
     only = parse_region(region)
-    lasts = None if ttl is None else parse_option("--ttl", FREEZE.read_ttl, ttl)
+    lasts = None if ttl is None else parse_option("--ttl", KINDS["policy-freeze"].read_ttl, ttl)
 
     async def propose(durable: "Durable") -> tuple[str, str]:
         made, answer = await durable.overrides.create(
-            FREEZE.name,
+            KINDS["policy-freeze"].name,
             {} if only is None else {"region": only},
             reason=reason,
             ttl=lasts,
