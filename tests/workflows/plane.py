@@ -283,9 +283,12 @@ class Plane:
         )
 
     async def bindings(self, *regions: RegionId) -> Mapping[tuple[str, int], RegionalClaim]:
-        """The active bindings by workload and slot; two of one slot would be one too many."""
+        """The active bindings by workload and slot; two of one slot would be one too many.
+
+        Equal if nothing has changed: without the moment of the read and the nodes' leases.
+        """
         found = [
-            binding
+            binding._replace(read_at=binding.reserved_at, lease_expires_at=None)
             for region in regions or (EAST,)
             for binding in await read_claims(self.databases, region, ClaimFilter(is_bound=True))
         ]

@@ -13,12 +13,12 @@ from durable.authority.quota.budgets import (
 )
 from durable.authority.recovery.leftovers import read_left_overrides
 from durable.authority.recovery.moved_slots import void_moved
-from durable.authority.recovery.recoveries import note, read_recovery
+from durable.authority.recovery.recoveries import note, recovery_of_incident
 from durable.authority.recovery.region_facts import read_facts
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.capacity import RecoveryBudget
 from durable.model.ids import IncidentId, RegionId
-from durable.model.recovery.recoveries import BudgetDraw, Recovery, RecoveryKey
+from durable.model.recovery.recoveries import BudgetDraw, Recovery
 from durable.model.refusal import RefusedError
 from durable.model.states import RegionState
 from durable.signals.names import RECOVERY_CONTROLLER
@@ -42,7 +42,7 @@ class RecoveryBudgets:
             budget
             for _, some in sorted(found.by_region.items())
             for budget in some
-            if budget.incident == incident or not budget.is_of_override
+            if budget.incident == incident or budget.override is None
         ]
         draws = {(one.region, one.budget): one for one in before}
         for one in budgets:
@@ -53,7 +53,7 @@ class RecoveryBudgets:
         recovery = await self._note(recovery, draws.values())
         for budget in budgets:
             try:
-                refused = await self._open(budget, incident, facts)
+                refused = await self._open(budget, incident)
             except AuthorityError:
                 continue
             draw = BudgetDraw(region=budget.region, budget=budget.budget, refused=refused)
@@ -69,14 +69,12 @@ class RecoveryBudgets:
             await note(self._databases, noted)
         return noted
 
-    async def _open(
-        self, budget: RecoveryBudget, incident: IncidentId, regions: Iterable[RegionId]
-    ) -> str:
+    async def _open(self, budget: RecoveryBudget, incident: IncidentId) -> str:
         """Why not, or nothing; what a recovery that has ended left open is closed first."""
         if budget.incident == incident:
             return ""
         try:
-            if budget.incident is not None and await self._has_ended(budget.incident, regions):
+            if budget.incident is not None and await self._has_ended(budget.incident):
                 await self._close(budget, budget.incident)
             await open_budget(
                 self._databases, budget.region, budget.budget, incident=incident, actor=ACTOR
@@ -85,9 +83,8 @@ class RecoveryBudgets:
             return error.refusal.sentence
         return ""
 
-    async def _has_ended(self, incident: IncidentId, regions: Iterable[RegionId]) -> bool:
-        key = RecoveryKey.of_incident(incident, regions)
-        recovery = None if key is None else await read_recovery(self._databases, key)
+    async def _has_ended(self, incident: IncidentId) -> bool:
+        recovery = await recovery_of_incident(self._databases, incident)
         return recovery is not None and recovery.is_over
 
     async def _close(self, budget: RecoveryBudget, incident: IncidentId) -> None:
@@ -122,7 +119,7 @@ class RecoveryBudgets:
 
         async def read(region: RegionId) -> list[RecoveryBudget]:
             found = await list_open_budgets(self._databases, region, recovery.key.incident)
-            return [one for one in found if not one.is_of_override]
+            return [one for one in found if one.override is None]
 
         return await ask_regions(await read_facts(self._databases), read)
 

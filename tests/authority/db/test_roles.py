@@ -105,13 +105,17 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.regions": {"INSERT": {"region"}},
         "regional.regions": {"INSERT": {"region"}, "UPDATE": {"version"}},
         "regional.zones": {"INSERT": {"*"}},
-        "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
+        "regional.nodes": {
+            "UPDATE": {"cordon_reason", "cordoned_by", "cordoned_for", "changed_version"},
+        },
     },
     "durable_drain": {
         "regional.regions": {"UPDATE": {"version"}},
         "regional.operator_requests": {"INSERT": {"*"}},
         "regional.drains": {"INSERT": {"*"}, "UPDATE": {"state", "ended_at", "outcome"}},
-        "regional.nodes": {"UPDATE": {"cordon_reason", "cordoned_by", "changed_version"}},
+        "regional.nodes": {
+            "UPDATE": {"cordon_reason", "cordoned_by", "cordoned_for", "changed_version"},
+        },
         "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
     "durable_region": {
@@ -210,7 +214,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "UPDATE": {"expires_at", "is_over"},
         },
         "regional.recovery_budgets": {
-            "INSERT": {"region", "budget", *amounts(""), "expires_at", "incident"},
+            "INSERT": {"region", "budget", *amounts(""), "expires_at", "incident", "override"},
             "UPDATE": {"expires_at", "incident"},
         },
         "regional.replacements": {"INSERT": {"*"}, "DELETE": {"*"}},

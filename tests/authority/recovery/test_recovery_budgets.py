@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, cast
 
-import pytest
+from sqlalchemy import text
 
 from durable.activities.recovery_budgets import RecoveryBudgets
 from durable.activities.recovery_stages import RecoveryStages
@@ -11,7 +11,7 @@ from durable.authority.quota.budgets import open_budget, read_budget, set_budget
 from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.moves import list_affected
-from durable.authority.recovery.recoveries import reach_stage, take_order
+from durable.authority.recovery.recoveries import reach_stage, recovery_of_incident, take_order
 from durable.model.ids import BudgetId, IncidentId
 from durable.model.recovery.recoveries import (
     Recovery,
@@ -76,6 +76,14 @@ async def keep(world: World, budget: BudgetId = KEPT, until: float = 600) -> Non
     )
 
 
+async def have_made_by_override(world: World, budget: BudgetId) -> None:
+    """As if; an override's own budget is open for its incident from the beginning."""
+    async with world.databases.at_region(WEST, "durable_recovery").begin() as connection:
+        await connection.execute(text("SET LOCAL ROLE NONE"))
+        statement = text("UPDATE regional.recovery_budgets SET override = 'more' WHERE budget = :b")
+        await connection.execute(statement, {"b": budget})
+
+
 async def open_for(world: World, incident: IncidentId, budget: BudgetId = KEPT) -> None:
     await open_budget(world.databases, WEST, budget, incident=incident, actor=TEST)
 
@@ -121,6 +129,7 @@ async def test_what_was_approved_for_one_incident_is_left_alone_by_every_other(
     two_regions: World,
 ) -> None:
     await keep(two_regions, APPROVED)
+    await have_made_by_override(two_regions, APPROVED)
     budgets = RecoveryBudgets(two_regions.databases)
     recovery = await budgets.draw(await lose(two_regions))
     assert recovery.draws == ()
@@ -133,19 +142,13 @@ async def test_what_was_approved_for_one_incident_is_left_alone_by_every_other(
     assert await budgets.find_open(recovery) == []
 
 
-@pytest.mark.parametrize(
-    ("incident", "key"),
-    [
-        ("us-east-2", FIRST),
-        ("us-east-3", SECOND),
-        ("us-east-1", None),
-        ("us-east-02", None),
-        ("eu-2", None),
-        ("fire", None),
-    ],
-)
-def test_an_incident_tells_its_recovery(incident: str, key: RecoveryKey | None) -> None:
-    assert RecoveryKey.of_incident(IncidentId(incident), [WEST, EAST]) == key
+async def test_an_incident_tells_its_recovery(two_regions: World) -> None:
+    await lose(two_regions)
+    found = await recovery_of_incident(two_regions.databases, FIRST.incident)
+    assert found is not None
+    assert found.key == FIRST
+    for other in (SECOND.incident, IncidentId("us-east-02"), IncidentId("fire")):
+        assert await recovery_of_incident(two_regions.databases, other) is None
 
 
 async def test_what_is_kept_after_everything_was_tried_is_drawn_on_while_something_waits(

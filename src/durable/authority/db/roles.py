@@ -171,7 +171,9 @@ ROLES: tuple[Role, ...] = (
             "global.regions": {"INSERT": ("region",)},
             "regional.regions": {"INSERT": ("region",), **_ADVANCE},
             "regional.zones": {"INSERT": ALL},
-            "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
+            "regional.nodes": {
+                "UPDATE": ("cordon_reason", "cordoned_by", "cordoned_for", "changed_version"),
+            },
         },
         audits={"regional": ("add region", "declare zones", "cordon nodes", "uncordon nodes")},
     ),
@@ -180,7 +182,9 @@ ROLES: tuple[Role, ...] = (
         {
             "regional.operator_requests": {"INSERT": ALL},
             "regional.drains": {"INSERT": ALL, "UPDATE": ("state", "ended_at", "outcome")},
-            "regional.nodes": {"UPDATE": ("cordon_reason", "cordoned_by", "changed_version")},
+            "regional.nodes": {
+                "UPDATE": ("cordon_reason", "cordoned_by", "cordoned_for", "changed_version"),
+            },
             "regional.replacements": {"INSERT": ALL, "DELETE": ALL},
             "regional.regions": _ADVANCE,
         },
@@ -322,7 +326,7 @@ ROLES: tuple[Role, ...] = (
                 "UPDATE": ("expires_at", "is_over"),
             },
             "regional.recovery_budgets": {
-                "INSERT": ("region", "budget", *_AMOUNTS, "expires_at", "incident"),
+                "INSERT": ("region", "budget", *_AMOUNTS, "expires_at", "incident", "override"),
                 "UPDATE": ("expires_at", "incident"),
             },
             "regional.replacements": {"INSERT": ALL, "DELETE": ALL},

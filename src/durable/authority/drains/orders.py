@@ -14,7 +14,7 @@ from durable.authority.fleet.regions import lock_region
 from durable.authority.operators.ledger import LedgerSide, RequestLedger
 from durable.authority.reads.claims import ClaimFilter
 from durable.authority.slots.marks import Cause, CauseKind, Share, mark_claims, unmark_claims
-from durable.model.fleet.drain import Drain, DrainOrder, DrainState, NodesTarget
+from durable.model.fleet.drain import Drain, DrainOrder, DrainState
 from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import drain_id
@@ -84,9 +84,11 @@ async def begin_drain(connection: AsyncConnection, region: RegionId, order: Drai
     if not replicas and all(one.cordon_reason is not None for one in found):
         raise _already_drained(order, found)
     fresh = [one.node for one in found if one.cordon_reason is None]
-    cordoned = [one.node for one in found if one.cordon_reason is None or _is_own(one, order)]
-    reason = cordon_reason(order.target, order.reason)
-    await write_cordons(connection, region, cordoned, reason=reason, actor=order.actor)
+    # An earlier drain of just these nodes may have left its cordon.
+    name = drain_id(order.target)
+    cordoned = [one.node for one in found if one.cordon_reason is None or one.cordoned_for == name]
+    reason = f"{name}: {order.reason}"[:500]
+    await write_cordons(connection, region, cordoned, reason=reason, actor=order.actor, drain=name)
     written = await connection.execute(
         _BEGIN,
         {
@@ -184,7 +186,7 @@ async def end_drain(
         await write_cordons(connection, region, kept, reason=None, actor=actor)
     elif state is DrainState.GAVE_UP:
         reason = f"{name} gave up: {drain.reason}"[:500]
-        await write_cordons(connection, region, kept, reason=reason, actor=drain.actor)
+        await write_cordons(connection, region, kept, reason=reason, actor=drain.actor, drain=name)
     await audit.append(
         connection,
         region,
@@ -201,22 +203,10 @@ async def end_drain(
     return EndedDrain(drain_of(row), unmarked)
 
 
-def cordon_reason(target: NodesTarget, reason: str) -> str:
-    """Names the drain, so that nobody has to guess whose cordon it is."""
-    return f"{drain_id(target)}: {reason}"[:500]
-
-
-def _is_own(node: FoundNode, order: DrainOrder) -> bool:
-    """Whether an earlier drain of just this target left the cordon."""
-    name, reason = drain_id(order.target), node.cordon_reason or ""
-    return reason.startswith((f"{name}: ", f"{name} gave up: "))
-
-
 async def _own_cordons(connection: AsyncConnection, drain: Drain) -> list[NodeId]:
-    """Of the nodes that it cordoned, those that nobody has cordoned anew since."""
-    reason = cordon_reason(drain.target, drain.reason)
-    found = await find_nodes(connection, drain.target)
-    return [one.node for one in found if one.node in drain.cordoned and one.cordon_reason == reason]
+    """Of the nodes that it cordoned, those that were not cordoned again by others since."""
+    name, found = drain_id(drain.target), await find_nodes(connection, drain.target)
+    return [one.node for one in found if one.node in drain.cordoned and one.cordoned_for == name]
 
 
 def _of_other_nodes(drain: Drain) -> RefusedError:

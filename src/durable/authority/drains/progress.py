@@ -16,7 +16,7 @@ from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import RegionalClaim
 
 _LEFT = text(f"""
-    SELECT {CLAIM_COLUMNS}, c.is_job
+    SELECT {CLAIM_COLUMNS}, 1 AS ordinal, c.is_job
       FROM regional.live_claims(statement_timestamp()) AS c
      WHERE {conditions(["nodes"])}
      ORDER BY c.tenant, c.workload, c.slot

@@ -20,7 +20,8 @@ from durable.validation.text import PLAIN_TEXT
 
 _SET = text("""
     UPDATE regional.nodes
-       SET cordon_reason = :reason, cordoned_by = :actor, changed_version = :version
+       SET cordon_reason = :reason, cordoned_by = :actor, cordoned_for = :drain,
+           changed_version = :version
      WHERE region = :region AND node = ANY(:nodes)
 """)
 
@@ -81,11 +82,12 @@ async def write_cordons(
     *,
     reason: str | None,
     actor: ActorId,
+    drain: str | None = None,
 ) -> None:
-    """Sets or removes cordons, under the region's lock and a version of their own."""
+    """Sets cordons, for a drain if one is named, or removes them; under the region's lock."""
     if not nodes:
         return
     version = await advance_region(connection, region)
     row = {"region": region, "nodes": list(map(str, nodes)), "version": version}
-    cordoned_by = None if reason is None else actor
-    await connection.execute(_SET, {**row, "reason": reason, "actor": cordoned_by})
+    owner = {"actor": None, "drain": None} if reason is None else {"actor": actor, "drain": drain}
+    await connection.execute(_SET, {**row, "reason": reason, **owner})

@@ -16,7 +16,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 _NAMES_SHOWN = 10
 
 _FIND = text("""
-    SELECT node, cordon_reason, cordoned_by FROM regional.nodes
+    SELECT node, cordon_reason, cordoned_by, cordoned_for FROM regional.nodes
      WHERE region = :region AND state <> 'removed'
        AND CASE :kind WHEN 'node' THEN node WHEN 'zone' THEN zone ELSE pool END = :name
      ORDER BY node
@@ -41,13 +41,15 @@ class FoundNode:
     node: NodeId
     cordon_reason: str | None
     cordoned_by: str | None
+    # The drain that does, if one does.
+    cordoned_for: str | None
 
 
 async def find_nodes(connection: AsyncConnection, target: NodesTarget) -> list[FoundNode]:
     """The nodes that are meant, in order; refused if there is none."""
     of = {"region": target.region, "kind": target.kind.value, "name": target.name}
     found = [
-        FoundNode(NodeId(row.node), row.cordon_reason, row.cordoned_by)
+        FoundNode(NodeId(row.node), row.cordon_reason, row.cordoned_by, row.cordoned_for)
         for row in await connection.execute(_FIND, of)
     ]
     if found:

@@ -57,8 +57,8 @@ _CHANGE_DRAW = text("""
 
 _BUDGET = text("""
     INSERT INTO regional.recovery_budgets
-           (region, budget, cpu_millis, memory_mib, gpus, expires_at, incident)
-    VALUES (:region, :budget, :cpu_millis, :memory_mib, :gpus, :expires_at, :incident)
+           (region, budget, cpu_millis, memory_mib, gpus, expires_at, incident, override)
+    VALUES (:region, :budget, :cpu_millis, :memory_mib, :gpus, :expires_at, :incident, :override)
 """)
 
 _CHANGE_BUDGET = text("""
@@ -142,7 +142,7 @@ async def _put_in_force(
         await connection.execute(_DRAW, {**draw, "expires_at": override.expires_at})
     if effects.budget is not None:
         kept = {**effects.budget.amount.model_dump(), "incident": effects.budget.incident}
-        named = {"region": region, "budget": override_id(override.id)}
+        named = {**of, "budget": override_id(override.id)}
         await connection.execute(_BUDGET, {**named, **kept, "expires_at": override.expires_at})
     done = effects.model_dump(mode="json", exclude_defaults=True)
     after = {**_shown(override, moment), "effects": done, "marked": len(marked)}

@@ -27,9 +27,9 @@ _EFFECTS = text("""
                         used_cpu_millis, used_memory_mib, used_gpus
                    FROM regional.emergency_draws
                   UNION ALL
-                 SELECT region, substr(budget, length('override/') + 1), cpu_millis, memory_mib,
-                        gpus, used_cpu_millis, used_memory_mib, used_gpus
-                   FROM regional.recovery_budgets WHERE starts_with(budget, 'override/')
+                 SELECT region, override, cpu_millis, memory_mib, gpus,
+                        used_cpu_millis, used_memory_mib, used_gpus
+                   FROM regional.recovery_budgets WHERE override IS NOT NULL
                 ) AS given USING (region, override)
      WHERE o.region = :region
        AND (o.ended_at IS NULL

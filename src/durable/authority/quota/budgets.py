@@ -12,7 +12,7 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.quota.quotas import amount_of, amount_parameters
 from durable.model.fleet.capacity import RecoveryBudget
-from durable.model.ids import ActorId, BudgetId, IncidentId, RegionId
+from durable.model.ids import ActorId, BudgetId, IncidentId, OverrideId, RegionId
 from durable.model.placement.intents import Draw
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
@@ -142,6 +142,7 @@ def budget_of(row: Any) -> RecoveryBudget:
         used=amount_of(row, "used_"),
         expires_at=row["expires_at"],
         incident=row["incident"] and IncidentId(row["incident"]),
+        override=row["override"] and OverrideId(row["override"]),
     )
 
 

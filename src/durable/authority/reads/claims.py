@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from sqlalchemy import TextClause, text
@@ -23,17 +23,18 @@ from durable.model.ids import (
 )
 from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.intents import Expire
-from durable.model.resources import Resources
 from durable.model.states import BindingState, ReservationState
 
-# What every reader gets of `regional.live_claims(…) AS c`.
+# What every reader gets of `regional.live_claims(…) AS c`, in the order of `RegionalClaim`.
 CLAIM_COLUMNS = """
-    c.region, c.token, c.tenant, c.workload, c.generation, c.slot, c.attempt, c.node, c.cpu_millis,
-    c.memory_mib, c.gpus, c.devices, c.policy_revision, c.reservation, c.reserved_at, c.expires_at,
-    c.created_version, c.freed_version, c.started_at, c.stop_requested_at, c.state, c.observer,
-    coalesce(c.evidence, '') AS evidence, c.log_directory, c.since, c.exit_code, c.is_marked,
-    c.lease_epoch, c.lease_expires_at, c.read_at
+    c.state, c.reservation, c.devices, c.region, c.token, c.tenant, c.workload, c.generation,
+    c.slot, c.attempt, c.node, c.cpu_millis, c.memory_mib, c.gpus, c.policy_revision,
+    c.reserved_at, c.expires_at, c.created_version, c.freed_version, c.started_at,
+    c.stop_requested_at, c.observer, coalesce(c.evidence, '') AS evidence, c.log_directory,
+    c.since, c.exit_code, c.is_marked, c.lease_epoch, c.lease_expires_at, c.read_at
 """
+_STATES = {state.value: state for state in BindingState}
+_RESERVATIONS = {state.value: state for state in ReservationState}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,21 +121,10 @@ async def read_claims(
     return await find_claims(connection, region, which, and_ended=and_ended, now=now)
 
 
-@lru_cache(maxsize=1_000)
-def _resources(cpu_millis: int, memory_mib: int, gpus: int) -> Resources:
-    """The replicas of a workload share theirs."""
-    return Resources.of(cpu_millis, memory_mib, gpus)
-
-
 def claim_of(row: Any) -> RegionalClaim:
-    """A row of `CLAIM_COLUMNS`, and of what a reader adds to them."""
-    read: dict[str, Any] = dict(row._mapping)
-    uses = (read.pop("cpu_millis"), read.pop("memory_mib"), read.pop("gpus"))
-    read["resources"] = _resources(*uses)
-    read["devices"] = tuple(read["devices"])
-    read["reservation"] = ReservationState(read["reservation"])
-    read["state"] = read["state"] and BindingState(read["state"])
-    return RegionalClaim(**read)
+    """A row of `CLAIM_COLUMNS`; an ordinal may follow, and then whether it is a job's."""
+    state, reservation, devices, *others = row
+    return RegionalClaim(_STATES.get(state), _RESERVATIONS[reservation], tuple(devices), *others)
 
 
 def next_ordinal(steps: str) -> str:

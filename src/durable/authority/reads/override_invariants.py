@@ -98,7 +98,7 @@ OVERRIDE_INVARIANTS: dict[str, str] = {
         SELECT o.region, o.override FROM regional.overrides AS o
           LEFT JOIN regional.emergency_draws AS e USING (region, override)
           LEFT JOIN regional.recovery_budgets AS b
-            ON b.region = o.region AND b.budget = 'override/' || o.override
+            ON b.region = o.region AND b.override = o.override
          WHERE o.ended_at IS NOT NULL
            AND (NOT e.is_over OR b.expires_at > o.ended_at OR b.incident IS NOT NULL)
          UNION ALL

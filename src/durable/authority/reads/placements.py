@@ -165,13 +165,7 @@ def _in_short(claims: Sequence[RegionalClaim]) -> tuple[ObservedSlot, ...]:
     """Thousands of claims share one message, which Temporal limits: evidence only of trouble."""
     kept = min(EVIDENCE_KEPT, EVIDENCE_IN_ALL // max(1, len(claims)))
     return tuple(
-        claim.observed().model_copy(
-            update={
-                "evidence": claim.evidence[:kept] if claim.state in TROUBLED else "",
-                "log_directory": None,
-            }
-        )
-        for claim in claims
+        claim.observed(claim.evidence[:kept] if claim.state in TROUBLED else "") for claim in claims
     )
 
 

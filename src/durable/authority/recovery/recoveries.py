@@ -19,7 +19,7 @@ from durable.authority.operators.ledger import RequestLedger
 from durable.authority.recovery.region_facts import lock_fact
 from durable.authority.recovery.suspicions import suspicion_of
 from durable.model.fleet.region_life import RegionFact
-from durable.model.ids import ActorId, RegionId
+from durable.model.ids import ActorId, IncidentId, RegionId
 from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.recovery.recoveries import (
     ENDED,
@@ -39,6 +39,7 @@ LISTED = 100
 
 _READ = text("SELECT * FROM global.recoveries WHERE region = :region AND epoch = :epoch")
 _LOCK = text("SELECT * FROM global.recoveries WHERE region = :region AND epoch = :epoch FOR UPDATE")
+_OF_INCIDENT = text("SELECT * FROM global.recoveries WHERE incident = :incident")
 _LIST_OPEN = text("""
     SELECT * FROM global.recoveries WHERE ended_at IS NULL ORDER BY started_at DESC LIMIT :most
 """)
@@ -48,9 +49,9 @@ _NEWEST = text("""
 """)
 _BEGIN = text("""
     INSERT INTO global.recoveries
-           (region, epoch, stage, actor, reason, evidence, lost_at, started_at, changed_at,
-            ended_at)
-    SELECT :region, :epoch, :stage, :actor, :reason, CAST(:evidence AS jsonb),
+           (region, epoch, incident, stage, actor, reason, evidence, lost_at, started_at,
+            changed_at, ended_at)
+    SELECT :region, :epoch, :incident, :stage, :actor, :reason, CAST(:evidence AS jsonb),
            coalesce(CAST(:lost_at AS timestamptz), clock.now), clock.now, clock.now,
            CASE WHEN :is_over THEN clock.now END
       FROM (SELECT clock_timestamp() AS now) AS clock
@@ -117,6 +118,15 @@ _MEASURE = text(f"""
 @global_transaction("durable_reader", "read {key}")
 async def read_recovery(connection: AsyncConnection, key: RecoveryKey) -> Recovery | None:
     return await _find(connection, key, _READ)
+
+
+@global_transaction("durable_reader", "read the recovery of {incident}")
+async def recovery_of_incident(
+    connection: AsyncConnection, incident: IncidentId
+) -> Recovery | None:
+    """The one that draws under this name; None if it is no recovery's."""
+    row = (await connection.execute(_OF_INCIDENT, {"incident": incident})).mappings().first()
+    return None if row is None else Recovery.read(dict(row))
 
 
 @global_transaction("durable_reader", "read the newest recovery of {region}")
@@ -311,6 +321,7 @@ async def _begin(
     """By `_BEGIN`; by `_RENEW` if it ended before anything was changed."""
     values = {
         **of_key(key),
+        "incident": key.incident,
         "stage": stage.value,
         "actor": actor,
         "reason": reason[:500],

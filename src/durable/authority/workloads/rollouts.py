@@ -41,11 +41,11 @@ _OWNERS = text("""
      WHERE tenant = :tenant AND workload = :workload AND region IS NOT NULL
 """)
 
-# By the name under which the recovery draws, see `RecoveryKey.incident`.
 _MOVED = text("""
-    SELECT unnest(slots) FROM global.recovery_moves
-     WHERE tenant = :tenant AND workload = :workload AND returned_at IS NULL
-       AND ltrim(right(region || '-' || epoch, 63), '-') = :incident
+    SELECT unnest(m.slots)
+      FROM global.recoveries AS r JOIN global.recovery_moves AS m USING (region, epoch)
+     WHERE r.incident = :incident
+       AND m.tenant = :tenant AND m.workload = :workload AND m.returned_at IS NULL
 """)
 
 _ADVANCE = text("""

@@ -11,6 +11,7 @@ from durable.model.ids import (
     DeviceId,
     IncidentId,
     NodeId,
+    OverrideId,
     PoolId,
     RegionId,
     TenantId,
@@ -104,8 +105,5 @@ class RecoveryBudget(Value):
     used: Resources
     expires_at: AwareDatetime
     incident: IncidentId | None
-
-    @property
-    def is_of_override(self) -> bool:
-        """Whether an override made it, for one incident, and ends it itself."""
-        return str(self.budget).startswith("override/")
+    # The override that made it, for one incident, and ends it itself.
+    override: OverrideId | None = None

@@ -1,8 +1,7 @@
 """What is held and what is observed: slots on their nodes, claims, crashes."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AwareDatetime, Field
 
@@ -61,13 +60,16 @@ class ObservedSlot(Value):
 _ENDED = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegionalClaim:
+class RegionalClaim(NamedTuple):
     """A claim as its region knows it: whose it is, what it uses, and what was observed of it.
 
-    Not a message: thousands are read at once, and placements hear of theirs as `ObservedSlot`.
+    A tuple, since thousands are read at once; placements hear of theirs as `ObservedSlot`.
     """
 
+    # None while it is a reservation that was not bound yet.
+    state: BindingState | None
+    reservation: ReservationState
+    devices: tuple[DeviceId, ...]
     region: RegionId
     token: Token
     tenant: TenantId
@@ -76,36 +78,37 @@ class RegionalClaim:
     slot: Slot
     attempt: int
     node: NodeId
-    resources: Resources
-    devices: tuple[DeviceId, ...]
+    cpu_millis: int
+    memory_mib: int
+    gpus: int
     policy_revision: PolicyRevision
-    reservation: ReservationState
     reserved_at: datetime
     # When the reservation lapses, if it is still held then.
     expires_at: datetime
     # At these versions of the region the claim began and ended.
     created_version: int
-    freed_version: int | None = None
-    started_at: datetime | None = None
-    stop_requested_at: datetime | None = None
-    # None while it is a reservation that was not bound yet.
-    state: BindingState | None = None
-    observer: ActorId | None = None
-    evidence: str = ""
-    log_directory: str | None = None
-    since: datetime | None = None
-    exit_code: int | None = None
+    freed_version: int | None
+    started_at: datetime | None
+    stop_requested_at: datetime | None
+    observer: ActorId | None
+    evidence: str
+    log_directory: str | None
+    since: datetime | None
+    exit_code: int | None
     # It is to be replaced.
-    is_marked: bool = False
-    # Where that was read.
-    is_job: bool | None = None
+    is_marked: bool
     # Of its node.
-    lease_epoch: int | None = None
-    lease_expires_at: datetime | None = None
+    lease_epoch: int | None
+    lease_expires_at: datetime | None
     # By the clock that all of these times are of.
     read_at: datetime
-    # Under which its next step is sent, where that was read.
+    # Where these were read: under which ordinal its next step is sent, and whether a job's it is.
     ordinal: int = 1
+    is_job: bool | None = None
+
+    @property
+    def resources(self) -> Resources:
+        return Resources.of(self.cpu_millis, self.memory_mib, self.gpus)
 
     @property
     def is_live(self) -> bool:
@@ -136,8 +139,8 @@ class RegionalClaim:
         """How long ago its state was observed."""
         return 0.0 if self.since is None else (self.read_at - self.since).total_seconds()
 
-    def observed(self) -> ObservedSlot:
-        """As its placement is told of it."""
+    def observed(self, evidence: str) -> ObservedSlot:
+        """As its placement hears of it, with as much of the evidence as the message can carry."""
         is_held = self.reservation is ReservationState.HELD
         return ObservedSlot(
             slot=self.slot,
@@ -145,8 +148,7 @@ class RegionalClaim:
             attempt=self.attempt,
             node=self.node,
             state=self.state,
-            evidence=self.evidence,
-            log_directory=self.log_directory,
+            evidence=evidence,
             since=self.since,
             stop_requested=self.stop_requested,
             is_marked=self.is_marked,

@@ -1,6 +1,6 @@
 """A recovery: a region that was lost, the work that was moved out of it, and how that went."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -70,15 +70,6 @@ class RecoveryKey(Value):
     def incident(self) -> IncidentId:
         """Under which name it draws on recovery budgets."""
         return IncidentId(f"{self.region}-{self.epoch}"[-63:].lstrip("-"))
-
-    @classmethod
-    def of_incident(cls, incident: IncidentId, regions: Iterable[RegionId]) -> "RecoveryKey | None":
-        """Which loss of these regions draws under this name; None if it is no recovery's."""
-        epoch = str(incident).rpartition("-")[2]
-        if not epoch.isdecimal() or int(epoch) < 2:
-            return None
-        keys = (cls(region=region, epoch=int(epoch)) for region in regions)
-        return next((key for key in keys if key.incident == incident), None)
 
     @classmethod
     def of_id(cls, id: str) -> "RecoveryKey":

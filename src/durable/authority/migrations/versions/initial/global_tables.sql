@@ -268,6 +268,8 @@ CREATE INDEX policy_orders_revision_number_index ON global.policy_orders (revisi
 CREATE TABLE global.recoveries (
     region TEXT NOT NULL,
     epoch BIGINT NOT NULL,
+    -- The name under which what it moves draws on recovery budgets.
+    incident TEXT NOT NULL,
     stage TEXT NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
@@ -292,6 +294,7 @@ CREATE TABLE global.recoveries (
         CHECK ((ended_at IS NOT NULL) = (stage IN ('failed_back', 'settled', 'vetoed', 'dismissed',
                                                    'superseded')))
 );
+CREATE INDEX recoveries_incident ON global.recoveries (incident);
 CREATE INDEX recoveries_open ON global.recoveries (region) WHERE ended_at IS NULL;
 
 -- What a recovery moves of each workload.

@@ -43,11 +43,11 @@ BEGIN
      WHERE n.changed_version <> o.changed_version
        AND (n.zone, n.pool, n.capacity_cpu_millis, n.capacity_memory_mib, n.capacity_gpus,
             n.labels, n.taints, n.dedicated_to, n.unhealthy_devices, n.state, n.cordon_reason,
-            n.cordoned_by)
+            n.cordoned_by, n.cordoned_for)
            IS DISTINCT FROM
            (o.zone, o.pool, o.capacity_cpu_millis, o.capacity_memory_mib, o.capacity_gpus,
             o.labels, o.taints, o.dedicated_to, o.unhealthy_devices, o.state, o.cordon_reason,
-            o.cordoned_by);
+            o.cordoned_by, o.cordoned_for);
     RETURN NULL;
 END $$;
 
@@ -68,11 +68,11 @@ WHEN (NEW.changed_version < OLD.changed_version
       OR (NEW.changed_version = OLD.changed_version
           AND (NEW.zone, NEW.pool, NEW.capacity_cpu_millis, NEW.capacity_memory_mib,
                NEW.capacity_gpus, NEW.labels, NEW.taints, NEW.dedicated_to, NEW.unhealthy_devices,
-               NEW.state, NEW.cordon_reason, NEW.cordoned_by)
+               NEW.state, NEW.cordon_reason, NEW.cordoned_by, NEW.cordoned_for)
               IS DISTINCT FROM
               (OLD.zone, OLD.pool, OLD.capacity_cpu_millis, OLD.capacity_memory_mib,
                OLD.capacity_gpus, OLD.labels, OLD.taints, OLD.dedicated_to, OLD.unhealthy_devices,
-               OLD.state, OLD.cordon_reason, OLD.cordoned_by)))
+               OLD.state, OLD.cordon_reason, OLD.cordoned_by, OLD.cordoned_for)))
 EXECUTE FUNCTION regional.refuse('a node changes under a version of its own');
 
 -- ── a node does not change under its work ────────────────────────────────────────────────────────

@@ -61,6 +61,8 @@ CREATE TABLE regional.nodes (
     state TEXT DEFAULT 'ready' NOT NULL,
     cordon_reason TEXT,
     cordoned_by TEXT,
+    -- The drain that keeps it cordoned, if one does: it ends no other's cordon.
+    cordoned_for TEXT,
     changed_version BIGINT NOT NULL,
     CONSTRAINT nodes_key PRIMARY KEY (region, node),
     CONSTRAINT nodes_used_within_capacity
@@ -68,7 +70,9 @@ CREATE TABLE regional.nodes (
                AND used_cpu_millis <= capacity_cpu_millis
                AND used_memory_mib <= capacity_memory_mib AND used_gpus <= capacity_gpus),
     CONSTRAINT nodes_state_known CHECK (state IN ('ready', 'unknown', 'lost', 'removed')),
-    CONSTRAINT nodes_cordon_owned CHECK ((cordon_reason IS NULL) = (cordoned_by IS NULL)),
+    CONSTRAINT nodes_cordon_owned
+        CHECK ((cordon_reason IS NULL) = (cordoned_by IS NULL)
+               AND (cordoned_for IS NULL OR cordoned_by IS NOT NULL)),
     CONSTRAINT nodes_removed_empty
         CHECK (state <> 'removed' OR used_cpu_millis + used_memory_mib + used_gpus = 0),
     CONSTRAINT nodes_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
@@ -204,6 +208,8 @@ CREATE TABLE regional.recovery_budgets (
     used_gpus BIGINT DEFAULT 0 NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     incident TEXT,
+    -- The override that made it and ends it, if one did.
+    override TEXT,
     CONSTRAINT recovery_budgets_key PRIMARY KEY (region, budget),
     CONSTRAINT recovery_budgets_used_within_budget
         CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0
