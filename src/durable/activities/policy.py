@@ -46,11 +46,11 @@ from durable.planners.policy_rollout.steps import (
     ObservedPolicy,
     PolicyStep,
     Reach,
-    Rest,
     Trip,
     Watch,
     next_step,
 )
+from durable.planners.rest import Rest
 from durable.scheduling.policies import read_policy
 from durable.signals.names import POLICY_CONTROLLER, workload_id
 from durable.signals.payloads import Look, controllers_request

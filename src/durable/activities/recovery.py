@@ -1,22 +1,28 @@
-"""The steps of a recovery: order and advance.
+"""The steps of a recovery, each an activity of its own name, and the orders of people.
 
-Each is idempotent: an order by its request id, and every step is decided anew from what the
-authority knows, so that one that is taken again after a crash or a timeout finds what it did.
+Each is idempotent: an order by its request id, and a step is decided from what the authority
+knows, so that one that is taken again after a crash or a timeout finds what it did.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client
 
-from durable.activities.recovery_stages import RecoveryStages
-from durable.activities.recovery_steps import RecoveryOrderStep
+from durable.activities.recovery_executor import RecoveryExecutor
 from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.recoveries import take_order
 from durable.failpoints import Failpoint, reach
-from durable.model.recovery.recoveries import Recovery, RecoveryKey, RecoveryProgress
+from durable.model.operators.rights import OperatorMessage
+from durable.model.recovery.recoveries import (
+    Recovery,
+    RecoveryKey,
+    RecoveryOrder,
+    RecoveryOrderKind,
+)
+from durable.model.recovery.steps import RecoveryStep, RecoveryStepInput, RecoveryStepOutcome
 from durable.model.refusal import RefusedError
 from durable.signals.sending import SignalSender
 
@@ -26,26 +32,39 @@ class RecoveryActivities:
 
     def __init__(self, databases: Databases, client: Client) -> None:
         self._databases = databases
-        self._stages = RecoveryStages(databases, SignalSender(client))
+        self._executor = RecoveryExecutor(databases, SignalSender(client))
 
     @activity.defn
-    async def order_recovery(self, step: RecoveryOrderStep) -> Recovery:
+    async def order_recovery(self, message: OperatorMessage) -> Recovery:
         """Takes an order, once per request id, from somebody who may give it."""
+        order = RecoveryOrder(
+            key=RecoveryKey.of_id(message.workflow_id),
+            kind=RecoveryOrderKind(message.message),
+            request=message.request_id,
+            actor=message.actor,
+            reason=message.reason,
+        )
         try:
-            taken = await take_order(self._databases, step.order, asked=step.asked)
+            taken = await take_order(self._databases, order, asked=message)
         except RefusedError as error:
             raise refusal_failure(error) from error
         reach(Failpoint.AFTER_RECOVERY_ORDER)
         return taken
 
-    @activity.defn
-    async def advance_recovery(self, key: RecoveryKey) -> RecoveryProgress | None:
-        """Takes the steps that can be taken now; None while nobody knows of such a loss."""
-        try:
-            return await self._stages.advance(key)
-        except RefusedError as error:
-            raise refusal_failure(error) from error
+    def _activity(
+        self, step: RecoveryStep
+    ) -> Callable[[RecoveryStepInput], Awaitable[RecoveryStepOutcome]]:
+        """Under the step's own name, so that a history reads: evidence, fence, draw, move out."""
+
+        @activity.defn(name=step.value)
+        async def take(given: RecoveryStepInput) -> RecoveryStepOutcome:
+            try:
+                return await self._executor.take(step, given)
+            except RefusedError as error:
+                raise refusal_failure(error) from error
+
+        return take
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
-        return (self.order_recovery, self.advance_recovery)
+        return (self.order_recovery, *map(self._activity, RecoveryStep))

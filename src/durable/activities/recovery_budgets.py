@@ -1,6 +1,6 @@
 """The budgets of a recovery: opened in healthy regions, closed at its end, and what it left."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
@@ -17,6 +17,7 @@ from durable.authority.recovery.recoveries import note, recovery_of_incident
 from durable.authority.recovery.region_facts import read_facts
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.capacity import RecoveryBudget
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import IncidentId, RegionId
 from durable.model.recovery.recoveries import BudgetDraw, Recovery
 from durable.model.refusal import RefusedError
@@ -32,18 +33,33 @@ class RecoveryBudgets:
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
 
-    async def draw(self, recovery: Recovery) -> Recovery:
-        """Opens the budgets of healthy regions; one that is another recovery's stays its."""
-        facts = await read_facts(self._databases)
+    async def is_undrawn(self, recovery: Recovery) -> bool:
+        """Whether a healthy region has a budget that is not open for it, and was not refused."""
+        refused = {(draw.region, draw.budget) for draw in recovery.draws if draw.refused}
+        return any(
+            budget.incident != recovery.key.incident
+            and (budget.region, budget.budget) not in refused
+            for budget in await self._list(recovery, await read_facts(self._databases))
+        )
+
+    async def _list(
+        self, recovery: Recovery, facts: Mapping[RegionId, RegionFact]
+    ) -> list[RecoveryBudget]:
+        """The budgets of healthy regions that it may draw on."""
         healthy = [one for one, fact in facts.items() if fact.state is RegionState.OPEN]
         found = await ask_regions(healthy, lambda one: list_budgets(self._databases, one))
-        incident, before = recovery.key.incident, recovery.draws
-        budgets = [
+        return [
             budget
             for _, some in sorted(found.by_region.items())
             for budget in some
-            if budget.incident == incident or budget.override is None
+            if budget.incident == recovery.key.incident or budget.override is None
         ]
+
+    async def draw(self, recovery: Recovery) -> Recovery:
+        """Opens the budgets of healthy regions; one that is another recovery's stays its."""
+        facts = await read_facts(self._databases)
+        incident, before = recovery.key.incident, recovery.draws
+        budgets = await self._list(recovery, facts)
         draws = {(one.region, one.budget): one for one in before}
         for one in budgets:
             draws.setdefault(

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from durable.allocation.moves import read_refuge
@@ -28,6 +27,7 @@ from durable.failpoints import Failpoint, reach
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.recovery.recoveries import Recovery, RecoveryKey, WorkloadMove
+from durable.model.recovery.steps import SENTENCES_KEPT, Returns
 from durable.model.states import RegionState
 from durable.model.work.stand_ins import served_slot
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind
@@ -46,26 +46,6 @@ from durable.signals.sending import SignalSender
 ACTOR = RECOVERY_CONTROLLER
 RELEASED_AT_ONCE = 2_000
 HINTED_AT_ONCE = 100
-
-
-@dataclass(frozen=True)
-class Returns:
-    """What is not in the region yet, in sentences: it was not given back, or does not serve."""
-
-    waiting: tuple[str, ...] = ()
-    away: tuple[str, ...] = ()
-    # When something was last given back.
-    last_at: datetime | None = None
-
-    @property
-    def left(self) -> tuple[str, ...]:
-        return (*self.waiting, *self.away)
-
-    def __add__(self, other: "Returns") -> "Returns":
-        moments = [one for one in (self.last_at, other.last_at) if one is not None]
-        return Returns(
-            self.waiting + other.waiting, self.away + other.away, max(moments, default=None)
-        )
 
 
 class RecoveryMoves:
@@ -209,12 +189,16 @@ class RecoveryMoves:
             one.name for one in moves if one.name in away and is_unheard(one.returned_at, now)
         ]
         await self._have_look({*(one.name for one in chosen), *unheard[:HINTED_AT_ONCE]})
-        return Returns(
-            waiting=tuple(
+        left = [
+            *(
                 f"{one.tenant}/{one.workload} has not gone back. {one.waits}".strip()
                 for one in waiting
             ),
-            away=tuple(away.values()),
+            *away.values(),
+        ]
+        return Returns(
+            count=len(left),
+            left=tuple(left[:SENTENCES_KEPT]),
             last_at=max((one.returned_at for one in moves if one.returned_at), default=None),
         )
 

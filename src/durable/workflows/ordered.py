@@ -24,7 +24,13 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Envelope, Inbox, MessageLog
     from durable.workflows.starts import NO_INPUT, start_or_refusal
-    from durable.workflows.steps import UNREACHABLE, Activity, audit_messages, run_step
+    from durable.workflows.steps import (
+        UNREACHABLE,
+        Activity,
+        NamedActivity,
+        audit_messages,
+        run_step,
+    )
 
 
 @dataclass
@@ -161,7 +167,9 @@ class Ordered(Receives, Generic[K, M]):
 
     # ── what a kind uses ────────────────────────────────────────────────────────────────────────
 
-    async def step(self, activity: Activity[T], argument: object, summary: str) -> T:
+    async def step(
+        self, activity: Activity[T] | NamedActivity[T], argument: object, summary: str
+    ) -> T:
         """The answer of a step; UNREACHABLE if it fails now and is to be taken again later."""
         memory = self._memory
         try:

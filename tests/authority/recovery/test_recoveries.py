@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import text
 from temporalio.client import Client
 
-from durable.activities.recovery_stages import RecoveryStages
+from durable.activities.recovery_executor import RecoveryExecutor
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.fence import fence
@@ -42,6 +42,7 @@ from durable.signals.payloads import RequestId
 from durable.signals.sending import SignalSender
 from durable.temporal.recoveries import Recoveries
 from durable.temporal.sender import MessageSender
+from tests.authority.recovery.rounds import advance
 from tests.authority.world import EAST, TEST, WEST, World
 
 LOST = RecoveryKey(region=EAST, epoch=2)
@@ -134,7 +135,7 @@ async def test_a_loss_that_is_confirmed_after_a_veto_is_measured_from_there(worl
 
 
 async def test_by_policy_every_loss_is_confirmed_once_and_never_after_a_veto(world: World) -> None:
-    stages = RecoveryStages(world.databases, cast(SignalSender, None))
+    stages = RecoveryExecutor(world.databases, cast(SignalSender, None))
     confirm = stages._order  # pyright: ignore[reportPrivateUsage]
     await suspect(world)
     first = await begin(world)
@@ -148,21 +149,21 @@ async def test_by_policy_every_loss_is_confirmed_once_and_never_after_a_veto(wor
 
 async def test_a_loss_is_confirmed_by_policy_only_when_it_has_lasted(world: World) -> None:
     """Whoever had its workflow started: an early one waits for the grace, whatever was sent."""
-    stages = RecoveryStages(world.databases, SignalSender(cast(Client, None)))
+    stages = RecoveryExecutor(world.databases, SignalSender(cast(Client, None)))
     now = await suspect(world)
-    early = await stages.advance(LOST)
+    early = await advance(stages, LOST)
     assert early is not None
     assert early.recovery.stage is S.SUSPECTED
     # One host, of which nothing is known: the longer of the graces.
     assert early.look_at == now + timedelta(seconds=RecoveryPolicy().lone_host_grace_seconds)
     long_ago = now - timedelta(hours=1)
     await suspect(world, since=long_ago, calm_since=now)
-    calm = await stages.advance(LOST)
+    calm = await advance(stages, LOST)
     assert calm is not None
     assert calm.recovery.stage is S.SUSPECTED
     assert (await read_fact(world.databases, EAST)).epoch == 1
     await suspect(world, since=long_ago)
-    late = await stages.advance(LOST)
+    late = await advance(stages, LOST)
     assert late is not None
     assert late.recovery.stage not in UNFENCED
     assert (await read_fact(world.databases, EAST)).epoch == 2
@@ -179,7 +180,7 @@ async def test_a_request_id_is_of_one_actor_and_one_recovery(world: World) -> No
 
 
 async def test_nobody_can_use_up_the_request_id_of_the_policy(world: World) -> None:
-    stages = RecoveryStages(world.databases, cast(SignalSender, None))
+    stages = RecoveryExecutor(world.databases, cast(SignalSender, None))
     await suspect(world)
     suspected = await begin(world)
     await stages._order(suspected, K.CONFIRM, "lost")  # pyright: ignore[reportPrivateUsage]

@@ -6,7 +6,7 @@ from typing import Any, cast
 from sqlalchemy import text
 
 from durable.activities.recovery_budgets import RecoveryBudgets
-from durable.activities.recovery_stages import RecoveryStages
+from durable.activities.recovery_executor import RecoveryExecutor
 from durable.authority.quota.budgets import open_budget, read_budget, set_budget
 from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence, reopen
@@ -28,6 +28,7 @@ from durable.signals.sending import SignalSender
 from durable.stack.postgres.server import EmbeddedPostgres
 from tests.agent.waiting import eventually
 from tests.authority.overrides.asking import ended, give_keys, in_force
+from tests.authority.recovery.rounds import advance
 from tests.authority.world import (
     API,
     BILLING,
@@ -162,7 +163,7 @@ async def test_what_is_kept_after_everything_was_tried_is_drawn_on_while_somethi
     recovery = await lose(two_regions)
     await list_affected(two_regions.databases, FIRST)
     await keep(two_regions)
-    await RecoveryStages(two_regions.databases, Unheard()).advance(recovery.key)
+    await advance(RecoveryExecutor(two_regions.databases, Unheard()), recovery.key)
     assert await incident_of(two_regions) == FIRST.incident
 
 
@@ -202,20 +203,20 @@ async def test_a_recovery_does_not_end_while_a_region_that_was_drawn_on_is_silen
     await keep(apart)
     recovery = await RecoveryBudgets(apart.databases).draw(await lose(apart))
     await reach(apart, recovery, RecoveryStage.SETTLING)
-    stages = RecoveryStages(apart.databases, Unheard())
+    stages = RecoveryExecutor(apart.databases, Unheard())
 
-    async def advance() -> RecoveryProgress:
-        progress = await stages.advance(FIRST)
+    async def look() -> RecoveryProgress:
+        progress = await advance(stages, FIRST)
         assert progress is not None
         return progress
 
     with frozen(other_postgres):
-        silent = await advance()
+        silent = await look()
     assert silent.recovery.stage is RecoveryStage.SETTLING
     assert "The budgets of us-west could not be checked" in silent.waits_for
 
     async def has_ended() -> bool:
-        return (await advance()).recovery.stage is RecoveryStage.SETTLED
+        return (await look()).recovery.stage is RecoveryStage.SETTLED
 
     await eventually("it has ended", has_ended)
     assert await incident_of(apart) is None

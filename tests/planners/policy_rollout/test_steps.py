@@ -18,11 +18,11 @@ from durable.planners.policy_rollout.steps import (
     ObservedPolicy,
     PolicyStep,
     Reach,
-    Rest,
     Trip,
     Watch,
     next_step,
 )
+from durable.planners.rest import Rest
 from tests.planners.policy_rollout.rollouts import (
     EAST,
     NORTH,

@@ -16,6 +16,7 @@ from durable.model.policy.rollout import (
 )
 from durable.model.states import PolicyState
 from durable.planners.policy_rollout.guardrails import broken_guardrail
+from durable.planners.rest import Rest
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,6 @@ class Trip:
     """A guardrail is broken: roll back."""
 
     sentence: str
-
-
-@dataclass(frozen=True)
-class Rest:
-    """Nothing to do before somebody orders something, or before this moment."""
-
-    why: str
-    until: datetime | None = None
-    # Whether it will go on by itself.
-    is_final: bool = False
 
 
 PolicyStep = Watch | Enter | Leave | Reach | Trip | Rest

@@ -13,15 +13,9 @@ from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.recovery import RecoveryActivities
-    from durable.activities.recovery_steps import RecoveryOrderStep
     from durable.model.recovery.recoveries import Recovery as RecoveryFact
-    from durable.model.recovery.recoveries import (
-        RecoveryKey,
-        RecoveryOrder,
-        RecoveryOrderKind,
-        RecoveryProgress,
-        RecoveryStage,
-    )
+    from durable.model.recovery.recoveries import RecoveryKey, RecoveryProgress, RecoveryStage
+    from durable.model.recovery.steps import RecoveryStep, RecoveryStepInput, RecoveryStepOutcome
     from durable.model.refusal import RefusalCode
     from durable.reports.describe import describe
     from durable.signals import recoveries, search_attributes
@@ -33,7 +27,10 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
     from durable.workflows.ordered import Memory, Ordered
-    from durable.workflows.steps import UNREACHABLE, ask_step
+    from durable.workflows.steps import UNREACHABLE, NamedActivity, ask_step
+
+# A round ends by itself; this only bounds one that does not.
+STEPS_AT_ONCE = 20
 
 
 @dataclass
@@ -41,6 +38,8 @@ class RecoveryMemory(Memory):
     progress: RecoveryProgress | None = None
     # The authority has a row of it, whether or not it was looked at yet.
     is_begun: bool = False
+    # With which step the next round begins.
+    next: RecoveryStep = RecoveryStep.EVIDENCE
 
 
 @workflow.defn(name=RECOVERY)
@@ -83,49 +82,52 @@ class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
         )
 
     async def on_confirm(self, envelope: Envelope[recoveries.ConfirmLoss]) -> str:
-        taken = await self._order(envelope, RecoveryOrderKind.CONFIRM)
+        taken = await self._order(envelope)
         if taken.stage is RecoveryStage.CONFIRMED:
             return f"{self._key.region} is being fenced, and its work moved elsewhere."
         return f"The recovery of {self._key.region} is under way: {taken.stage}."
 
     async def on_veto(self, envelope: Envelope[recoveries.VetoLoss]) -> str:
-        await self._order(envelope, RecoveryOrderKind.VETO)
+        await self._order(envelope)
         return f"{self._key.region} is not taken for lost as it looks now; nothing was changed."
 
     async def on_failback(self, envelope: Envelope[recoveries.FailBack]) -> str:
-        await self._order(envelope, RecoveryOrderKind.FAILBACK)
+        await self._order(envelope)
         return f"{self._key.region} is opened once it answers, and gets its work back."
 
     async def on_settle(self, envelope: Envelope[recoveries.SettleRecovery]) -> str:
-        await self._order(envelope, RecoveryOrderKind.SETTLE)
+        await self._order(envelope)
         return f"What was moved stays; {self._key.region} takes new work once it answers."
 
-    async def _order(self, envelope: Envelope[Any], kind: RecoveryOrderKind) -> RecoveryFact:
+    async def _order(self, envelope: Envelope[Any]) -> RecoveryFact:
         """Has the authority take the order: rights and what is allowed are its rows' to say."""
-        request: recoveries.ConfirmLoss = envelope.payload
-        assert envelope.request_message is not None, "a person's message"
-        order = RecoveryOrder(
-            key=self._key,
-            kind=kind,
-            request=request.request_id,
-            actor=request.actor,
-            reason=request.reason,
-        )
-        step = RecoveryOrderStep(order=order, asked=envelope.request_message)
-        taken = await ask_step(RecoveryActivities.order_recovery, step, f"take the {kind}")
-        self._memory.is_begun = True
+        summary = f"take the {envelope.message.name}"
+        message = envelope.request_message
+        taken = await ask_step(RecoveryActivities.order_recovery, message, summary)
+        self._memory.is_begun, self._memory.next = True, RecoveryStep.EVIDENCE
         return taken
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 
     async def advance(self) -> None:
-        """Takes the steps that can be taken now, and learns what comes next."""
+        """Takes steps until the recovery rests; which one comes next, each of them answers."""
         memory = self._memory
-        stage = "begin" if memory.progress is None else memory.progress.recovery.stage
-        summary = f"take the next steps ({stage})"
-        progress = await self.step(RecoveryActivities.advance_recovery, self._key, summary)
-        if progress is not UNREACHABLE:
-            memory.progress, memory.is_begun = progress, progress is not None
+        step, given = memory.next, RecoveryStepInput(key=self._key)
+        for _ in range(STEPS_AT_ONCE):
+            taken = await self.step(
+                NamedActivity(step.value, RecoveryStepOutcome), given, step.value
+            )
+            if taken is UNREACHABLE:
+                return
+            memory.is_begun = taken.next is not None
+            if taken.next is None:
+                memory.progress = None
+                return
+            step, given = taken.next, RecoveryStepInput(key=self._key, round=taken.round)
+            memory.next = step
+            if taken.progress is not None:
+                memory.progress = taken.progress
+                return
 
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
 
