@@ -20,8 +20,10 @@ from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.drain import Drain, DrainOrder, DrainProgress, NodesTarget
 from durable.model.ids import TenantId, WorkloadName
+from durable.model.operators.rights import OperatorMessage
 from durable.model.refusal import RefusedError
-from durable.signals.names import workload_id
+from durable.signals.drains import DrainNodes
+from durable.signals.names import drain_target, workload_id
 from durable.signals.payloads import Look
 from durable.signals.sending import SignalSender
 
@@ -40,9 +42,16 @@ class DrainActivities:
         return await read_running(self._databases, self._region, target)
 
     @activity.defn
-    async def cordon(self, order: DrainOrder) -> Drain:
+    async def cordon(self, message: OperatorMessage) -> Drain:
         """Keeps new work off the nodes, and records the drain, once per request id."""
-        refuse_elsewhere(self._region, order.target.region)
+        target, asked = drain_target(message.workflow_id), message.payload_as(DrainNodes)
+        refuse_elsewhere(self._region, target.region)
+        order = DrainOrder(
+            target=target,
+            message=message,
+            deadline=asked.deadline,
+            wait_for_jobs=asked.wait_for_jobs,
+        )
         try:
             drain = await begin_drain(self._databases, self._region, order)
         except RefusedError as error:

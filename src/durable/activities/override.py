@@ -11,7 +11,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 
-from durable.activities.override_steps import ChangeStep, ProposeStep, Seen, Spread
+from durable.activities.override_steps import OverrideReading, Spread
 from durable.activities.workload import refusal_failure
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
@@ -29,11 +29,13 @@ from durable.authority.overrides.proposals import Answered, Proposal, propose_ov
 from durable.authority.overrides.rows import read_override, unknown_override
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId, RegionId, TenantId, WorkloadName
+from durable.model.operators.rights import OperatorMessage
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.override import Override, effects_of
 from durable.model.refusal import RefusedError
 from durable.model.states import OverrideState
-from durable.signals.names import workload_id
+from durable.signals.names import override_of, workload_id
+from durable.signals.overrides import ExtendOverride, ProposeOverride
 from durable.signals.payloads import Look
 from durable.signals.sending import SignalSender
 from durable.validation.quantities import show_duration
@@ -47,19 +49,19 @@ class OverrideActivities:
         self._sender = SignalSender(client)
 
     @activity.defn
-    async def recall_override(self, override: OverrideId) -> Seen:
+    async def recall_override(self, override: OverrideId) -> OverrideReading:
         """What the authority knows of it."""
         found = await read_override(self._databases, override)
-        return Seen(override=found, now=await self._now())
+        return OverrideReading(override=found, now=await self._now())
 
     @activity.defn
-    async def propose_override(self, step: ProposeStep) -> Seen:
+    async def propose_override(self, message: OperatorMessage) -> OverrideReading:
         """Records what somebody proposes, once per id."""
-        proposed = step.proposal
+        id, proposed = override_of(message.workflow_id), message.payload_as(ProposeOverride)
         effects = effects_of(proposed.of_kind, proposed.scope, proposed.effect)
         unasked: Missing = {}
         try:
-            if await read_override(self._databases, step.id) is None:
+            if await read_override(self._databases, id) is None:
                 await check_places(self._databases, proposed.scope)
                 await check_incident(self._databases, proposed.scope, effects.budget)
                 regions = await self._regions(proposed.scope)
@@ -67,39 +69,43 @@ class OverrideActivities:
             answered = await propose_override(
                 self._databases,
                 Proposal(
-                    id=step.id,
+                    id=id,
                     kind=proposed.of_kind,
                     scope=proposed.scope,
                     effect=dict(proposed.effect),
                     ttl=proposed.lasts,
                     ticket=proposed.ticket or "",
                 ),
-                step.asked,
+                message,
             )
         except RefusedError as error:
             raise refusal_failure(error) from error
         reach(Failpoint.AFTER_PROPOSE_OVERRIDE)
-        return await self._seen(answered, unasked)
+        return await self._reading(answered, unasked)
 
     @activity.defn
-    async def change_override(self, step: ChangeStep) -> Seen:
+    async def change_override(self, message: OperatorMessage) -> OverrideReading:
         """Approves, rejects, revokes or extends it, once per request id."""
-        change = Change(step.id, ChangeKind(step.change), step.by or timedelta(0))
+        id, kind = override_of(message.workflow_id), ChangeKind(message.message)
+        extends = kind is ChangeKind.EXTEND
+        change = Change(
+            id, kind, message.payload_as(ExtendOverride).by if extends else timedelta(0)
+        )
         unasked: Missing = {}
         try:
             if change.kind is ChangeKind.APPROVE:
-                unasked = await self._check_gates(step.id)
-            answered = await change_override(self._databases, change, step.asked)
+                unasked = await self._check_gates(id)
+            answered = await change_override(self._databases, change, message)
         except RefusedError as error:
             raise refusal_failure(error) from error
         reach(Failpoint.AFTER_CHANGE_OVERRIDE)
-        return await self._seen(answered, unasked)
+        return await self._reading(answered, unasked)
 
     @activity.defn
-    async def expire_override(self, override: OverrideId) -> Seen:
+    async def expire_override(self, override: OverrideId) -> OverrideReading:
         """Records that its time is over, if it is by the database's clock."""
         found = await expire_override(self._databases, override)
-        return Seen(override=found, now=await self._now())
+        return OverrideReading(override=found, now=await self._now())
 
     @activity.defn
     async def spread_override(self, id: OverrideId) -> Spread:
@@ -139,11 +145,11 @@ class OverrideActivities:
         regions = override.regions(await list_regions(self._databases))
         return await check_gates(self._databases, regions, override.effects)
 
-    async def _seen(self, answered: Answered, unasked: Missing) -> Seen:
+    async def _reading(self, answered: Answered, unasked: Missing) -> OverrideReading:
         answer = answered.answer
         if unasked:
             answer += f" Could not ask which gates may be skipped in {', '.join(unasked)}."
-        return Seen(override=answered.override, now=await self._now(), answer=answer)
+        return OverrideReading(override=answered.override, now=await self._now(), answer=answer)
 
     async def _regions(self, scope: OverrideScope) -> list[RegionId]:
         known = await list_regions(self._databases)

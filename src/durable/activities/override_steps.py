@@ -4,32 +4,12 @@ from collections.abc import Mapping
 
 from pydantic import AwareDatetime, Field
 
-from durable.model.ids import OverrideId, RegionId
-from durable.model.operators.rights import OperatorMessage
+from durable.model.ids import RegionId
 from durable.model.overrides.override import Override
-from durable.signals.overrides import ProposeOverride
-from durable.validation.quantities import Duration
 from durable.validation.value import Value
 
 
-class ProposeStep(Value):
-    """A proposal, as it was read and as it came."""
-
-    id: OverrideId
-    proposal: ProposeOverride
-    asked: OperatorMessage
-
-
-class ChangeStep(Value):
-    """Any other message of a person."""
-
-    id: OverrideId
-    change: str
-    by: Duration | None = None
-    asked: OperatorMessage
-
-
-class Seen(Value):
+class OverrideReading(Value):
     """The override as the authority has it, and the time there."""
 
     override: Override | None

@@ -4,13 +4,12 @@ Each is idempotent: an order by its request id, a step by the number of the orde
 One that is taken again after a crash or a timeout finds what it did.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 from temporalio import activity
 from temporalio.client import Client
 
-from durable.activities.policy_steps import OrderStep, PolicyKey
 from durable.activities.workload import refusal_failure
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
@@ -27,6 +26,7 @@ from durable.authority.policies.rows import read_rollout, read_shadows
 from durable.authority.policies.stages import reach_stage, record_shadow, watch_region
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import PolicyRevision, RegionId
+from durable.model.operators.rights import OperatorMessage
 from durable.model.policy.policy import Guardrails, Policy
 from durable.model.policy.rollout import (
     PolicyOrder,
@@ -52,8 +52,9 @@ from durable.planners.policy_rollout.steps import (
 )
 from durable.planners.rest import Rest
 from durable.scheduling.policies import read_policy
-from durable.signals.names import POLICY_CONTROLLER, workload_id
+from durable.signals.names import POLICY_CONTROLLER, revision_of, workload_id
 from durable.signals.payloads import Look, controllers_request
+from durable.signals.policies import PausePolicy, PolicyRequest, PromotePolicy, RollBackPolicy
 from durable.signals.sending import SignalSender
 
 STEPS_AT_ONCE = 50
@@ -68,40 +69,39 @@ class PolicyActivities:
         self._sender = SignalSender(client)
 
     @activity.defn
-    async def order_policy(self, step: OrderStep) -> PolicyRollout:
+    async def order_policy(self, message: OperatorMessage) -> PolicyRollout:
         """Takes an order, once per request id, from somebody who may give it."""
+        order = _order(message)
         try:
-            default = await self._default_canary(step.order.canary)
-            taken = await take_order(
-                self._databases, step.order, asked=step.asked, default_canary=default
-            )
+            default = await self._default_canary(order.canary)
+            taken = await take_order(self._databases, order, asked=message, default_canary=default)
         except RefusedError as error:
             raise refusal_failure(error) from error
         reach(Failpoint.AFTER_POLICY_ORDER)
         return taken
 
     @activity.defn
-    async def shadow_policy(self, key: PolicyKey) -> None:
+    async def shadow_policy(self, revision: PolicyRevision) -> None:
         """Compares it with the recent decisions of every region that answers."""
-        shadow = Shadow(self._databases, await self._policy(key.revision), key.revision)
+        shadow = Shadow(self._databases, await self._policy(revision), revision)
         answers = await shadow.compare_all(await list_regions(self._databases))
         for report in answers.by_region.values():
-            await record_shadow(self._databases, key.revision, report)
+            await record_shadow(self._databases, revision, report)
 
     @activity.defn
-    async def advance_policy(self, key: PolicyKey) -> PolicyProgress:
+    async def advance_policy(self, revision: PolicyRevision) -> PolicyProgress:
         """Takes every step that can be taken now, and answers where that leads."""
         try:
-            guardrails = await self._guardrails(key.revision)
+            guardrails = await self._guardrails(revision)
             for _ in range(STEPS_AT_ONCE):
-                observed = await self._observe(key.revision)
+                observed = await self._observe(revision)
                 step = next_step(observed, guardrails)
                 if isinstance(step, Rest):
                     return await self._progress(observed, step)
                 held = await self._take(observed.rollout, step)
                 if held is not None:
                     return await self._progress(observed, held)
-            observed = await self._observe(key.revision)
+            observed = await self._observe(revision)
             return await self._progress(observed, Rest("the next step", observed.now))
         except RefusedError as error:
             raise refusal_failure(error) from error
@@ -229,6 +229,32 @@ class PolicyActivities:
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
         return (self.order_policy, self.shadow_policy, self.advance_policy)
+
+
+_PAYLOADS: Mapping[PolicyOrderKind, type[PolicyRequest]] = {
+    PolicyOrderKind.PROMOTE: PromotePolicy,
+    PolicyOrderKind.PAUSE: PausePolicy,
+    PolicyOrderKind.ROLLBACK: RollBackPolicy,
+}
+
+
+def _order(message: OperatorMessage) -> PolicyOrder:
+    kind = PolicyOrderKind(message.message)
+    request = message.payload_as(_PAYLOADS[kind])
+    given: dict[str, Any] = {}
+    if isinstance(request, PromotePolicy):
+        given = {"canary": request.canary}
+    elif isinstance(request, RollBackPolicy):
+        given = {"to_revision": request.to, "reroll": request.reroll}
+    return PolicyOrder(
+        revision=revision_of(message.workflow_id),
+        kind=kind,
+        actor=request.actor,
+        reason=request.reason,
+        request=request.request_id,
+        after=request.after,
+        **given,
+    )
 
 
 def _guardrail(rollout: PolicyRollout, sentence: str) -> PolicyOrder:

@@ -27,7 +27,6 @@ from durable.authority.recovery.recoveries import (
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.serving import read_presence
 from durable.authority.recovery.suspicions import suspicion_of
-from durable.signals.sending import SignalSender
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.region_life import Fence
 from durable.model.recovery.recoveries import (
@@ -70,12 +69,11 @@ from durable.planners.recovery.steps import (
 from durable.planners.rest import Rest
 from durable.signals.names import RECOVERY_CONTROLLER
 from durable.signals.payloads import controllers_request
+from durable.signals.sending import SignalSender
 
 ACTOR = RECOVERY_CONTROLLER
 # From which part of its nodes on a region counts as back.
 BACK_FROM = 0.5
-# What is moved at these stages draws on the budgets of other regions.
-_DRAWING = frozenset({RecoveryStage.MOVING, RecoveryStage.HOLDING})
 
 
 class RecoveryExecutor:
@@ -123,10 +121,7 @@ class RecoveryExecutor:
             is_open=await self._is_open(recovery, fact.state),
             round=round,
         )
-        draws = recovery.stage in _DRAWING or (
-            recovery.stage is RecoveryStage.FAILING_BACK and fact.is_fenced
-        )
-        if not draws or not observed.is_movable or observed.was_taken(RecoveryStep.DRAW):
+        if observed.was_taken(RecoveryStep.DRAW) or not _draws(observed):
             return observed
         return replace(observed, is_undrawn=await self._budgets.is_undrawn(recovery))
 
@@ -351,3 +346,16 @@ class RecoveryExecutor:
 
 def _closed(observed: ObservedRecovery, why: str, until: datetime) -> ObservedRecovery:
     return replace(observed, round=observed.round.found_closed(why, until))
+
+
+def _draws(observed: ObservedRecovery) -> bool:
+    """Whether something may be moved now, which draws on the budgets of other regions."""
+    match observed.recovery.stage:
+        case RecoveryStage.HOLDING:
+            return True
+        case RecoveryStage.MOVING:
+            return observed.is_movable
+        case RecoveryStage.FAILING_BACK:
+            return observed.is_movable and observed.state is RegionState.FENCED
+        case _:
+            return False

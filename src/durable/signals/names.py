@@ -86,12 +86,23 @@ def drain_target(id: str) -> NodesTarget:
     return target
 
 
+def override_of(id: str) -> OverrideId:
+    """The name in an override's id; `ValueError` if there is none."""
+    kind, _, name = id.partition("/")
+    return OverrideId(name if kind == "override" else "")
+
+
 def override_id(override: OverrideId) -> str:
     return f"override/{override}"
 
 
 # What a policy that has no number yet is published as, so that it can be signed.
 NEXT_POLICY = "policy/next"
+
+
+def revision_of(id: str) -> PolicyRevision:
+    """The number in the id of a policy's workflow."""
+    return int(id.rpartition("/")[2])
 
 
 def policy_id(revision: PolicyRevision) -> str:

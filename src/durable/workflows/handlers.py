@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.inbox import Envelope, Inbox
     from durable.workflows.starts import NO_INPUT, of_one_input
 
-C = TypeVar("C", bound=type)
+C = TypeVar("C", bound="type[Receives]")
 
 # What the Temporal UI's dialog shows of the one handler for all signals.
 SIGNALS = "All messages can be sent as signals: choose Custom and type the name. None is dropped."
@@ -24,6 +24,8 @@ SIGNALS = "All messages can be sent as signals: choose Custom and type the name.
 class Receives:
     """Whatever is sent to a workflow goes to its inbox, and is answered by its loop."""
 
+    # Set by `accepts`.
+    messages: ClassVar[Sequence[Message]]
     _inbox: Inbox
 
     @workflow.signal(dynamic=True, description=SIGNALS)
@@ -76,6 +78,7 @@ def accepts(messages: Sequence[Message]) -> Callable[[C], C]:
             # The SDK wants both to be the class's own, also where they are inherited.
             method.__module__, method.__qualname__ = cls.__module__, f"{cls.__name__}.{name}"
             setattr(cls, name, method)
+        cls.messages = tuple(messages)
         missing = [m.name for m in messages if not hasattr(cls, f"on_{m.name}")]
         assert not missing, f"{cls.__name__} has no handler on_{missing[0]}"
         for message in messages:

@@ -16,7 +16,6 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
     from durable.signals.payloads import Look
-    from durable.signals.registry import messages_to
     from durable.workflows import timeouts
     from durable.workflows.attributes import ShownAttributes
     from durable.workflows.continued import continued
@@ -24,13 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Envelope, Inbox, MessageLog
     from durable.workflows.starts import NO_INPUT, start_or_refusal
-    from durable.workflows.steps import (
-        UNREACHABLE,
-        Activity,
-        NamedActivity,
-        audit_messages,
-        run_step,
-    )
+    from durable.workflows.steps import UNREACHABLE, Activity, audit_messages, run_step
 
 
 @dataclass
@@ -60,8 +53,7 @@ T = TypeVar("T")
 class Ordered(Receives, Generic[K, M]):
     """One loop for every kind; the methods below it are what a kind gives."""
 
-    # The type of workflow, as the registry of messages names it, and what a run leaves to the next.
-    kind: ClassVar[str]
+    # What a run leaves to the next.
     memory: ClassVar[type[Memory]]
     # What it waits for while there is nothing to look after.
     first_order: ClassVar[str] = ""
@@ -77,7 +69,7 @@ class Ordered(Receives, Generic[K, M]):
         if left is not None:
             memory = workflow.payload_converter().from_payload(left.payload, self.memory)
         self._memory = memory
-        self._inbox = Inbox(messages_to(self.kind), self._memory.messages)
+        self._inbox = Inbox(self.messages, self._memory.messages)
         # A refusal here would fail the workflow task: `run` raises it.
         no_key: Any = None
         self._key: K
@@ -167,9 +159,7 @@ class Ordered(Receives, Generic[K, M]):
 
     # ── what a kind uses ────────────────────────────────────────────────────────────────────────
 
-    async def step(
-        self, activity: Activity[T] | NamedActivity[T], argument: object, summary: str
-    ) -> T:
+    async def step(self, activity: Activity[T], argument: object, summary: str) -> T:
         """The answer of a step; UNREACHABLE if it fails now and is to be taken again later."""
         memory = self._memory
         try:

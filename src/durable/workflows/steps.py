@@ -1,8 +1,7 @@
 """Taking a step: one idempotent local activity, under one set of limits."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -26,33 +25,20 @@ AUDITED_AT_ONCE = 100
 
 Activity = Callable[[Any, Any], Awaitable[T]]
 
-
-@dataclass(frozen=True)
-class NamedActivity(Generic[T]):
-    """An activity that is known by its name alone, and what it answers."""
-
-    name: str
-    answer: type[T]
-
-
 # What a step answers when the authority could not be reached; the workflow takes it again later.
 UNREACHABLE: Any = object()
 
 
 async def run_step(
-    activity: Activity[T] | NamedActivity[T],
+    activity: Activity[T],
     argument: object,
     summary: str,
     retry_policy: RetryPolicy = timeouts.STEP_RETRY,
 ) -> T:
     """The activity's answer, or one of STEP_FAILURES."""
-    which, answer = cast(tuple[Any, Any], (activity, None))
-    if isinstance(activity, NamedActivity):
-        which, answer = activity.name, cast(Any, activity).answer
-    return await workflow.execute_local_activity(
-        which,
+    return await workflow.execute_local_activity_method(
+        activity,  # pyright: ignore[reportArgumentType]
         argument,
-        result_type=answer,
         start_to_close_timeout=timeouts.STEP,
         retry_policy=retry_policy,
         summary=summary,

@@ -5,7 +5,6 @@ import pytest
 from temporalio.client import Client
 
 from durable.activities.policy import PolicyActivities
-from durable.activities.policy_steps import PolicyKey
 from durable.authority.policies.region_reads import read_in_force
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.stages import reach_stage, watch_region
@@ -30,7 +29,7 @@ async def advance(world: World) -> str:
     """What the revision waits for after every step that it could take."""
     client = await Client.connect("localhost:1", lazy=True)
     activities = PolicyActivities(world.databases, client)
-    return (await activities.advance_policy(PolicyKey(revision=2))).waits_for
+    return (await activities.advance_policy(2)).waits_for
 
 
 async def test_a_region_that_was_watched_before_the_freeze_is_not_entered(

@@ -6,7 +6,6 @@ from temporalio.client import Client
 
 from durable.activities import policy
 from durable.activities.policy import PolicyActivities
-from durable.activities.policy_steps import PolicyKey
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.rows import read_orders
 from durable.authority.policies.stages import watch_region
@@ -38,7 +37,7 @@ async def test_a_revision_does_not_loosen_the_guardrails_it_is_judged_by(
 
     monkeypatch.setattr(policy, "read_health", half_waits)
     client = await Client.connect("localhost:1", lazy=True)
-    await PolicyActivities(world.databases, client).advance_policy(PolicyKey(revision=2))
+    await PolicyActivities(world.databases, client).advance_policy(2)
     (last, *_) = await read_orders(world.databases, 2)
     assert "50 points more than before (allowed: 10)" in last.reason
 
@@ -59,7 +58,7 @@ async def test_a_person_cannot_keep_a_guardrail_from_rolling_back(
     monkeypatch.setattr(policy, "read_health", everything_waits)
     client = await Client.connect("localhost:1", lazy=True)
     activities = PolicyActivities(world.databases, client)
-    progress = await activities.advance_policy(PolicyKey(revision=2))
+    progress = await activities.advance_policy(2)
     assert progress.rollout.stage is PolicyStage.ROLLED_BACK
     (last, *_) = await read_orders(world.databases, 2)
     assert last.actor == "controller:policy"

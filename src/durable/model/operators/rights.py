@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self, TypeVar, cast
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.validation.value import Value
+
+V = TypeVar("V", bound=Value)
 
 # A signature counts for so long after the moment it was made, by the database's clock; and from a
 # clock that is ahead of it by at most so much, so that nobody signs for later.
@@ -166,6 +168,10 @@ class OperatorMessage(Value):
         sender: dict[str, JsonValue] = {"actor": str(actor), "reason": reason}
         payload = {**sender, "request_id": request_id, **content}
         return cls(workflow_id=workflow_id, message=message, payload=payload)
+
+    def payload_as(self, payload: type[V]) -> V:
+        """What it carries, as the payload of its kind; it was read once before, so it can be."""
+        return payload.model_validate_json(json.dumps(self.payload))
 
     @property
     def actor(self) -> ActorId:

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.drain import DrainActivities
     from durable.activities.drain_steps import ACTOR, EndStep
     from durable.model.fleet.drain import Drain as DrainFact
-    from durable.model.fleet.drain import DrainOrder, DrainProgress, DrainState, NodesTarget
+    from durable.model.fleet.drain import DrainProgress, DrainState, NodesTarget
     from durable.model.ids import ActorId
     from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
@@ -66,7 +66,7 @@ class StartDrain(Value):
 @workflow.defn(name=DRAIN)
 @accepts(messages_to(DRAIN))
 class Drain(Ordered[NodesTarget, DrainMemory]):
-    kind, memory = DRAIN, DrainMemory
+    memory = DrainMemory
     first_order = "somebody sends `drain`"
 
     def key_of(self, id: str) -> NodesTarget:
@@ -106,16 +106,8 @@ class Drain(Ordered[NodesTarget, DrainMemory]):
 
     async def on_drain(self, envelope: Envelope[DrainNodes]) -> str:
         """Cordons the nodes; under a request id that is known, answers what became of it."""
-        wanted, message = envelope.payload, envelope.request_message
-        assert message is not None, "a person's message"
-        order = DrainOrder(
-            target=self._key,
-            message=message,
-            deadline=wanted.deadline,
-            wait_for_jobs=wanted.wait_for_jobs,
-        )
-        summary = f"cordon {self._key}"
-        drain = await ask_step(DrainActivities.cordon, order, summary, self._key.region)
+        message, region = envelope.request_message, self._key.region
+        drain = await ask_step(DrainActivities.cordon, message, f"cordon {self._key}", region)
         self._memory.drain = self._memory.drain or drain
         if drain.state is not DrainState.DRAINING:
             return f"It has ended: {drain.outcome}"

@@ -15,13 +15,13 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.override import OverrideActivities
-    from durable.activities.override_steps import ChangeStep, ProposeStep, Seen, Spread
+    from durable.activities.override_steps import OverrideReading, Spread
     from durable.model.ids import OverrideId
     from durable.model.overrides.override import Override as OverrideFact
     from durable.model.refusal import Refusal, RefusalCode
     from durable.reports.describe import describe
     from durable.signals import overrides, search_attributes
-    from durable.signals.names import OVERRIDE
+    from durable.signals.names import OVERRIDE, override_of
     from durable.signals.overrides import OverrideStatus
     from durable.signals.payloads import Look
     from durable.signals.registry import messages_to
@@ -35,7 +35,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.starts import NO_INPUT
     from durable.workflows.steps import UNREACHABLE, Activity, ask_step
 
-PREFIX = "override/"
 PROPOSE = next(message for message in messages_to(OVERRIDE) if message.name == "propose")
 
 
@@ -51,9 +50,9 @@ class OverrideMemory(Memory):
     spread: Spread | None = None
     spread_at: datetime | None = None
 
-    def see(self, seen: Seen, now: datetime) -> None:
-        self.override = seen.override or self.override
-        self.clock_ahead_seconds = (seen.now - now).total_seconds()
+    def see(self, reading: OverrideReading, now: datetime) -> None:
+        self.override = reading.override or self.override
+        self.clock_ahead_seconds = (reading.now - now).total_seconds()
 
     def time_there(self, now: datetime) -> datetime:
         """The authority's time, as far as it is known here."""
@@ -71,7 +70,7 @@ class OverrideMemory(Memory):
 @workflow.defn(name=OVERRIDE)
 @accepts(messages_to(OVERRIDE))
 class Override(Ordered[OverrideId, OverrideMemory]):
-    kind, memory = OVERRIDE, OverrideMemory
+    memory = OverrideMemory
     first_order = "somebody sends `propose`"
 
     @workflow.init
@@ -84,10 +83,10 @@ class Override(Ordered[OverrideId, OverrideMemory]):
 
     def key_of(self, id: str) -> OverrideId:
         try:
-            return OverrideId(id.removeprefix(PREFIX) if id.startswith(PREFIX) else "")
+            return override_of(id)
         except ValueError:
             sentence = (
-                f"{id[:100]} is not a valid override name; start it as {PREFIX}NAME, where "
+                f"{id[:100]} is not a valid override name; start it as override/NAME, where "
                 f"NAME is {OverrideId.allowed}."
             )
             raise refusal(RefusalCode.INVALID, sentence) from None
@@ -124,10 +123,12 @@ class Override(Ordered[OverrideId, OverrideMemory]):
             self._inbox.put_first(self._proposal)
 
     async def _read(self) -> bool:
-        seen = await self.step(OverrideActivities.recall_override, self._key, "read the override")
-        if seen is UNREACHABLE:
+        reading = await self.step(
+            OverrideActivities.recall_override, self._key, "read the override"
+        )
+        if reading is UNREACHABLE:
             return False
-        self._memory.see(seen, workflow.now())
+        self._memory.see(reading, workflow.now())
         return True
 
     @property
@@ -159,38 +160,29 @@ class Override(Ordered[OverrideId, OverrideMemory]):
         )
 
     async def on_propose(self, envelope: Envelope[overrides.ProposeOverride]) -> str:
-        asked, proposal = envelope.request_message, envelope.payload
-        assert asked is not None, "a person's message"
-        step = ProposeStep(id=self._key, proposal=proposal, asked=asked)
-        name = f"propose {proposal.kind}"
         try:
-            return await self._ask(OverrideActivities.propose_override, step, name)
+            return await self._ask(OverrideActivities.propose_override, envelope)
         except ApplicationError as refused:
             if envelope is self._proposal:
                 self._memory.refused = _as_refusal(refused)
             raise
 
-    async def on_extend(self, envelope: Envelope[overrides.ExtendOverride]) -> str:
-        return await self._change(envelope, envelope.payload.by)
+    async def _change(self, envelope: Envelope[Any]) -> str:
+        return await self._ask(OverrideActivities.change_override, envelope)
 
-    async def _change(self, envelope: Envelope[Any], by: timedelta | None = None) -> str:
-        asked, name = envelope.request_message, envelope.message.name
-        assert asked is not None, "a person's message"
-        step = ChangeStep(id=self._key, change=name, by=by, asked=asked)
-        return await self._ask(OverrideActivities.change_override, step, f"{name} by {asked.actor}")
-
-    on_approve = on_reject = on_revoke = _change
+    on_approve = on_reject = on_revoke = on_extend = _change
 
     async def on_look(self, envelope: Envelope[Look]) -> str:
         await self._read()
         return "Looking."
 
-    async def _ask(self, activity: Activity[Seen], step: object, summary: str) -> str:
+    async def _ask(self, activity: Activity[OverrideReading], envelope: Envelope[Any]) -> str:
         """Has the authority decide, and regions obey before the sender is answered."""
-        seen = await ask_step(activity, step, summary)
-        self._memory.see(seen, workflow.now())
+        summary = f"{envelope.message.name} by {envelope.payload.actor}"
+        reading = await ask_step(activity, envelope.request_message, summary)
+        self._memory.see(reading, workflow.now())
         await self._spread()
-        return answer_of(seen.answer, self._memory)
+        return answer_of(reading.answer, self._memory)
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 
@@ -205,9 +197,9 @@ class Override(Ordered[OverrideId, OverrideMemory]):
             return
         if memory.time_there(workflow.now()) < override.expires_at:
             return
-        seen = await self.step(OverrideActivities.expire_override, override.id, "end it in time")
-        if seen is not UNREACHABLE:
-            memory.see(seen, workflow.now())
+        reading = await self.step(OverrideActivities.expire_override, override.id, "end it in time")
+        if reading is not UNREACHABLE:
+            memory.see(reading, workflow.now())
 
     async def _spread(self) -> None:
         """Has regions obey it as it is now; also those that could not be asked before."""

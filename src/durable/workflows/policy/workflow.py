@@ -14,19 +14,12 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.policy import PolicyActivities
-    from durable.activities.policy_steps import OrderStep, PolicyKey
     from durable.model.ids import PolicyRevision
-    from durable.model.policy.rollout import (
-        PolicyOrder,
-        PolicyOrderKind,
-        PolicyProgress,
-        PolicyRollout,
-        PolicyStage,
-    )
+    from durable.model.policy.rollout import PolicyProgress, PolicyRollout, PolicyStage
     from durable.model.refusal import RefusalCode
     from durable.reports.describe import describe
     from durable.signals import policies, search_attributes
-    from durable.signals.names import POLICY, policy_id
+    from durable.signals.names import POLICY, policy_id, revision_of
     from durable.signals.policies import PolicyStatus, StartPolicy
     from durable.signals.registry import messages_to
     from durable.workflows import timeouts
@@ -47,11 +40,11 @@ class PolicyMemory(Memory):
 @workflow.defn(name=POLICY)
 @accepts(messages_to(POLICY))
 class Policy(Ordered[PolicyRevision, PolicyMemory]):
-    kind, memory = POLICY, PolicyMemory
+    memory = PolicyMemory
     unknown = RefusalCode.UNKNOWN_POLICY
 
     def key_of(self, id: str) -> PolicyRevision:
-        return int(id.rpartition("/")[2])
+        return revision_of(id)
 
     def check_start(self, raw: RawValue) -> None:
         read_start(
@@ -77,43 +70,27 @@ class Policy(Ordered[PolicyRevision, PolicyMemory]):
         return PolicyStatus(revision=self._key, progress=memory.progress, **memory.shown())
 
     async def on_promote(self, envelope: Envelope[policies.PromotePolicy]) -> str:
-        given = {"canary": envelope.payload.canary}
-        taken = await self._order(envelope, PolicyOrderKind.PROMOTE, **given)
+        taken = await self._order(envelope)
         if taken.stage is PolicyStage.CANARY and taken.bake is None:
             return f"Revision {self._key} comes into force in {taken.canary} first."
         return f"Revision {self._key} goes on from {taken.stage}."
 
     async def on_pause(self, envelope: Envelope[policies.PausePolicy]) -> str:
-        await self._order(envelope, PolicyOrderKind.PAUSE)
+        await self._order(envelope)
         return f"Revision {self._key} is paused: it stays where it is, and goes nowhere else."
 
     async def on_rollback(self, envelope: Envelope[policies.RollBackPolicy]) -> str:
-        back = envelope.payload
-        given = {"to_revision": back.to, "reroll": back.reroll}
-        await self._order(envelope, PolicyOrderKind.ROLLBACK, **given)
-        replaced = "is replaced" if back.reroll else "goes on"
+        await self._order(envelope)
+        replaced = "is replaced" if envelope.payload.reroll else "goes on"
         return (
             f"Revision {self._key} is being rolled back: what is reserved and not bound is "
             f"decided again, and what is bound {replaced}."
         )
 
-    async def _order(
-        self, envelope: Envelope[Any], kind: PolicyOrderKind, **given: Any
-    ) -> PolicyRollout:
+    async def _order(self, envelope: Envelope[Any]) -> PolicyRollout:
         """Has the authority take the order: rights, numbers and what is allowed are its rows'."""
-        request: policies.PolicyRequest = envelope.payload
-        assert envelope.request_message is not None, "a person's message"
-        order = PolicyOrder(
-            revision=self._key,
-            kind=kind,
-            actor=request.actor,
-            reason=request.reason,
-            request=request.request_id,
-            after=request.after,
-            **given,
-        )
-        step = OrderStep(order=order, asked=envelope.request_message)
-        taken = await ask_step(PolicyActivities.order_policy, step, f"take the {kind}")
+        summary = f"take the {envelope.message.name}"
+        taken = await ask_step(PolicyActivities.order_policy, envelope.request_message, summary)
         memory = self._memory
         if memory.progress is not None:
             # Whoever was answered must not be shown what was before.
@@ -137,7 +114,7 @@ class Policy(Ordered[PolicyRevision, PolicyMemory]):
         try:
             await workflow.execute_activity_method(
                 PolicyActivities.shadow_policy,
-                PolicyKey(revision=self._key),
+                self._key,
                 start_to_close_timeout=timeouts.SHADOW,
                 retry_policy=timeouts.STEP_RETRY,
                 summary="decide recent decisions again",
@@ -148,8 +125,8 @@ class Policy(Ordered[PolicyRevision, PolicyMemory]):
 
     async def _go_on(self) -> None:
         """Takes the steps that can be taken now, and learns what comes next."""
-        key = PolicyKey(revision=self._key)
-        progress = await self.step(PolicyActivities.advance_policy, key, "take the next step")
+        advance = PolicyActivities.advance_policy
+        progress = await self.step(advance, self._key, "take the next step")
         if progress is not UNREACHABLE:
             self._memory.progress = progress
 

@@ -4,6 +4,7 @@ What was moved, which budgets are open and what was measured are rows of the aut
 the global queue: the lost region's own may have nobody left who asks for work.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -27,10 +28,21 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
     from durable.workflows.ordered import Memory, Ordered
-    from durable.workflows.steps import UNREACHABLE, NamedActivity, ask_step
+    from durable.workflows.steps import UNREACHABLE, Activity, ask_step
 
 # A round ends by itself; this only bounds one that does not.
 STEPS_AT_ONCE = 20
+STEPS: Mapping[RecoveryStep, Activity[RecoveryStepOutcome]] = {
+    RecoveryStep.EVIDENCE: RecoveryActivities.evidence,
+    RecoveryStep.FENCE: RecoveryActivities.fence,
+    RecoveryStep.DRAW: RecoveryActivities.draw,
+    RecoveryStep.MOVE_OUT: RecoveryActivities.move_out,
+    RecoveryStep.MEASURE: RecoveryActivities.measure,
+    RecoveryStep.HOLD: RecoveryActivities.hold,
+    RecoveryStep.OPEN: RecoveryActivities.open,
+    RecoveryStep.MOVE_BACK: RecoveryActivities.move_back,
+    RecoveryStep.CLOSE: RecoveryActivities.close,
+}
 
 
 @dataclass
@@ -45,7 +57,7 @@ class RecoveryMemory(Memory):
 @workflow.defn(name=RECOVERY)
 @accepts(messages_to(RECOVERY))
 class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
-    kind, memory = RECOVERY, RecoveryMemory
+    memory = RecoveryMemory
     first_order = "somebody to confirm or veto a loss"
     unknown = RefusalCode.UNKNOWN_REGION
 
@@ -114,9 +126,7 @@ class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
         memory = self._memory
         step, given = memory.next, RecoveryStepInput(key=self._key)
         for _ in range(STEPS_AT_ONCE):
-            taken = await self.step(
-                NamedActivity(step.value, RecoveryStepOutcome), given, step.value
-            )
+            taken = await self.step(STEPS[step], given, step.value)
             if taken is UNREACHABLE:
                 return
             memory.is_begun = taken.next is not None
