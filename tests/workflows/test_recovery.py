@@ -1,6 +1,7 @@
 """Work moves out of a lost region, critical work first, and back when the region is."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -138,6 +139,25 @@ async def test_a_lost_region_is_emptied_and_gets_its_work_back(plane: Plane) -> 
             assert found is not None
             assert found.incident is None
             await plane.no_invariant_is_broken()
+    taken = await steps_taken(plane)
+    usual = ["evidence", "fence", "move out", "measure", "hold", "open", "move back", "close"]
+    assert [step for step in dict.fromkeys(taken) if step in usual] == usual
+
+
+async def steps_taken(plane: Plane) -> list[str]:
+    """The summaries of a recovery's steps as the Temporal UI shows them, without its orders."""
+    taken: list[str] = []
+    client: Any = plane.durable.client
+    async for run in client.list_workflows(f"WorkflowId = '{LOST}'"):
+        handle = client.get_workflow_handle(str(LOST), run_id=run.run_id)
+        history = await handle.fetch_history()
+        summaries = [
+            json.loads(event.user_metadata.summary.data)
+            for event in history.events
+            if event.HasField("marker_recorded_event_attributes")
+        ]
+        taken = [*summaries, *taken]
+    return taken
 
 
 async def test_work_goes_back_step_by_step_where_the_quota_leaves_nothing_beside_it(
