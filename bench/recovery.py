@@ -28,7 +28,7 @@ from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.recovery.recoveries import newest_recovery, read_moves
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
-from durable.model.recovery.recoveries import Recovery, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import Recovery, RecoveryPhase, WorkloadMove
 
 LOST, OTHERS = RegionId("us-east"), ("us-west", "eu-west")
 REPLICAS, CRITICAL_EACH, AT_ONCE = 4, 3, 20
@@ -114,7 +114,7 @@ class Loss:
                 if recovery is not None:
                     moves = await read_moves(self._plane.databases, recovery.key)
                     whole = sum(one.whole_at is not None for one in moves)
-                    progress(f"{recovery.stage}: {whole} of {len(moves)} workloads are whole")
+                    progress(f"{recovery.phase}: {whole} of {len(moves)} workloads are whole")
         sampling.cancel()
         await asyncio.gather(sampling, return_exceptions=True)
         commits, took = await self._commits() - before[0], time.perf_counter() - before[1]
@@ -190,7 +190,7 @@ class Found:
 
 
 def _is_done(recovery: Recovery, moves: list[WorkloadMove]) -> bool:
-    is_moved = recovery.stage is RecoveryStage.HOLDING
+    is_moved = recovery.phase is RecoveryPhase.HOLDING
     return is_moved and bool(moves) and all(one.whole_at is not None for one in moves)
 
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from durable.activities.workload_steps import Admitted
+from durable.activities.workload_steps import AdmissionAnswer
 from durable.authority.db.connection import Databases
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.explain.rollback import refuse_rolled_back
@@ -163,14 +163,14 @@ class Durable(Reader):
         self,
         manifest: WorkloadManifest | Mapping[str, Any],
         **who: Unpack[RequestFields],
-    ) -> Admitted:
+    ) -> AdmissionAnswer:
         """Sets the desired state of a workload; returns its generation and the regions' shares."""
         wanted = read_manifest(manifest)
         return await self.send((wanted.tenant, wanted.name), "apply", manifest=wanted, **who)
 
     async def scale(
         self, tenant: str, name: str, replicas: int, **who: Unpack[RequestFields]
-    ) -> Admitted:
+    ) -> AdmissionAnswer:
         """Changes the replica count."""
         return await self.send(names_of(tenant, name), "scale", replicas=replicas, **who)
 
@@ -373,6 +373,6 @@ def _too_late(
         return f"{tenant}/{name} did not answer within {timeout:.0f} s."
     why = f" It waits: {last.waits_for[0]}" if last.waits_for else ""
     is_job = last.spec.kind is WorkloadKind.JOB
-    stages = ("bound", "completed") if is_job else ("bound", "ready", "serving")
-    counts = ", ".join(f"{getattr(last, stage)} {stage}" for stage in stages)
+    phases = ("bound", "completed") if is_job else ("bound", "ready", "serving")
+    counts = ", ".join(f"{getattr(last, phase)} {phase}" for phase in phases)
     return f"{tenant}/{name} is not {until} after {timeout:.0f} s: {counts} of {last.wanted}.{why}"

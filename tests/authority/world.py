@@ -43,7 +43,7 @@ from durable.model.placement.intents import (
     Reserve,
     Start,
 )
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import Capacity, Resources
 from durable.model.states import PolicyState
@@ -134,7 +134,7 @@ class World:
     async def with_region(self, region: RegionId = EAST) -> "World":
         await add_region(self.databases, region, TEST)
         first = first_policy().model_dump(mode="json")
-        await publish_policy(self.databases, 1, first, TEST, stage=PolicyStage.EVERYWHERE)
+        await publish_policy(self.databases, 1, first, TEST, phase=PolicyPhase.EVERYWHERE)
         await set_policy_state(self.databases, region, 1, PolicyState.ACTIVE, TEST)
         return self
 

@@ -9,7 +9,7 @@ from durable.authority.operators.changes import set_key
 from durable.authority.recovery.recoveries import read_recovery
 from durable.failpoints import Failpoint
 from durable.model.operators.signature import public_key_of
-from durable.model.recovery.recoveries import RecoveryStage
+from durable.model.recovery.recoveries import RecoveryPhase
 from durable.temporal.signing import signer_of
 from tests.chaos.conftest import World
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet, until
@@ -58,7 +58,7 @@ async def test_temporal_and_postgres_killed_while_work_moves(world: World, tmp_p
         world.temporal.kill()
         known = await read_recovery(plane.databases, LOST)
         assert known is not None
-        assert known.stage is RecoveryStage.CONFIRMED
+        assert known.phase is RecoveryPhase.CONFIRMED
         await world.temporal.start()
         worker.start(armed)
         await killed_at(worker, moved)
@@ -69,9 +69,9 @@ async def test_temporal_and_postgres_killed_while_work_moves(world: World, tmp_p
         await declaring
         [api] = await whole(plane)
         assert len(api.slots) == 2
-        await reached(plane, RecoveryStage.HOLDING)
+        await reached(plane, RecoveryPhase.HOLDING)
         await plane.durable.recoveries.settle(EAST, reason="stay", request_id="stay")
-        assert (await reached(plane, RecoveryStage.SETTLED)).findings == ()
+        assert (await reached(plane, RecoveryPhase.SETTLED)).findings == ()
     assert await plane.bindings(EAST) == {}
     assert len(await plane.bindings(WEST)) == 4
     events, _ = await read_events(plane.databases, last=500)

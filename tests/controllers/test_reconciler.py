@@ -7,7 +7,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.authority.db.connection import Databases
-from durable.controllers.reconciler import KINDS, Reconciler, Unmanaged, WorkflowStart
+from durable.controllers.reconciler import KINDS, Reconciler, UnmanagedWorkflows, WorkflowStart
 
 
 class Starts:
@@ -29,7 +29,7 @@ async def test_a_start_that_fails_stops_no_other_and_is_raised_in_the_end() -> N
     client = Starts(refused=ids[3])
     reconciler = Reconciler(cast(Client, client), cast(Databases, None))
     with pytest.raises(RPCError):
-        await reconciler.start(Unmanaged(starts))
+        await reconciler.start(UnmanagedWorkflows(starts))
     assert client.ids == ids, "each once, in order"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from durable.health import findings
-from durable.health.findings import Finding
+from durable.health.findings import HealthFinding
 
 ROOT = Path(__file__).parents[2]
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -87,7 +87,7 @@ CASES = [
 
 @pytest.mark.parametrize(("found", "code", "said"), CASES, ids=[case[1] for case in CASES])
 def test_a_finding_says_what_is_wrong_and_names_a_runbook(
-    found: Finding, code: str, said: str
+    found: HealthFinding, code: str, said: str
 ) -> None:
     assert found.code == code
     assert said in found.sentence

@@ -18,21 +18,21 @@ from durable.signals.names import (
 )
 from durable.signals.payloads import OperatorRequest
 from durable.signals.registry import REGISTRY, Message, Sender, messages_to
-from durable.workflows.drain.workflow import Drain
-from durable.workflows.override.workflow import Override
+from durable.workflows.drain.workflow import DrainWorkflow
+from durable.workflows.override.workflow import OverrideWorkflow
 from durable.workflows.placement.workflow import Placement
-from durable.workflows.policy.workflow import Policy
-from durable.workflows.recovery.workflow import Recovery
+from durable.workflows.policy.workflow import PolicyWorkflow
+from durable.workflows.recovery.workflow import RecoveryWorkflow
 from durable.workflows.workload.workflow import Workload
 
 PEOPLE = [message for message in REGISTRY if message.sender is Sender.PERSON]
 WORKFLOWS = {
     PLACEMENT: Placement,
     WORKLOAD: Workload,
-    DRAIN: Drain,
-    OVERRIDE: Override,
-    POLICY: Policy,
-    RECOVERY: Recovery,
+    DRAIN: DrainWorkflow,
+    OVERRIDE: OverrideWorkflow,
+    POLICY: PolicyWorkflow,
+    RECOVERY: RecoveryWorkflow,
 }
 
 

@@ -77,10 +77,10 @@ class Pair:
         """Everywhere; and every step is in the audit, with who took it."""
         region = _region_of(override)
 
-        async def is_over() -> bool:
+        async def has_ended() -> bool:
             return override.id not in await obeyed_overrides(self.plane.databases, region)
 
-        await until(is_over, "the region knows that it has ended")
+        await until(has_ended, "the region knows that it has ended")
         ended = await self.plane.durable.overrides.read(override.id)
         assert ended.state is state
         assert ended.ended_at is not None

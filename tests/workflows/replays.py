@@ -4,18 +4,25 @@ from temporalio.worker import Replayer, WorkflowRunner
 
 from durable.temporal.connection import data_converter
 from durable.temporal.sandbox import sandbox
-from durable.workflows.drain.workflow import Drain
-from durable.workflows.override.workflow import Override
+from durable.workflows.drain.workflow import DrainWorkflow
+from durable.workflows.override.workflow import OverrideWorkflow
 from durable.workflows.placement.workflow import Placement
-from durable.workflows.policy.workflow import Policy
-from durable.workflows.recovery.workflow import Recovery
+from durable.workflows.policy.workflow import PolicyWorkflow
+from durable.workflows.recovery.workflow import RecoveryWorkflow
 from durable.workflows.workload.workflow import Workload
 from tests.workflows.plane import Plane
 
 
 def replayer(runner: WorkflowRunner | None = None) -> Replayer:
     return Replayer(
-        workflows=[Drain, Override, Placement, Policy, Recovery, Workload],
+        workflows=[
+            DrainWorkflow,
+            OverrideWorkflow,
+            Placement,
+            PolicyWorkflow,
+            RecoveryWorkflow,
+            Workload,
+        ],
         data_converter=data_converter,
         workflow_runner=runner or sandbox(),
     )

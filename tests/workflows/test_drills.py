@@ -12,7 +12,7 @@ from durable.drills.registry import DRILLS
 from durable.drills.rehearsal import differences, read_state, rehearse
 from durable.drills.world import World
 from durable.model.ids import ActorId
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.scheduling.policies import first_policy
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 
@@ -37,7 +37,7 @@ async def serving(plane: Plane) -> Plane:
 async def demand_no_signatures(plane: Plane) -> None:
     policy = first_policy().model_copy(update={"signed_verbs": ()})
     spec, actor = policy.model_dump(mode="json"), ActorId("test")
-    await publish_policy(plane.databases, 2, spec, actor, stage=PolicyStage.EVERYWHERE)
+    await publish_policy(plane.databases, 2, spec, actor, phase=PolicyPhase.EVERYWHERE)
 
 
 async def test_what_does_not_hold_is_said_and_the_stack_is_as_it_was(

@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from durable.health.diagnosis import diagnose
-from durable.health.findings import Finding
+from durable.health.findings import HealthFinding
 from durable.signals.names import PLACEMENT, regional_queue
 from durable.temporal.connection import connect
 from durable.temporal.worker import global_worker, patient
@@ -21,7 +21,7 @@ WORKLOAD = "workload/risk/api"
 NEVER_STOPS = replace(INSTANTLY, stop_seconds=3600)
 
 
-async def found(plane: Plane) -> dict[str, Finding]:
+async def found(plane: Plane) -> dict[str, HealthFinding]:
     address = plane.settings.require_temporal_address()
     findings = await diagnose(plane.settings, plane.databases, address)
     return {finding.code: finding for finding in findings}
@@ -171,7 +171,7 @@ async def test_a_workflow_that_fails_its_tasks_is_found(plane: Plane, terminal: 
     async with broken:
         await plane.durable.apply(manifest("api"))
 
-        async def fails() -> Finding | None:
+        async def fails() -> HealthFinding | None:
             return (await found(plane)).get("workflows_failing")
 
         failing = await until(fails, "the placement is found to fail its tasks")

@@ -131,7 +131,7 @@ Books = tuple[str | None, list[str], tuple[str, str] | None, list[str]]
 _STATE = "SELECT state FROM global.overrides WHERE override = 'o-1'"
 _COPY = """
     SELECT CASE WHEN c.ended_at IS NULL THEN 'obeyed' ELSE 'ended' END,
-           CASE WHEN d.override IS NULL THEN 'nothing' WHEN d.is_over THEN 'over' ELSE 'given' END
+           CASE WHEN d.override IS NULL THEN 'nothing' WHEN d.has_ended THEN 'over' ELSE 'given' END
       FROM regional.overrides AS c FULL JOIN regional.emergency_draws AS d USING (region, override)
      WHERE override = 'o-1'
 """
@@ -153,10 +153,10 @@ async def audited(plane: Plane) -> dict[str, list[str]]:
 
 
 async def has_ended_once(plane: Plane) -> None:
-    async def is_over() -> bool:
+    async def has_ended() -> bool:
         return not await obeyed_overrides(plane.databases, EAST)
 
-    await until(is_over, "the region knows that it has ended")
+    await until(has_ended, "the region knows that it has ended")
     assert (await plane.durable.overrides.read(OVERRIDE)).state is OverrideState.REVOKED
     assert await audited(plane) == {
         "global": [*ACTIVATED, "end override"], "east": [*IN_FORCE, "end override"],

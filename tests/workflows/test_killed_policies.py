@@ -6,7 +6,7 @@ import pytest
 
 from durable.authority.policies.rows import read_orders, read_rollout
 from durable.failpoints import Failpoint
-from durable.model.policy.rollout import PolicyOrderKind, PolicyStage
+from durable.model.policy.rollout import PolicyOrderKind, PolicyPhase
 from durable.model.states import PolicyState
 from tests.authority.policies.world import have_operators
 from tests.authority.world import TEST, World
@@ -23,11 +23,11 @@ POINTS = (
 )
 
 
-async def reaches(plane: Plane, stage: PolicyStage) -> None:
+async def reaches(plane: Plane, phase: PolicyPhase) -> None:
     async def is_there() -> bool:
-        return (await read_rollout(plane.databases, 2)).stage is stage
+        return (await read_rollout(plane.databases, 2)).phase is phase
 
-    await until(is_there, f"revision 2 is {stage}", seconds=180)
+    await until(is_there, f"revision 2 is {phase}", seconds=180)
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -43,11 +43,11 @@ async def test_a_policy_goes_there_and_back_whatever_dies_meanwhile(
         reviving = plane.background(revive(worker, armed))
         await insist(lambda: policies.publish(policy(), reason="pack"))
         await insist(lambda: policies.promote(2, request_id="up", **WHO))
-        await reaches(plane, PolicyStage.EVERYWHERE)
+        await reaches(plane, PolicyPhase.EVERYWHERE)
         await insist(lambda: plane.durable.apply(manifest("api"), request_id="apply"))
         await plane.durable.wait("risk", "api", within_seconds=180)
         await insist(lambda: policies.roll_back(2, request_id="down", reroll=True, **WHO))
-        await reaches(plane, PolicyStage.ROLLED_BACK)
+        await reaches(plane, PolicyPhase.ROLLED_BACK)
 
         async def is_replaced() -> bool:
             return await revisions_of(plane) == {1}

@@ -9,7 +9,7 @@ from durable.authority.quota.budgets import read_budget
 from durable.authority.recovery.recoveries import read_moves
 from durable.failpoints import Failpoint
 from durable.model.operators.signature import public_key_of
-from durable.model.recovery.recoveries import RecoveryStage
+from durable.model.recovery.recoveries import RecoveryPhase
 from durable.temporal.signing import signer_of
 from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, WEST, manifest, small_fleet
@@ -60,12 +60,12 @@ async def test_a_recovery_ends_whatever_dies_meanwhile(
         reviving = plane.background(revive(worker, armed))
         await insist(lambda: declare(plane))
         await whole(plane)
-        await reached(plane, RecoveryStage.HOLDING)
+        await reached(plane, RecoveryPhase.HOLDING)
         assert await plane.bindings(EAST) == {}
         async with plane.agent(EAST):
             who = {"reason": "back", "request_id": "back"}
             await insist(lambda: plane.durable.recoveries.fail_back(EAST, **who))
-            await reached(plane, RecoveryStage.FAILED_BACK)
+            await reached(plane, RecoveryPhase.FAILED_BACK)
             await plane.durable.wait("risk", "api", within_seconds=180)
             for_recovery = await read_budget(plane.databases, WEST, KEPT)
             assert for_recovery is not None
@@ -106,12 +106,12 @@ async def test_originals_survive_whatever_dies_meanwhile(
         reviving = plane.background(revive(worker, armed))
         await insist(lambda: declare(plane))
         await whole(plane)
-        await reached(plane, RecoveryStage.HOLDING)
+        await reached(plane, RecoveryPhase.HOLDING)
         assert await tokens(plane, EAST) == before
         await plane.no_invariant_is_broken()
         who = {"reason": "back", "request_id": "back"}
         await insist(lambda: plane.durable.recoveries.fail_back(EAST, **who))
-        await reached(plane, RecoveryStage.FAILED_BACK)
+        await reached(plane, RecoveryPhase.FAILED_BACK)
         await only_shares_run(plane)
         reviving.cancel()
     assert all((tmp_path / point).exists() for point in points), "each point was met"

@@ -27,7 +27,7 @@ from durable.model.overrides.kinds import KINDS
 from durable.model.overrides.override import Override
 from durable.model.placement.claims import RegionalClaim
 from durable.model.placement.pending_reasons import PendingCode
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import override_id
 from tests.workflows.override_life import ENDS, End, Pair
@@ -359,7 +359,7 @@ async def test_a_frozen_policy_is_promoted_when_the_freeze_ends(
         assert refused.value.refusal.code is RefusalCode.POLICY_FROZEN
         await end(pair, given)
         await plane.durable.policies.promote(revision, request_id=f"yes-{revision}", **WHO)
-        await came_to(plane, PolicyStage.EVERYWHERE, revision)
+        await came_to(plane, PolicyPhase.EVERYWHERE, revision)
     await plane.no_invariant_is_broken()
 
 

@@ -13,7 +13,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.migrations import upgrade
 from durable.authority.operators.changes import set_key
 from durable.model.operators.signature import public_key_of
-from durable.model.recovery.recoveries import RecoveryStage
+from durable.model.recovery.recoveries import RecoveryPhase
 from durable.temporal.connection import connect
 from durable.temporal.signing import signer_of
 from durable.temporal.worker import global_worker, regional_worker
@@ -75,11 +75,11 @@ async def test_a_regional_database_that_hangs_and_is_killed_comes_back_with_its_
                 return not plane.databases.is_away(EAST) and not await tokens(plane, EAST)
 
             await until(has_let_go, "its old claims are released", seconds=SECONDS)
-            await reached(plane, RecoveryStage.HOLDING)
+            await reached(plane, RecoveryPhase.HOLDING)
             assert len(await tokens(plane, WEST)) == 4
             await plane.no_invariant_is_broken()
             await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
-            await reached(plane, RecoveryStage.FAILED_BACK)
+            await reached(plane, RecoveryPhase.FAILED_BACK)
             assert await share(plane) == {EAST: 2, WEST: 2}
             await only_shares_run(plane)
             assert set((await tokens(plane, EAST)).values()).isdisjoint(before.values())
@@ -135,9 +135,9 @@ async def test_what_runs_on_in_a_region_that_nobody_reaches_is_kept_if_the_spec_
                 return not plane.databases.is_away(EAST)
 
             await until(answers, "the database of east answers", seconds=SECONDS)
-            await reached(plane, RecoveryStage.HOLDING)
+            await reached(plane, RecoveryPhase.HOLDING)
             await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
-            await reached(plane, RecoveryStage.FAILED_BACK)
+            await reached(plane, RecoveryPhase.FAILED_BACK)
             assert await share(plane) == {EAST: 2, WEST: 2}
             await only_shares_run(plane)
             assert (await tokens(plane, EAST) == before) is (stays == "original")

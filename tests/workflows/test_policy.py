@@ -9,16 +9,16 @@ import pytest
 from sqlalchemy import text
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 
+from durable.authority.policies.phases import watch_region
 from durable.authority.policies.region_reads import read_in_force
 from durable.authority.policies.rows import read_rollout
-from durable.authority.policies.stages import watch_region
 from durable.authority.reads.claims import read_claims
 from durable.controllers.reconciler import Reconciler
 from durable.drills import policy_rollback
 from durable.drills.world import World as Rehearsal
 from durable.model.ids import RegionId
 from durable.model.policy.policy import Guardrails, Policy
-from durable.model.policy.rollout import PolicyProgress, PolicyStage
+from durable.model.policy.rollout import PolicyPhase, PolicyProgress
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState, PolicyState
 from durable.scheduling.policies import first_policy
@@ -56,14 +56,14 @@ async def in_force(plane: Plane, region: RegionId = EAST) -> dict[int, PolicySta
     return await read_in_force(plane.databases, region)
 
 
-async def came_to(plane: Plane, stage: PolicyStage, revision: int = 2) -> PolicyProgress:
+async def came_to(plane: Plane, phase: PolicyPhase, revision: int = 2) -> PolicyProgress:
     """As its own workflow reports it."""
 
     async def progress() -> PolicyProgress | None:
         found = (await plane.durable.policies.status(revision)).progress
-        return found if found is not None and found.rollout.stage is stage else None
+        return found if found is not None and found.rollout.phase is phase else None
 
-    reached = await until(progress, f"revision {revision} is {stage}")
+    reached = await until(progress, f"revision {revision} is {phase}")
     assert reached is not None
     return reached
 
@@ -98,7 +98,7 @@ async def test_a_revision_is_compared_promoted_region_by_region_and_rolled_back(
     assert await in_force(plane) == {1: PolicyState.ACTIVE}, "it changes nothing before a promote"
 
     await plane.durable.policies.promote(2, request_id="up", **WHO)
-    await came_to(plane, PolicyStage.EVERYWHERE)
+    await came_to(plane, PolicyPhase.EVERYWHERE)
     for region in (EAST, WEST):
         assert await in_force(plane, region) == {2: PolicyState.ACTIVE}
     await plane.durable.apply(manifest("more", replicas=4))
@@ -106,11 +106,11 @@ async def test_a_revision_is_compared_promoted_region_by_region_and_rolled_back(
     assert await revisions_of(plane, EAST, WEST) == {1, 2}
 
     await plane.durable.policies.roll_back(2, request_id="down", **WHO)
-    back = await came_to(plane, PolicyStage.ROLLED_BACK)
+    back = await came_to(plane, PolicyPhase.ROLLED_BACK)
     assert {(str(one.workload), one.goes_on) for one in back.report} == {("more", 2)}
     for region in (EAST, WEST):
         assert await in_force(plane, region) == {1: PolicyState.ACTIVE}
-    assert (await read_rollout(plane.databases, 1)).stage is PolicyStage.EVERYWHERE
+    assert (await read_rollout(plane.databases, 1)).phase is PolicyPhase.EVERYWHERE
     await plane.no_invariant_is_broken()
     if SAVES:
         await save(plane, policy_id(2))
@@ -126,7 +126,7 @@ async def test_reroll_replaces_what_the_bad_revision_placed_step_by_step_and_not
     good = {slot: one.token for (_, slot), one in (await plane.bindings()).items()}
     await publish(plane)
     await plane.durable.policies.promote(2, request_id="up", **WHO)
-    await came_to(plane, PolicyStage.EVERYWHERE)
+    await came_to(plane, PolicyPhase.EVERYWHERE)
     log = ServingLog(plane)
     # One of four may be down by choice, of critical work none, and one may be added.
     await plane.durable.apply(manifest("bad", replicas=4))
@@ -141,7 +141,7 @@ async def test_reroll_replaces_what_the_bad_revision_placed_step_by_step_and_not
 
     await until(starts, "the replicas of one workload run, and are not ready")
     await plane.durable.policies.roll_back(2, request_id="down", reroll=True, **WHO)
-    back = await came_to(plane, PolicyStage.ROLLED_BACK)
+    back = await came_to(plane, PolicyPhase.ROLLED_BACK)
     assert {(str(one.workload), one.replaced) for one in back.report} == {
         ("bad", 4), ("vital", 4), ("starting", 4),
     }  # fmt: skip
@@ -181,7 +181,7 @@ async def test_a_paused_revision_stays_in_its_canary_and_a_rollback_ends_it(plan
     await publish(plane, WATCHED)
     policies = plane.durable.policies
     await policies.promote(2, request_id="up", canary=WEST, **WHO)
-    seen = await came_to(plane, PolicyStage.CANARY)
+    seen = await came_to(plane, PolicyPhase.CANARY)
     assert "west is watched until" in seen.waits_for
     assert await in_force(plane, WEST) == {1: PolicyState.ACTIVE, 2: PolicyState.CANARY}
     assert await in_force(plane, EAST) == {1: PolicyState.ACTIVE}
@@ -190,7 +190,7 @@ async def test_a_paused_revision_stays_in_its_canary_and_a_rollback_ends_it(plan
         await policies.promote(2, request_id="late", after=seen.rollout.number, **WHO)
     assert no.value.refusal.code is RefusalCode.OVERTAKEN
     await policies.roll_back(2, request_id="down", **WHO)
-    await came_to(plane, PolicyStage.ROLLED_BACK)
+    await came_to(plane, PolicyPhase.ROLLED_BACK)
     assert await in_force(plane, WEST) == {1: PolicyState.ACTIVE}
 
 
@@ -198,10 +198,10 @@ async def test_a_broken_guardrail_rolls_back_by_itself(plane: Plane) -> None:
     await ready(plane)
     await publish(plane, WATCHED)
     await plane.durable.policies.promote(2, request_id="up", **WHO)
-    await came_to(plane, PolicyStage.CANARY)
+    await came_to(plane, PolicyPhase.CANARY)
     one_per_node = {"cpu": "5", "memory": "1Gi"}
     await plane.durable.apply(manifest("huge", replicas=6, resources=one_per_node))
-    back = await came_to(plane, PolicyStage.ROLLED_BACK)
+    back = await came_to(plane, PolicyPhase.ROLLED_BACK)
     assert back.rollout.actor == "controller:policy"
     assert "points more than before" in back.rollout.reason
     assert await in_force(plane) == {1: PolicyState.ACTIVE}
@@ -217,14 +217,14 @@ async def test_a_frozen_policy_is_not_promoted_and_can_be_rolled_back(plane: Pla
     assert no.value.refusal.code is RefusalCode.POLICY_FROZEN
     await overrides.revoke(frozen.id, reason="back again")
     await policies.promote(2, request_id="up", **WHO)
-    seen = await came_to(plane, PolicyStage.CANARY)
+    seen = await came_to(plane, PolicyPhase.CANARY)
     await overrides.create("policy-freeze", {}, reason="again")
     with pytest.raises(RefusedError, match="again"):
         await policies.promote(2, request_id="on", after=seen.rollout.number, **WHO)
     with pytest.raises(RefusedError, match="again"):
         await watch_region(plane.databases, seen.rollout, WEST, 0.0)
     await policies.roll_back(2, request_id="down", **WHO)
-    await came_to(plane, PolicyStage.ROLLED_BACK)
+    await came_to(plane, PolicyPhase.ROLLED_BACK)
 
 
 async def test_the_drill_of_a_rollback_meets_every_expectation(plane: Plane) -> None:
@@ -240,7 +240,7 @@ async def test_a_terminated_workflow_goes_on_from_the_authority(plane: Plane) ->
     await ready(plane)
     await publish(plane, WATCHED)
     await plane.durable.policies.promote(2, request_id="up", **WHO)
-    await came_to(plane, PolicyStage.CANARY)
+    await came_to(plane, PolicyPhase.CANARY)
     await plane.durable.client.get_workflow_handle(policy_id(2)).terminate()
     reconciler = Reconciler(plane.durable.client, plane.databases)
 
@@ -249,7 +249,7 @@ async def test_a_terminated_workflow_goes_on_from_the_authority(plane: Plane) ->
 
     await until(missing, "Temporal lists it no more")
     await reconciler.start(await reconciler.unmanaged(await reconciler.running()))
-    assert (await came_to(plane, PolicyStage.CANARY)).rollout.number == 1
+    assert (await came_to(plane, PolicyPhase.CANARY)).rollout.number == 1
     await plane.durable.policies.promote(2, request_id="on", after=1, **WHO)
     await plane.durable.policies.promote(2, request_id="on", after=1, **WHO)
 
@@ -315,7 +315,7 @@ async def test_bad_messages_change_nothing_and_are_answered(plane: Plane) -> Non
     await handle.signal("promot", who)
     status = await plane.durable.policies.status(2)
     assert status.rejected_count == 8
-    assert status.stage is PolicyStage.SHADOW
+    assert status.phase is PolicyPhase.SHADOW
 
     async def audited() -> bool:
         query = text(

@@ -8,8 +8,8 @@ import pytest
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.policy.rollout import (
     PolicyHealth,
+    PolicyPhase,
     PolicyProgress,
-    PolicyStage,
     RolledBackShare,
     ShadowedWorkload,
     ShadowReport,
@@ -55,7 +55,7 @@ def test_it_lists_what_would_change_and_what_became_of_replicas() -> None:
     changed = ShadowedWorkload(tenant=RISK, workload=API, decisions=2, placed=4, moved=3, lost=1)
     shown = page(
         PolicyProgress(
-            rollout=rollout(PolicyStage.ROLLED_BACK),
+            rollout=rollout(PolicyPhase.ROLLED_BACK),
             shadows=(
                 ShadowReport(region=EAST, at=T0, decisions=2, unrepeatable=1, workloads=(changed,)),
                 ShadowReport(region=WEST, at=T0, decisions=4),
@@ -78,11 +78,11 @@ def test_it_lists_what_would_change_and_what_became_of_replicas() -> None:
         assert words in shown
 
 
-@pytest.mark.parametrize("stage", list(PolicyStage))
+@pytest.mark.parametrize("phase", list(PolicyPhase))
 def test_every_example_can_be_pasted_and_is_bound_to_what_the_page_shows(
-    stage: PolicyStage,
+    phase: PolicyPhase,
 ) -> None:
-    shown = page(PolicyProgress(rollout=rollout(stage), regions=STATES))
+    shown = page(PolicyProgress(rollout=rollout(phase), regions=STATES))
     payloads = dict(re.findall(r"^- `(\w+)`: .* `(\{.*\})`$", shown, re.MULTILINE))
     people = {message.name: message for message in messages_to(POLICY) if message.verb}
     assert set(payloads) == set(people)

@@ -22,7 +22,7 @@ from durable.model.placement.records import Decision
 from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
-    PolicyStage,
+    PolicyPhase,
     RolledBack,
 )
 from durable.model.states import PolicyState
@@ -106,7 +106,7 @@ async def test_a_rollback_at_this_step_is_followed_through(
     await plane.durable.wait("risk", "warm")
     await publish(plane, reservation_lease_seconds=77)
     await plane.durable.policies.promote(2, request_id="up", **WHO)
-    await came_to(plane, PolicyStage.EVERYWHERE)
+    await came_to(plane, PolicyPhase.EVERYWHERE)
 
     async def decides_under_it() -> bool:
         assert race.seen is not None
@@ -199,11 +199,11 @@ class ChangedAfterDecisions:
         policies, decided = self._plane.durable.policies, self.decided
         if decided == [1, 1]:
             await policies.promote(2, request_id="up", **WHO)
-            await came_to(self._plane, PolicyStage.EVERYWHERE)
+            await came_to(self._plane, PolicyPhase.EVERYWHERE)
             await self._is_known(2)
         elif decided[-1] == 2 and decided.count(2) == 2:
             await policies.roll_back(2, request_id="down", **WHO)
-            await came_to(self._plane, PolicyStage.ROLLED_BACK)
+            await came_to(self._plane, PolicyPhase.ROLLED_BACK)
             await self._is_known(1)
 
     async def _is_known(self, revision: int) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable.model.policy.rollout import PolicyProgress, PolicyStage
+from durable.model.policy.rollout import PolicyPhase, PolicyProgress
 from durable.workflows import timeouts
 from durable.workflows.policy.rest import rest_of
 from tests.planners.policy_rollout.rollouts import T0, after, bake, rollout
@@ -22,12 +22,12 @@ def seconds(now: datetime = T0, look_at: datetime | None = None, **fields: Any) 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"stage": PolicyStage.SHADOW}, 600),
+        ({"phase": PolicyPhase.SHADOW}, 600),
         ({"bake": bake()}, 5),
         ({"bake": bake(), "look_at": after(2)}, 2),
         ({"bake": bake(), "look_at": after(-2)}, 0.1),
         ({"bake": bake(), "look_at": after(60)}, 5),
-        ({"stage": PolicyStage.ROLLING_BACK}, 5),
+        ({"phase": PolicyPhase.ROLLING_BACK}, 5),
         ({"is_paused": True}, 600),
         ({"is_paused": True, "bake": bake()}, 5),
         ({"is_paused": True, "bake": bake(), "now": after(60)}, 30),

@@ -26,9 +26,9 @@ from durable.authority.recovery.suspicions import record_suspicion
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import ActorId, BudgetId, RegionId, TenantId, WorkloadName
 from durable.model.operators.signature import public_key_of
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.recovery.detection import LossKind, LossVerdict, RegionSigns, Suspicion
-from durable.model.recovery.recoveries import Recovery, RecoveryKey, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import Recovery, RecoveryKey, RecoveryPhase, WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import RegionState
@@ -63,12 +63,12 @@ async def serving(plane: Plane, *manifests: dict[str, Any], **fleet: Any) -> Asy
         yield agents
 
 
-async def reached(plane: Plane, stage: RecoveryStage, key: RecoveryKey = LOST) -> Recovery:
+async def reached(plane: Plane, phase: RecoveryPhase, key: RecoveryKey = LOST) -> Recovery:
     async def is_there() -> Recovery | None:
         found = await read_recovery(plane.databases, key)
-        return found if found is not None and found.stage is stage else None
+        return found if found is not None and found.phase is phase else None
 
-    found = await until(is_there, f"{key} is {stage}", seconds=SECONDS)
+    found = await until(is_there, f"{key} is {phase}", seconds=SECONDS)
     assert found is not None
     return found
 
@@ -99,7 +99,7 @@ async def keep_headroom(plane: Plane, cores: int = 1) -> None:
 async def recover_by(plane: Plane, **rules: Any) -> None:
     """Puts another recovery policy in force."""
     spec = {**first_policy().model_dump(mode="json"), "recovery": rules}
-    await publish_policy(plane.databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+    await publish_policy(plane.databases, 2, spec, TEST, phase=PolicyPhase.EVERYWHERE)
 
 
 async def declare(plane: Plane, **who: Any) -> RecoveryKey:
@@ -122,12 +122,12 @@ async def test_a_lost_region_is_emptied_and_gets_its_work_back(plane: Plane) -> 
         assert await share(plane) == {WEST: 6}
         assert await plane.bindings(EAST) == {}
         await plane.no_invariant_is_broken()
-        recovery = await reached(plane, RecoveryStage.HOLDING)
+        recovery = await reached(plane, RecoveryPhase.HOLDING)
         assert recovery.moved_at is not None
         log = ServingLog(plane)
         async with plane.agent(EAST):
             await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
-            ended = await reached(plane, RecoveryStage.FAILED_BACK)
+            ended = await reached(plane, RecoveryPhase.FAILED_BACK)
             assert ended.findings == ()
             assert await share(plane) == {EAST: 3, WEST: 3}
             for name in ("api", "usual"):
@@ -167,13 +167,13 @@ async def test_work_goes_back_step_by_step_where_the_quota_leaves_nothing_beside
         await agents.aclose()
         await declare(plane)
         await whole(plane)
-        await reached(plane, RecoveryStage.HOLDING)
+        await reached(plane, RecoveryPhase.HOLDING)
         hard = Resources.of(12 * 500, 12 * 256)
         await set_quota(plane.databases, TenantId("risk"), hard=hard, actor=TEST)
         log = ServingLog(plane)
         async with plane.agent(EAST):
             await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
-            assert (await reached(plane, RecoveryStage.FAILED_BACK)).findings == ()
+            assert (await reached(plane, RecoveryPhase.FAILED_BACK)).findings == ()
             assert await share(plane) == {EAST: 6, WEST: 6}
             await plane.durable.wait("risk", "api")
             assert log.lowest()["api"] >= 11, "its allowance is a tenth"
@@ -195,7 +195,7 @@ async def test_moved_work_draws_on_recovery_budgets_that_are_closed_at_the_end(
         assert drawn.used.cpu_millis == 1_000
         await plane.no_invariant_is_broken()
         await plane.durable.recoveries.settle(EAST, reason="stay", request_id="stay")
-        settled = await reached(plane, RecoveryStage.SETTLED)
+        settled = await reached(plane, RecoveryPhase.SETTLED)
         assert any("stay drawn" in finding for finding in settled.findings)
         closed = await read_budget(plane.databases, WEST, KEPT)
         assert closed is not None
@@ -233,7 +233,7 @@ async def test_without_enough_capacity_critical_work_goes_first_and_the_rest_say
         await recover_by(plane, moves_at_once=1)
         await agents.aclose()
         await declare(plane)
-        await reached(plane, RecoveryStage.HOLDING)
+        await reached(plane, RecoveryPhase.HOLDING)
 
         async def says_why() -> bool:
             moves = {str(one.workload): one for one in await read_moves(plane.databases, LOST)}
@@ -254,7 +254,7 @@ async def test_a_loss_that_lasts_is_found_and_recovered_from_without_a_word(plan
         await agents.aclose()
         [move] = await whole(plane)
         assert move.recovered_at is not None
-        found = await reached(plane, RecoveryStage.HOLDING)
+        found = await reached(plane, RecoveryPhase.HOLDING)
         assert str(found.actor) == "controller:recovery"
         assert found.evidence["verdict"]["kind"] == "region lost"
         assert found.lost_at < found.started_at
@@ -276,7 +276,7 @@ async def test_a_veto_keeps_a_region_from_being_fenced_and_comes_too_late_afterw
 ) -> None:
     async with serving(plane, manifest(replicas=2)) as agents:
         await plane.durable.recoveries.veto(EAST, reason="planned", request_id="veto")
-        assert (await reached(plane, RecoveryStage.VETOED)).ended_at is not None
+        assert (await reached(plane, RecoveryPhase.VETOED)).ended_at is not None
         assert await share(plane) == {EAST: 1, WEST: 1}
         await agents.aclose()
         await declare(plane)
@@ -315,7 +315,7 @@ async def test_a_refused_message_about_a_blip_does_not_cut_its_grace_short(plane
             return None if progress is None else progress.waits_for
 
         assert await until(has_looked, "the recovery has looked") is not None
-        assert (await reached(plane, RecoveryStage.SUSPECTED)).fenced_at is None
+        assert (await reached(plane, RecoveryPhase.SUSPECTED)).fenced_at is None
         assert (await read_fact(plane.databases, EAST)).epoch == 1
 
 
@@ -337,7 +337,7 @@ async def test_a_second_region_that_is_lost_meanwhile_takes_no_work_and_has_its_
     await plane.durable.recoveries.declare(south, reason="INC-43", request_id="INC-43")
     second = RecoveryKey(region=south, epoch=2)
     for key in (LOST, second):
-        await reached(plane, RecoveryStage.HOLDING, key)
+        await reached(plane, RecoveryPhase.HOLDING, key)
 
     async def is_honest() -> bool:
         moves = [
@@ -362,7 +362,7 @@ async def test_by_policy_a_region_that_stays_well_gets_its_work_back_without_a_w
         await declare(plane)
         await whole(plane)
         async with plane.agent(EAST):
-            ended = await reached(plane, RecoveryStage.FAILED_BACK)
+            ended = await reached(plane, RecoveryPhase.FAILED_BACK)
             assert ended.findings == ()
             assert str(ended.actor) == "controller:recovery"
             assert await share(plane) == {EAST: 2, WEST: 2}
@@ -387,12 +387,12 @@ async def test_a_region_that_is_lost_again_before_it_has_its_work_back_gets_all_
 
         await until(is_open, "east is open again")
         assert await declare(plane, request_id="lost-again") == again
-        assert (await reached(plane, RecoveryStage.SUPERSEDED)).findings == ()
-        await reached(plane, RecoveryStage.HOLDING, again)
+        assert (await reached(plane, RecoveryPhase.SUPERSEDED)).findings == ()
+        await reached(plane, RecoveryPhase.HOLDING, again)
         assert await share(plane) == {WEST: 6}
         async with plane.agent(EAST):
             await plane.durable.recoveries.fail_back(EAST, reason="now", request_id="now")
-            await reached(plane, RecoveryStage.FAILED_BACK, again)
+            await reached(plane, RecoveryPhase.FAILED_BACK, again)
             assert await share(plane) == {EAST: 3, WEST: 3}
             await plane.durable.wait("risk", "api")
             await plane.no_invariant_is_broken()
@@ -459,13 +459,13 @@ async def test_a_region_that_was_only_cut_off_gets_its_work_back_with_the_copy_t
         assert len(before) == 3
         await declare(plane)
         await whole(plane)
-        await reached(plane, RecoveryStage.HOLDING)
+        await reached(plane, RecoveryPhase.HOLDING)
         assert await share(plane) == {WEST: 6}
         assert await tokens(plane, EAST) == (before if stays == "original" else {})
         assert len(await tokens(plane, WEST)) == 6
         await plane.no_invariant_is_broken()
         await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
-        ended = await reached(plane, RecoveryStage.FAILED_BACK)
+        ended = await reached(plane, RecoveryPhase.FAILED_BACK)
         assert ended.findings == ()
         assert await share(plane) == {EAST: 3, WEST: 3}
         await only_shares_run(plane)
@@ -482,10 +482,10 @@ async def test_an_original_makes_way_when_its_work_stays_where_it_was_moved_to(
         before = await tokens(plane, EAST)
         await declare(plane)
         await whole(plane)
-        await reached(plane, RecoveryStage.HOLDING)
+        await reached(plane, RecoveryPhase.HOLDING)
         assert await tokens(plane, EAST) == before
         await plane.durable.recoveries.settle(EAST, reason="stay", request_id="stay")
-        await reached(plane, RecoveryStage.SETTLED)
+        await reached(plane, RecoveryPhase.SETTLED)
         assert await share(plane) == {WEST: 4}
         await only_shares_run(plane)
         await plane.durable.wait("risk", "api")

@@ -14,7 +14,7 @@ from durable.activities.steps import (
     Claim,
     ClaimsStep,
     PlacementKey,
-    Reserved,
+    ReserveResult,
     StepRefusal,
     StepResult,
 )
@@ -39,7 +39,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
 SPEC = WorkloadSpec.model_validate({"replicas": 1, "resources": {"cpu": 1}})
 CLAIM = Claim(slot=0, attempt=1, token=5, node=NodeId("n1"), expires_at=START + LEASE)
-FULL = Reserved(
+FULL = ReserveResult(
     claims=(),
     next_attempt=2,
     pending=pending(PendingCode.CAPACITY, "There is no room."),

@@ -15,7 +15,7 @@ from temporalio.client import WorkflowHistory
 
 from durable.model.fleet.drain import NodesKind, NodesTarget
 from durable.model.ids import Identifier, NodeId
-from durable.model.recovery.recoveries import RecoveryStage
+from durable.model.recovery.recoveries import RecoveryPhase
 from durable.signals.drains import DrainStatus
 from durable.signals.names import drain_id
 from durable.signals.payloads import EvictSlots, RetryPlacement
@@ -139,10 +139,10 @@ async def test_a_history_of_a_recovery_is_saved(plane: Plane) -> None:
         key = await recovery.declare(plane)
         await recovery.whole(plane)
         await plane.durable.client.get_workflow_handle(str(key)).signal("nonsense", {"a": 1})
-        await recovery.reached(plane, RecoveryStage.HOLDING)
+        await recovery.reached(plane, RecoveryPhase.HOLDING)
         async with plane.agent(EAST):
             await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
-            await recovery.reached(plane, RecoveryStage.FAILED_BACK)
+            await recovery.reached(plane, RecoveryPhase.FAILED_BACK)
         await plane.durable.client.get_workflow_handle(str(key)).result()
         await save(plane, str(key))
 

@@ -21,7 +21,7 @@ from durable.model.fleet.manifest import Fleet
 from durable.model.ids import ActorId, NodeId, OverrideId, TenantId, WorkloadName
 from durable.model.operators.rights import OperatorKind, OperatorMessage, Right, Scope
 from durable.model.operators.signature import public_key_of, sign
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusedError
 from durable.scheduling.policies import first_policy
 from durable.signals.registry import REGISTRY, Sender
@@ -187,7 +187,7 @@ async def test_what_must_be_signed_counts_only_when_signed_by_its_actor_just_now
     plane, key = serving, create_key(tmp_path / "keys", ANN)
     await set_key(plane.databases, ANN, public_key_of(key), actor=TEST, reason="hers")
     spec = {**first_policy().model_dump(mode="json"), "signed_verbs": ["scale", "retry"]}
-    await publish_policy(plane.databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+    await publish_policy(plane.databases, 2, spec, TEST, phase=PolicyPhase.EVERYWHERE)
     before, now = await what_exists(plane), datetime.now(UTC)
 
     def scale(signer: Ed25519PrivateKey = key, **other: Any) -> dict[str, Any]:

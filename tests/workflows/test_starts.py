@@ -10,11 +10,11 @@ from temporalio.exceptions import ApplicationError
 from durable.activities.elsewhere import refuse_elsewhere
 from durable.model.ids import RegionId
 from durable.signals.names import DRAIN, GLOBAL_QUEUE, PLACEMENT, RECOVERY, WORKLOAD, regional_queue
-from durable.workflows.drain.workflow import Drain
-from durable.workflows.override.workflow import Override
+from durable.workflows.drain.workflow import DrainWorkflow
+from durable.workflows.override.workflow import OverrideWorkflow
 from durable.workflows.placement.workflow import Placement
-from durable.workflows.policy.workflow import Policy
-from durable.workflows.recovery.workflow import Recovery
+from durable.workflows.policy.workflow import PolicyWorkflow
+from durable.workflows.recovery.workflow import RecoveryWorkflow
 from durable.workflows.workload.workflow import Workload
 from tests.workflows.plane import EAST, Plane, manifest
 
@@ -95,5 +95,12 @@ def test_a_step_of_another_region_is_refused() -> None:
 
 def test_every_workflow_takes_its_input_as_it_came() -> None:
     """The SDK reads `RawValue | None` as JSON of that type, which no payload is."""
-    for kind in (Drain, Override, Placement, Policy, Recovery, Workload):
+    for kind in (
+        DrainWorkflow,
+        OverrideWorkflow,
+        Placement,
+        PolicyWorkflow,
+        RecoveryWorkflow,
+        Workload,
+    ):
         assert kind.run.__annotations__["raw"] is RawValue, kind

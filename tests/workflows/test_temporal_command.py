@@ -12,7 +12,7 @@ import pytest
 
 from durable.authority.audit.events import read_events
 from durable.authority.overrides.reads import obeyed_overrides
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.states import OverrideState, PolicyState
 from durable.signals.names import GLOBAL_QUEUE, OVERRIDE, policy_id
 from tests.workflows.keys import Person
@@ -148,16 +148,16 @@ async def test_an_override_is_started_approved_extended_and_revoked(
 async def test_a_policy_is_promoted_paused_and_rolled_back(plane: Plane, way: Way) -> None:
     await ready(plane)
     await publish(plane, WATCHED)
-    await came_to(plane, PolicyStage.SHADOW)
+    await came_to(plane, PolicyPhase.SHADOW)
     dialog = Dialog(plane, way, policy_id(2))
 
     def who(request: str, **fields: Any) -> dict[str, Any]:
         return {"actor": "test", "reason": "INC-42", "request_id": request, **fields}
 
-    async def where() -> tuple[PolicyStage, bool, object]:
+    async def where() -> tuple[PolicyPhase, bool, object]:
         progress = (await plane.durable.policies.status(2)).progress
         assert progress is not None
-        return progress.rollout.stage, progress.rollout.is_paused, await in_force(plane)
+        return progress.rollout.phase, progress.rollout.is_paused, await in_force(plane)
 
     async def refuse(name: str, *cases: tuple[dict[str, Any], str]) -> None:
         before = await where()
@@ -174,7 +174,7 @@ async def test_a_policy_is_promoted_paused_and_rolled_back(plane: Plane, way: Wa
     )
     await refuse("pause", (who("w"), "Revision 2"))
     await dialog.accept("promote", who("p"))
-    await came_to(plane, PolicyStage.CANARY)
+    await came_to(plane, PolicyPhase.CANARY)
     await dialog.accept("pause", who("w"))
 
     async def is_paused() -> bool:
@@ -188,6 +188,6 @@ async def test_a_policy_is_promoted_paused_and_rolled_back(plane: Plane, way: Wa
         (who("p", to=1), "Request id p was used"),
     )
     await dialog.accept("rollback", who("b", to=1))
-    await came_to(plane, PolicyStage.ROLLED_BACK)
+    await came_to(plane, PolicyPhase.ROLLED_BACK)
     assert await in_force(plane) == {1: PolicyState.ACTIVE}
     await dialog.all_is_audited()

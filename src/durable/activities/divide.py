@@ -15,7 +15,7 @@ from temporalio import activity
 from durable.activities.division import WorkloadDivision, concerned, lowers
 from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.steps import PlacementKey
-from durable.activities.workload_steps import Admitted, Divided, DivideStep, OpenedShare
+from durable.activities.workload_steps import AdmissionAnswer, DivideResult, DivideStep, OpenedShare
 from durable.allocation.admission import TtlCache
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
@@ -65,7 +65,7 @@ class Divider:
             lambda _: list_regions(side.databases), seconds=REGIONS_SECONDS
         )
 
-    async def run(self, step: DivideStep) -> Divided:
+    async def run(self, step: DivideStep) -> DivideResult:
         """The next step of a workload towards what is wanted of it, or towards its end."""
         for _ in range(MAX_TRIES):
             try:
@@ -77,7 +77,7 @@ class Divider:
         plan = plan_shares(division.goal(division.workload.rollout), division.observed())
         return self._answer(division, plan, division.workload.rollout)
 
-    async def _divide(self, division: WorkloadDivision, step: DivideStep) -> Divided:
+    async def _divide(self, division: WorkloadDivision, step: DivideStep) -> DivideResult:
         rollout = division.workload.rollout
         if step.ending is not None and not _may_end(division.workload, step):
             plan = plan_shares(division.goal(rollout), division.observed())
@@ -212,9 +212,9 @@ class Divider:
     ) -> None:
         workload = division.workload
         is_new = workload.generation != workload.stable_generation or workload.rollout is not None
-        is_over = workload.deleting or workload.deleted
+        has_ended = workload.deleting or workload.deleted
         is_service = workload.spec.kind is WorkloadKind.SERVICE
-        if plan.is_replaced and is_new and is_service and not is_over:
+        if plan.is_replaced and is_new and is_service and not has_ended:
             completion = Completion(
                 workload.tenant, workload.workload, workload.generation, workload.revision
             )
@@ -318,7 +318,7 @@ class Divider:
 
     # ── the end of a workload ───────────────────────────────────────────────────────────────────
 
-    async def _end(self, division: WorkloadDivision, reason: str) -> Divided:
+    async def _end(self, division: WorkloadDivision, reason: str) -> DivideResult:
         """Everything is stopped for good; slots are given up as their claims end."""
         await self._number(division, division.workload.rollout)
         claims = {
@@ -348,7 +348,7 @@ class Divider:
 
     def _answer(
         self, division: WorkloadDivision, plan: RolloutPlan, rollout: RolloutState | None
-    ) -> Divided:
+    ) -> DivideResult:
         workload, progress = division.workload, plan.progress
         look_at = None
         if rollout is not None or division.ready_at():
@@ -364,8 +364,8 @@ class Divider:
             or bool(progress.outdated or progress.leaving or progress.surge)
             or progress.step not in (RolloutStep.DONE, RolloutStep.SETTLING)
         )
-        return Divided(
-            current=Admitted(
+        return DivideResult(
+            current=AdmissionAnswer(
                 generation=workload.generation,
                 spec=workload.spec,
                 share=workload.share,
@@ -395,7 +395,7 @@ class _OvertakenError(Exception):
     """The workload was changed or divided since it was read, so it has to be read again."""
 
 
-def _first_division(step: DivideStep, first: Admitted) -> WorkloadDivision:
+def _first_division(step: DivideStep, first: AdmissionAnswer) -> WorkloadDivision:
     """Of a workload of which no region knows anything yet; its admission has numbered it."""
     workload = AdmittedWorkload(
         tenant=step.tenant,

@@ -10,7 +10,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 
-from durable.activities.drain_steps import EndStep, Marking
+from durable.activities.drain_steps import EndStep, MarkResult
 from durable.activities.elsewhere import refuse_elsewhere
 from durable.activities.workload import refusal_failure
 from durable.authority.drains.orders import begin_drain, end_drain, mark_drained
@@ -60,13 +60,15 @@ class DrainActivities:
         return drain
 
     @activity.defn
-    async def mark(self, drain: Drain) -> Marking:
+    async def mark(self, drain: Drain) -> MarkResult:
         """Marks what runs there to be replaced, and has its workloads look."""
         refuse_elsewhere(self._region, drain.target.region)
         marked = await mark_drained(self._databases, self._region, drain)
         reach(Failpoint.AFTER_MARK)
         undelivered = await self._have_workloads_look(marked.shares, "claims were marked")
-        return Marking(claims=marked.claims, workloads=len(marked.shares), undelivered=undelivered)
+        return MarkResult(
+            claims=marked.claims, workloads=len(marked.shares), undelivered=undelivered
+        )
 
     @activity.defn
     async def observe(self, drain: Drain) -> DrainProgress:

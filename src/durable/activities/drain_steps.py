@@ -11,7 +11,7 @@ from durable.validation.value import Value
 ACTOR = ActorId("controller:drain")
 
 
-class Marking(Value):
+class MarkResult(Value):
     """How many claims were marked, and whether their workloads could be asked to look."""
 
     claims: Annotated[int, Field(ge=0)] = 0

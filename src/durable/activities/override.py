@@ -24,8 +24,8 @@ from durable.authority.overrides.changes import (
     expire_override,
 )
 from durable.authority.overrides.checks import check_gates, check_incident, check_places
-from durable.authority.overrides.copies import Copied, copy_override
-from durable.authority.overrides.proposals import Answered, Proposal, propose_override
+from durable.authority.overrides.copies import CopyResult, copy_override
+from durable.authority.overrides.proposals import OverrideAnswer, OverrideProposal, propose_override
 from durable.authority.overrides.rows import read_override, unknown_override
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId, RegionId, TenantId, WorkloadName
@@ -68,7 +68,7 @@ class OverrideActivities:
                 unasked = await check_gates(self._databases, regions, effects)
             answered = await propose_override(
                 self._databases,
-                Proposal(
+                OverrideProposal(
                     id=id,
                     kind=proposed.of_kind,
                     scope=proposed.scope,
@@ -129,7 +129,7 @@ class OverrideActivities:
             await self._have_workloads_look(region, one.shares, override)
         return Spread(number=override.number, regions=tuple(regions), missing=missing)
 
-    async def _copy(self, region: RegionId, override: Override) -> Copied | RefusedError:
+    async def _copy(self, region: RegionId, override: Override) -> CopyResult | RefusedError:
         """The refusal of one region is no reason for another to wait."""
         try:
             copied = await copy_override(self._databases, region, override)
@@ -145,7 +145,7 @@ class OverrideActivities:
         regions = override.regions(await list_regions(self._databases))
         return await check_gates(self._databases, regions, override.effects)
 
-    async def _reading(self, answered: Answered, unasked: Missing) -> OverrideReading:
+    async def _reading(self, answered: OverrideAnswer, unasked: Missing) -> OverrideReading:
         answer = answered.answer
         if unasked:
             answer += f" Could not ask which gates may be skipped in {', '.join(unasked)}."

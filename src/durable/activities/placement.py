@@ -20,7 +20,7 @@ from durable.activities.steps import (
     ClaimsStep,
     CurrentUrgency,
     RecallStep,
-    Reserved,
+    ReserveResult,
     ReserveStep,
     StartStep,
     StepRefusal,
@@ -54,7 +54,7 @@ class PlacementActivities:
         await self._write_request(request)
 
     @activity.defn
-    async def reserve(self, step: ReserveStep) -> Reserved:
+    async def reserve(self, step: ReserveStep) -> ReserveResult:
         """Decides on the cache and reserves; when refused, decides again, a few times."""
         refuse_elsewhere(self._regional.region, step.key.region)
         return await self._reserver.run(step)

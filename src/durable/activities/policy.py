@@ -20,10 +20,10 @@ from durable.authority.fleet.regions import list_regions
 from durable.authority.overrides.freeze import check_not_frozen, read_frozen
 from durable.authority.policies.health import read_health, read_pending_percent
 from durable.authority.policies.orders import take_order
+from durable.authority.policies.phases import reach_phase, record_shadow, watch_region
 from durable.authority.policies.region_reads import read_in_force, read_region_policy, read_report
 from durable.authority.policies.regions import LeftRegion, enter_region, leave_region
 from durable.authority.policies.rows import read_rollout, read_shadows
-from durable.authority.policies.stages import reach_stage, record_shadow, watch_region
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.operators.rights import OperatorMessage
@@ -31,9 +31,9 @@ from durable.model.policy.policy import Guardrails, Policy
 from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
+    PolicyPhase,
     PolicyProgress,
     PolicyRollout,
-    PolicyStage,
     RolledBack,
 )
 from durable.model.refusal import RefusalCode, RefusedError
@@ -42,7 +42,7 @@ from durable.plan.shadow import Shadow
 from durable.planners.policy_rollout.guardrails import stricter
 from durable.planners.policy_rollout.steps import (
     Enter,
-    Leave,
+    LeaveRegion,
     ObservedPolicy,
     PolicyStep,
     Reach,
@@ -144,12 +144,12 @@ class PolicyActivities:
                 await check_not_frozen(self._databases, region)
                 await enter_region(self._databases, region, rollout, state)
                 reach(Failpoint.AFTER_ENTER_REGION)
-            case Leave(region):
+            case LeaveRegion(region):
                 left = await leave_region(self._databases, region, rollout)
                 reach(Failpoint.AFTER_LEAVE_REGION)
                 await self._have_workloads_look(region, left)
-            case Reach(stage):
-                await reach_stage(self._databases, rollout, stage, await self._restored(stage))
+            case Reach(phase):
+                await reach_phase(self._databases, rollout, phase, await self._restored(phase))
             case Trip(sentence):
                 await take_order(
                     self._databases, _guardrail(rollout, sentence), asked=None,
@@ -160,9 +160,9 @@ class PolicyActivities:
             case _:
                 assert_never(step)
 
-    async def _restored(self, stage: PolicyStage) -> Sequence[PolicyRevision]:
+    async def _restored(self, phase: PolicyPhase) -> Sequence[PolicyRevision]:
         """The revisions that decide again after a rollback."""
-        if stage is not PolicyStage.ROLLED_BACK:
+        if phase is not PolicyPhase.ROLLED_BACK:
             return ()
         found = await ask_regions(
             await list_regions(self._databases),
@@ -173,7 +173,7 @@ class PolicyActivities:
     async def _progress(self, observed: ObservedPolicy, rest: Rest) -> PolicyProgress:
         rollout = observed.rollout
         report = RolledBack()
-        if rollout.stage in (PolicyStage.ROLLING_BACK, PolicyStage.ROLLED_BACK):
+        if rollout.phase in (PolicyPhase.ROLLING_BACK, PolicyPhase.ROLLED_BACK):
             reports = await ask_regions(
                 observed.regions,
                 lambda region: read_report(self._databases, region, rollout.revision),

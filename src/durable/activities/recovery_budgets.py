@@ -101,7 +101,7 @@ class RecoveryBudgets:
 
     async def _has_ended(self, incident: IncidentId) -> bool:
         recovery = await recovery_of_incident(self._databases, incident)
-        return recovery is not None and recovery.is_over
+        return recovery is not None and recovery.has_ended
 
     async def _close(self, budget: RecoveryBudget, incident: IncidentId) -> None:
         await close_budget(

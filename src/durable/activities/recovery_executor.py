@@ -20,7 +20,7 @@ from durable.authority.recovery.moves import list_affected
 from durable.authority.recovery.recoveries import (
     begin_suspected,
     note,
-    reach_stage,
+    reach_phase,
     read_moves,
     take_order,
 )
@@ -35,8 +35,8 @@ from durable.model.recovery.recoveries import (
     RecoveryKey,
     RecoveryOrder,
     RecoveryOrderKind,
+    RecoveryPhase,
     RecoveryProgress,
-    RecoveryStage,
 )
 from durable.model.recovery.steps import (
     RecoveryRound,
@@ -109,7 +109,7 @@ class RecoveryExecutor:
         if recovery is None:
             return None
         fact = await read_fact(self._databases, key.region)
-        is_fenced = recovery.stage not in UNFENCED
+        is_fenced = recovery.phase not in UNFENCED
         observed = ObservedRecovery(
             recovery=recovery,
             policy=await read_recovery_policy(self._databases),
@@ -127,7 +127,7 @@ class RecoveryExecutor:
 
     async def _is_open(self, recovery: Recovery, state: RegionState) -> bool:
         """Its copy may be behind: whoever opened it died before the region heard of it."""
-        if recovery.stage is not RecoveryStage.FAILING_BACK or state is RegionState.FENCED:
+        if recovery.phase is not RecoveryPhase.FAILING_BACK or state is RegionState.FENCED:
             return False
         try:
             copy = await read_region(self._databases, recovery.region)
@@ -148,10 +148,10 @@ class RecoveryExecutor:
         )
 
     async def _execute(self, observed: ObservedRecovery, step: RecoveryAction) -> ObservedRecovery:
-        """What is known after the step; at another stage, everything may be done again."""
+        """What is known after the step; at another phase, everything may be done again."""
         after = replace(observed, round=observed.round.after(step.name))
         after = await self._take(after, step)
-        if after.recovery.stage is not observed.recovery.stage:
+        if after.recovery.phase is not observed.recovery.phase:
             return await self._observe(after.recovery.key, RecoveryRound()) or after
         return replace(after, now=await read_time(self._databases))
 
@@ -161,7 +161,7 @@ class RecoveryExecutor:
             case ConfirmSuspected(reason):
                 recovery = await self._order(recovery, RecoveryOrderKind.CONFIRM, reason)
             case DismissSuspected(reason):
-                recovery = await self._reach(recovery, RecoveryStage.DISMISSED, reason)
+                recovery = await self._reach(recovery, RecoveryPhase.DISMISSED, reason)
             case FenceRegion():
                 return await self._fence_region(observed)
             case DrawBudgets():
@@ -172,7 +172,7 @@ class RecoveryExecutor:
                 return await self._move_out(observed, with_refused=False)
             case BeginHolding():
                 why = "everything was moved"
-                recovery = await self._reach(recovery, RecoveryStage.HOLDING, why)
+                recovery = await self._reach(recovery, RecoveryPhase.HOLDING, why)
             case HoldOn():
                 observed = await self._move_out(observed, with_refused=True)
                 recovery = await self._note_presence(observed.recovery, observed.now)
@@ -192,7 +192,7 @@ class RecoveryExecutor:
 
     async def _fence_region(self, observed: ObservedRecovery) -> ObservedRecovery:
         recovery, now = observed.recovery, observed.now
-        if recovery.stage is RecoveryStage.CONFIRMED:
+        if recovery.phase is RecoveryPhase.CONFIRMED:
             return replace(observed, recovery=await self._begin_moving(recovery, now))
         # Its database may answer by now, and then nothing has to wait for its lease.
         fenced = await self._fence(recovery)
@@ -210,13 +210,13 @@ class RecoveryExecutor:
         except RefusedError as error:
             if error.refusal.code is not RefusalCode.FENCED_WRITER:
                 raise
-            return await self._reach(recovery, RecoveryStage.SUPERSEDED, error.refusal.sentence)
+            return await self._reach(recovery, RecoveryPhase.SUPERSEDED, error.refusal.sentence)
         reach(Failpoint.AFTER_FENCE)
         await list_affected(self._databases, recovery.key)
-        return await reach_stage(
+        return await reach_phase(
             self._databases,
             recovery,
-            RecoveryStage.MOVING,
+            RecoveryPhase.MOVING,
             actor=ACTOR,
             reason=recovery.reason,
             fenced_at=now,
@@ -264,7 +264,7 @@ class RecoveryExecutor:
 
     async def _open(self, observed: ObservedRecovery) -> ObservedRecovery:
         recovery, now = observed.recovery, observed.now
-        if recovery.stage is RecoveryStage.SETTLING:
+        if recovery.phase is RecoveryPhase.SETTLING:
             await self._end_draws(recovery)
             await self._moves.hint_at_stand_ins(recovery)
         else:
@@ -310,12 +310,12 @@ class RecoveryExecutor:
         if still_open:
             kept = observed.round.model_copy(update={"open_budget": still_open[0][:500]})
             return replace(observed, round=kept)
-        left = observed.round.returns.left if step.stage is RecoveryStage.FAILED_BACK else ()
+        left = observed.round.returns.left if step.phase is RecoveryPhase.FAILED_BACK else ()
         findings = [*left, *await self._budgets.find_leftovers(recovery)]
-        ended = await reach_stage(
+        ended = await reach_phase(
             self._databases,
             recovery,
-            step.stage,
+            step.phase,
             actor=ACTOR,
             reason=step.reason,
             findings=findings[:50],
@@ -326,8 +326,8 @@ class RecoveryExecutor:
         await self._budgets.close(recovery)
         await self._moves.end_incident(recovery)
 
-    async def _reach(self, recovery: Recovery, stage: RecoveryStage, reason: str) -> Recovery:
-        return await reach_stage(self._databases, recovery, stage, actor=ACTOR, reason=reason)
+    async def _reach(self, recovery: Recovery, phase: RecoveryPhase, reason: str) -> Recovery:
+        return await reach_phase(self._databases, recovery, phase, actor=ACTOR, reason=reason)
 
     async def _order(self, recovery: Recovery, kind: RecoveryOrderKind, reason: str) -> Recovery:
         """What the policy has done without a person, once per loss.
@@ -341,7 +341,7 @@ class RecoveryExecutor:
             actor=ACTOR,
             reason=reason[:500],
         )
-        return await take_order(self._databases, order, asked=None, at_stage=recovery.stage)
+        return await take_order(self._databases, order, asked=None, at_phase=recovery.phase)
 
 
 def _closed(observed: ObservedRecovery, why: str, until: datetime) -> ObservedRecovery:
@@ -350,12 +350,12 @@ def _closed(observed: ObservedRecovery, why: str, until: datetime) -> ObservedRe
 
 def _draws(observed: ObservedRecovery) -> bool:
     """Whether something may be moved now, which draws on the budgets of other regions."""
-    match observed.recovery.stage:
-        case RecoveryStage.HOLDING:
+    match observed.recovery.phase:
+        case RecoveryPhase.HOLDING:
             return True
-        case RecoveryStage.MOVING:
+        case RecoveryPhase.MOVING:
             return observed.is_movable
-        case RecoveryStage.FAILING_BACK:
+        case RecoveryPhase.FAILING_BACK:
             return observed.is_movable and observed.state is RegionState.FENCED
         case _:
             return False

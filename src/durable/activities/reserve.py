@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from durable.activities.steps import Claim, Reserved, ReserveStep
+from durable.activities.steps import Claim, ReserveResult, ReserveStep
 from durable.authority.queue.decisions import read_newest_attempt
 from durable.authority.quota.budgets import find_draw
 from durable.authority.reads.claims import ClaimFilter, read_claims
@@ -91,7 +91,7 @@ class Reserver:
     def __init__(self, regional: Regional) -> None:
         self._regional = regional
 
-    async def run(self, step: ReserveStep) -> Reserved:
+    async def run(self, step: ReserveStep) -> ReserveResult:
         cache = self._regional.cache
         _, policy = cache.policy()
         so_far = _Outcome(step.slots, step.first_attempt)
@@ -117,7 +117,7 @@ class Reserver:
                 break  # nothing has changed, so another decision would be the same
         if len(step.live) + len(so_far.claims) < step.spec.gang_size:
             await self._release_partial_gang(step, so_far)
-        return Reserved(
+        return ReserveResult(
             claims=tuple(so_far.claims),
             next_attempt=so_far.attempt,
             pending=(so_far.pending or _NEXT_TURN) if so_far.waiting else None,
@@ -317,13 +317,13 @@ class Reserver:
             so_far.pending = Pending.because(PendingCode.GANG, gang)
 
 
-def _forgotten(newest: int) -> Reserved:
+def _forgotten(newest: int) -> ReserveResult:
     """What a placement that was started anew is answered, while it has old attempts.
 
     A step that is run again finds no more of them than one step makes. Of older ones only the
     claims matter: it reads those, and goes on with the next free number.
     """
-    return Reserved(
+    return ReserveResult(
         claims=(),
         next_attempt=newest + 1,
         pending=_NEXT_TURN,

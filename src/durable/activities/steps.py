@@ -123,7 +123,7 @@ class CurrentUrgency(Value):
     seconds: float | None = None
 
 
-class Reserved(Value):
+class ReserveResult(Value):
     """The claims that a decision led to, and the one reason why the other slots wait."""
 
     claims: tuple[Claim, ...]

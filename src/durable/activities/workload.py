@@ -15,16 +15,16 @@ from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.replace import replace_slots
 from durable.activities.workload_steps import (
     Admission,
-    Admitted,
+    AdmissionAnswer,
     CheckedDeadline,
     DeadlineStep,
     Deletion,
-    Divided,
+    DivideResult,
     DivideStep,
     FinishStep,
     ObservedShares,
     ObserveStep,
-    Recalled,
+    RecalledWorkload,
     WorkloadKey,
     WorkloadRequest,
 )
@@ -145,12 +145,12 @@ class WorkloadActivities:
         return found.spec
 
     @activity.defn
-    async def recall(self, key: WorkloadKey) -> Recalled | None:
+    async def recall(self, key: WorkloadKey) -> RecalledWorkload | None:
         """What the authority knows of a workload that its workflow has no memory of."""
         found = await read_workload(self._databases, key.tenant, key.workload)
         if found is None:
             return None
-        return Recalled(
+        return RecalledWorkload(
             generation=found.generation,
             generations=found.generations,
             stable=found.stable_generation,
@@ -215,7 +215,7 @@ class WorkloadActivities:
         )
 
     @activity.defn
-    async def divide(self, step: DivideStep) -> Divided:
+    async def divide(self, step: DivideStep) -> DivideResult:
         """Gives each region its slots, and its placements their shares, one step at a time."""
         return await self._divider.run(step)
 
@@ -287,8 +287,8 @@ def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: 
     )
 
 
-def _admitted(workload: AdmittedWorkload) -> Admitted:
-    return Admitted(
+def _admitted(workload: AdmittedWorkload) -> AdmissionAnswer:
+    return AdmissionAnswer(
         generation=workload.generation,
         spec=workload.spec,
         share=workload.share,

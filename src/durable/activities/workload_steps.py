@@ -31,7 +31,7 @@ class WorkloadRequest(WorkloadKey):
         return self.message.actor
 
 
-class Admitted(Value):
+class AdmissionAnswer(Value):
     """What a request was answered when it first came: generation, spec and the regions' shares.
 
     The authority's own row also has status and times, which no workflow should remember.
@@ -48,8 +48,8 @@ class Admitted(Value):
 class Admission(Value):
     """The answer to a request, and the workload as it is now if that differs."""
 
-    answer: Admitted
-    now: Admitted | None = None
+    answer: AdmissionAnswer
+    now: AdmissionAnswer | None = None
     # Whether there was such a workload before this request.
     existed: bool = False
     # Of the workload as it is now.
@@ -58,11 +58,11 @@ class Admission(Value):
     deleted: bool = False
 
     @property
-    def current(self) -> Admitted:
+    def current(self) -> AdmissionAnswer:
         return self.now or self.answer
 
 
-class Recalled(Value):
+class RecalledWorkload(Value):
     """What the authority knows of a workload, for a workflow that has no memory of it."""
 
     generation: Generation
@@ -121,7 +121,7 @@ class DivideStep(WorkloadKey):
     """A step of a workload towards what the authority says is wanted of it, or towards its end."""
 
     # A new workload, of which nothing exists anywhere, under the revision of its admission.
-    first: Admitted | None = None
+    first: AdmissionAnswer | None = None
     revision: int = 0
     # Why everything is to be stopped for good, and the generation that ends.
     ending: str | None = None
@@ -140,11 +140,11 @@ class OpenedShare(Value):
     region: RegionId
 
 
-class Divided(Value):
+class DivideResult(Value):
     """What was divided, what has to wait, and how far the shares had come just before."""
 
     # What is wanted by now.
-    current: Admitted
+    current: AdmissionAnswer
     # The last generation that was good.
     stable: Generation | None = None
     waits: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ FENCED_REGION = StopOrder(
 )
 
 
-class Report(Protocol):
+class ReplicaReport(Protocol):
     """Reports what a replica was seen to be; only the newest report counts."""
 
     def __call__(
@@ -53,7 +53,7 @@ class Report(Protocol):
 class Driver(Protocol):
     """Runs the replicas of one region on this agent's nodes, each token at most once."""
 
-    async def adopt(self, report: Report) -> Sequence[Assignment]:
+    async def adopt(self, report: ReplicaReport) -> Sequence[Assignment]:
         """Takes over what already runs; nothing is reported until this has returned."""
         ...
 

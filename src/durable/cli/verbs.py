@@ -41,7 +41,7 @@ Parameters = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Given:
+class VerbInput:
     """What a person gave on the command line."""
 
     # What the message is for, as the command reads it.
@@ -60,7 +60,7 @@ class Given:
         return None if self.timeout_seconds is None else min(300.0, self.timeout_seconds)
 
 
-def print_answer(given: Given, answer: Any, outcome: Any = None) -> None:
+def print_answer(given: VerbInput, answer: Any, outcome: Any = None) -> None:
     """One sentence, or one object."""
     if given.as_json:
         print_json({"answer": answer})
@@ -81,15 +81,15 @@ class MessageCommand:
     message: Message
     sentence: str
     target: Parameters
-    send: Callable[["Durable", Given], Awaitable[Any]]
+    send: Callable[["Durable", VerbInput], Awaitable[Any]]
     parse: Callable[..., Any] = _as_given
     # Options beside those of the payload.
     own: Parameters = field(default_factory=dict[str, tuple[Any, ...]])
     # Shows what comes of the answer until that has ended, or the given time is over; without a
     # time, what is known at once.
-    follow: Callable[["Durable", Given, Any], Awaitable[Any]] | None = None
+    follow: Callable[["Durable", VerbInput, Any], Awaitable[Any]] | None = None
     # Prints the answer and the outcome, which is None if it was not followed.
-    conclude: Callable[[Given, Any, Any], None] = print_answer
+    conclude: Callable[[VerbInput, Any, Any], None] = print_answer
     follows_seconds: float = 3_600.0
     # What continues when somebody interrupts the command, and where to see it.
     continues: tuple[str, str] = ("change", "durable get workloads")
@@ -148,7 +148,7 @@ class MessageCommand:
             answer, outcome = with_durable(state_dir, send, within_seconds=read.patience_seconds)
         self.conclude(read, answer, outcome)
 
-    def _read(self, given: Mapping[str, Any]) -> Given:
+    def _read(self, given: Mapping[str, Any]) -> VerbInput:
         who = {"reason": given["reason"], "request_id": request_id_of(given["request_id"])}
         fields = {
             # What may be repeated counts once, whatever its order.
@@ -156,7 +156,7 @@ class MessageCommand:
             for name in payload_options(self.message.payload)
             if (value := given[name]) is not None
         }
-        return Given(
+        return VerbInput(
             target=self.parse(*(given[name] for name in self.target)),
             fields={**check_fields(self.message, fields), **who},
             own={name: given[name] for name in self.own},

@@ -7,7 +7,7 @@ from rich.markup import escape
 from durable.cli.input.options import WorkloadArgument, parse_workload
 from durable.cli.render.output import print_json, progress, results
 from durable.cli.render.rollout import RolloutReport, print_rollout
-from durable.cli.verbs import Given, MessageCommand, message
+from durable.cli.verbs import MessageCommand, VerbInput, message
 from durable.signals.names import WORKLOAD
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def workload_command(
     )
 
 
-async def _follow(durable: "Durable", given: Given, answer: str) -> RolloutReport | None:
+async def _follow(durable: "Durable", given: VerbInput, answer: str) -> RolloutReport | None:
     if given.timeout_seconds is None:
         return None
     # Imported here: this loads Temporal, which other commands of the same group do not need.
@@ -44,7 +44,7 @@ async def _follow(durable: "Durable", given: Given, answer: str) -> RolloutRepor
     return RolloutReport.of(last, await durable.generations(tenant, workload))
 
 
-def _conclude(given: Given, answer: str, report: RolloutReport | None) -> None:
+def _conclude(given: VerbInput, answer: str, report: RolloutReport | None) -> None:
     name = "/".join(given.target)
     if given.as_json:
         rollout: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.controllers.rounds import in_rounds
 from durable.model.recovery.readiness import Recoverable, recoverable_of
-from durable.model.recovery.recoveries import RecoveryStage
+from durable.model.recovery.recoveries import RecoveryPhase
 from durable.plan.readiness import Readiness
 from durable.planners.recovery.objective import is_critical
 from durable.signals.names import workload_id
@@ -110,7 +110,7 @@ class ReadinessController:
     async def _is_moving(self) -> bool:
         """While a recovery moves work, all of it changes every second, and is busy with that."""
         recoveries = await list_recoveries(self._databases)
-        return any(one.stage is RecoveryStage.MOVING for one in recoveries)
+        return any(one.phase is RecoveryPhase.MOVING for one in recoveries)
 
 
 def _report(name: tuple[str, str], one: Recoverable | None) -> None:

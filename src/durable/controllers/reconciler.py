@@ -72,7 +72,7 @@ class WorkflowStart:
 
 
 @dataclass(frozen=True)
-class Unmanaged:
+class UnmanagedWorkflows:
     """What the authority knows and no workflow looks after, in the order in which it is started."""
 
     starts: Mapping[str, WorkflowStart] = field(default_factory=dict[str, WorkflowStart])
@@ -83,10 +83,10 @@ class Unmanaged:
     def ids(self) -> list[str]:
         return list(self.starts)
 
-    def only(self, ids: Iterable[str]) -> "Unmanaged":
+    def only(self, ids: Iterable[str]) -> "UnmanagedWorkflows":
         chosen = set(ids)
         starts = {name: start for name, start in self.starts.items() if name in chosen}
-        return Unmanaged(starts, self.missing)
+        return UnmanagedWorkflows(starts, self.missing)
 
 
 # ── one reader for each kind of workflow: what must run of it ───────────────────────────────────
@@ -181,7 +181,7 @@ class Reconciler:
             took = time.monotonic() - began
             await asyncio.sleep(max(POLL_SECONDS, PAUSE_FACTOR * took))
 
-    async def once(self) -> Unmanaged:
+    async def once(self) -> UnmanagedWorkflows:
         """Starts what was missing in two rounds, and has new runs look; answers what it started."""
         running = await self.running()
         unmanaged = await self.unmanaged(running)
@@ -196,7 +196,7 @@ class Reconciler:
         found = self._client.list_workflows(RUNNING_QUERY, page_size=LISTED_AT_ONCE)
         return {one.id: one.run_id async for one in found}
 
-    async def unmanaged(self, running: Mapping[str, str]) -> Unmanaged:
+    async def unmanaged(self, running: Mapping[str, str]) -> UnmanagedWorkflows:
         """What the authority wants to be looked after, and is not among what runs."""
         regions = await list_regions(self._databases)
         starts: dict[str, WorkflowStart] = {}
@@ -205,9 +205,9 @@ class Reconciler:
             wanted, unanswered = await read(self._databases, regions)
             starts |= {start.id: start for start in wanted if start.id not in running}
             missing |= unanswered
-        return Unmanaged(starts, missing)
+        return UnmanagedWorkflows(starts, missing)
 
-    async def start(self, unmanaged: Unmanaged) -> None:
+    async def start(self, unmanaged: UnmanagedWorkflows) -> None:
         """Starts what nothing looks after; what runs after all is left as it is.
 
         A start that fails stops no other, and is raised when all were tried.

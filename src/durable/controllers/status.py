@@ -124,7 +124,7 @@ class _Outbox:
     def _settle(self, signal: _Signal) -> None:
         share = signal.share
         self._due.pop(share.key, None)
-        if share.is_over:
+        if share.has_ended:
             self._reported.pop(share.key, None)
         else:
             self._reported[share.key] = signal.content

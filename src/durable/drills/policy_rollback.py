@@ -12,7 +12,7 @@ from durable.drills.people import signed
 from durable.drills.world import World, new_request, small_workload
 from durable.model.ids import PolicyRevision, TenantId
 from durable.model.policy.policy import Guardrails, Policy
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusedError
 from durable.scheduling.policies import first_policy
 from durable.signals.names import policy_id
@@ -36,7 +36,7 @@ async def run(world: World) -> AsyncIterator[Expectation]:
         }
     )
     async with signed(durable), _rolled_back(world, tenant, bad) as revision:
-        everywhere = await _comes_to(world, revision, PolicyStage.EVERYWHERE)
+        everywhere = await _comes_to(world, revision, PolicyPhase.EVERYWHERE)
         yield Expectation(
             what=f"revision {revision} comes into force in every region",
             met=everywhere,
@@ -69,7 +69,7 @@ async def _rolled_back(
         finally:
             with suppress(RefusedError):  # it was never promoted, or was rolled back
                 await policies.roll_back(revision, reason=WHY, request_id=new_request())
-                await _comes_to(world, revision, PolicyStage.ROLLED_BACK)
+                await _comes_to(world, revision, PolicyPhase.ROLLED_BACK)
 
 
 async def _roll_back(
@@ -81,7 +81,7 @@ async def _roll_back(
     await world.durable.policies.roll_back(
         revision, reason=WHY, request_id=new_request(), reroll=True
     )
-    is_rolled_back = await _comes_to(world, revision, PolicyStage.ROLLED_BACK)
+    is_rolled_back = await _comes_to(world, revision, PolicyPhase.ROLLED_BACK)
     in_force = await _in_force(world)
     yield Expectation(
         what=f"revision {revision} is rolled back, and the one before it decides again",
@@ -108,11 +108,11 @@ async def _roll_back(
     yield await audit_tells(world, policy_id(revision), TOLD)
 
 
-async def _comes_to(world: World, revision: PolicyRevision, stage: PolicyStage) -> bool:
+async def _comes_to(world: World, revision: PolicyRevision, phase: PolicyPhase) -> bool:
     reached = await becomes(
-        f"revision {revision} comes to {stage}",
+        f"revision {revision} comes to {phase}",
         lambda: read_rollout(world.databases, revision),
-        lambda rollout: rollout.stage is stage,
+        lambda rollout: rollout.phase is phase,
         WITHIN_SECONDS,
     )
     return reached.met

@@ -20,8 +20,8 @@ from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
+    RecoveryPhase,
     RecoveryProgress,
-    RecoveryStage,
     WorkloadMove,
 )
 from durable.model.states import RegionState
@@ -142,8 +142,8 @@ class RegionLoss:
         ended = None if last is None else last.recovery
         yield Expectation(
             what=f"{self.region} is open again and has its work back",
-            met=ended is not None and ended.stage is RecoveryStage.FAILED_BACK,
-            seen="nothing was heard of it" if ended is None else ended.stage.value,
+            met=ended is not None and ended.phase is RecoveryPhase.FAILED_BACK,
+            seen="nothing was heard of it" if ended is None else ended.phase.value,
         )
         yield Expectation(
             what="the recovery leaves nothing behind",
@@ -176,7 +176,7 @@ def _is_moved(now: RecoveryProgress) -> bool:
     """Whether all critical work is back, and everything else serves or says what it waits for."""
     is_back = now.report.recovered == now.report.critical
     is_rest_accounted_for = all(move.whole_at is not None or move.waits for move in now.moves)
-    return now.recovery.stage is RecoveryStage.HOLDING and is_back and is_rest_accounted_for
+    return now.recovery.phase is RecoveryPhase.HOLDING and is_back and is_rest_accounted_for
 
 
 def _objective(move: WorkloadMove, recovery: Recovery, policy: RecoveryPolicy) -> Expectation:

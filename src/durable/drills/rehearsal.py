@@ -83,7 +83,7 @@ async def read_state(world: World) -> StackState:
             if workload.spec.kind is WorkloadKind.SERVICE  # a job may end meanwhile
         },
         recoveries={
-            str(recovery.key): recovery.stage.value for recovery in await list_recoveries(databases)
+            str(recovery.key): recovery.phase.value for recovery in await list_recoveries(databases)
         },
         policies={
             f"the policy of {region}": ", ".join(f"revision {each}" for each in sorted(revisions))
@@ -184,7 +184,7 @@ async def _fail_back(world: World, recovery: Recovery) -> None:
     world.say(f"Ending {recovery.key}, so that {recovery.region} has its work back")
     try:
         async with asyncio.timeout(BACK_SECONDS):
-            if recovery.stage not in UNFENCED:
+            if recovery.phase not in UNFENCED:
                 async with signed(durable):
                     await durable.recoveries.fail_back(
                         recovery.region, reason=WHY, request_id=new_request()

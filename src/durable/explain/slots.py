@@ -91,9 +91,9 @@ def next_owner(
 ) -> Owner:
     """Who acts next on the region's share."""
     state = None if queue is None else queue.request.state
-    is_over = state is RequestState.WITHDRAWN
+    has_ended = state is RequestState.WITHDRAWN
     failed = any(one.end is not SlotEnd.COMPLETED and one.slot in slots for one in ended)
-    if is_over and failed:
+    if has_ended and failed:
         return Owner.OPERATOR
     if state is RequestState.PENDING:
         return Owner.SCHEDULER
@@ -107,4 +107,4 @@ def next_owner(
     completed = {one.slot for one in ended if one.end is SlotEnd.COMPLETED}
     if {one.slot for one in observed} | (completed & {*slots}) == {*slots}:
         return Owner.NOBODY
-    return Owner.WORKLOAD if queue is None or is_over else Owner.SCHEDULER
+    return Owner.WORKLOAD if queue is None or has_ended else Owner.SCHEDULER

@@ -6,7 +6,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.recovery.region_facts import read_facts
 from durable.health import findings
 from durable.health.disks import full_disks
-from durable.health.findings import Finding
+from durable.health.findings import HealthFinding
 from durable.health.regions import impaired, read_regions, unready, unserved
 from durable.health.workflows import WorkflowHealth, read_workflow_health
 from durable.model.ids import TenantId
@@ -20,7 +20,7 @@ SILENT = f"Temporal did not answer within {TEMPORAL_SECONDS:.0f} s"
 
 async def diagnose(
     settings: Settings, databases: Databases, temporal_address: str | None
-) -> list[Finding]:
+) -> list[HealthFinding]:
     """What is wrong now; without an address of Temporal, only what the authority knows.
 
     An AuthorityError says that the global side does not answer: then nothing can be known.
@@ -54,7 +54,7 @@ async def workflow_health(
         raise StackError(f"{SILENT}.") from None
 
 
-def full_disks_of(settings: Settings) -> list[Finding]:
+def full_disks_of(settings: Settings) -> list[HealthFinding]:
     """Of the stack in the state directory, if one runs there."""
     path = settings.state_dir.absolute()
     record = read_record(path) if is_running(path) else None

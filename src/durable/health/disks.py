@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from durable.health.findings import Finding, disk_full
+from durable.health.findings import HealthFinding, disk_full
 from durable.state_dir.record import StackRecord
 
 # The servers of a stack, by the folder in its directory where they write.
@@ -27,7 +27,7 @@ def is_full(path: Path) -> bool:
     return left is not None and left < MIN_FREE_BYTES
 
 
-def full_disks(state_dir: Path, record: StackRecord) -> list[Finding]:
+def full_disks(state_dir: Path, record: StackRecord) -> list[HealthFinding]:
     """Of the servers that are ours: others' disks cannot be seen from here."""
     ours = {part.name for part in record.parts if part.ours}
     return [

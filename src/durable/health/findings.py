@@ -30,7 +30,7 @@ class FindingCode(StrEnum):
     TEMPORAL_UNREACHABLE = "temporal_unreachable"
 
 
-class Finding(Value):
+class HealthFinding(Value):
     """One thing that is wrong; while there is one, a placement may not go through."""
 
     code: FindingCode
@@ -49,11 +49,11 @@ _COMES_BACK = (
 )
 
 
-def workloads_unmanaged(names: Sequence[str], wanted: int) -> Finding:
+def workloads_unmanaged(names: Sequence[str], wanted: int) -> HealthFinding:
     """Some workloads without a workflow, or all of them: then Temporal has lost everything."""
     if len(names) == wanted:
         count = "the one workload" if wanted == 1 else f"any of the {wanted:,} workloads"
-        return Finding(
+        return HealthFinding(
             code=FindingCode.WORKFLOWS_MISSING,
             sentence=f"Workflows are missing: Temporal runs none for {count} that the authority "
             "wants, as if its database had been lost. What serves keeps serving, and nothing that "
@@ -62,7 +62,7 @@ def workloads_unmanaged(names: Sequence[str], wanted: int) -> Finding:
             runbook="runbooks/temporal-lost.md",
             names=tuple(names),
         )
-    return Finding(
+    return HealthFinding(
         code=FindingCode.WORKLOADS_UNMANAGED,
         sentence=f"{_count(names, 'workload')} wanted, but no workflow manages {_them(names)}: "
         f"{_some(names)}. {_COMES_BACK}",
@@ -71,8 +71,8 @@ def workloads_unmanaged(names: Sequence[str], wanted: int) -> Finding:
     )
 
 
-def placements_missing(ids: Sequence[str]) -> Finding:
-    return Finding(
+def placements_missing(ids: Sequence[str]) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.PLACEMENTS_MISSING,
         sentence=f"{_count(ids, 'placement')} wanted, but no workflow runs for {_them(ids)}: "
         f"{_some(ids)}. {_COMES_BACK}",
@@ -81,12 +81,12 @@ def placements_missing(ids: Sequence[str]) -> Finding:
     )
 
 
-def workflows_failing(problems: Mapping[str, str]) -> Finding:
+def workflows_failing(problems: Mapping[str, str]) -> HealthFinding:
     """Workflow ids with the last cause of each."""
     ids = sorted(problems)
     verb = "fails its" if len(ids) == 1 else "fail their"
     noun = "workflow" if len(ids) == 1 else "workflows"
-    return Finding(
+    return HealthFinding(
         code=FindingCode.WORKFLOWS_FAILING,
         sentence=f"{len(ids):,} {noun} {verb} tasks again and again, and nothing that was sent to "
         f"{_them(ids)} is answered: {_some([f'{id} ({problems[id]})' for id in ids])}.",
@@ -95,9 +95,9 @@ def workflows_failing(problems: Mapping[str, str]) -> Finding:
     )
 
 
-def claims_overdue(region: str, count: int, since: datetime) -> Finding:
+def claims_overdue(region: str, count: int, since: datetime) -> HealthFinding:
     noun, have = ("reservation", "is") if count == 1 else ("reservations", "are")
-    return Finding(
+    return HealthFinding(
         code=FindingCode.CLAIMS_OVERDUE,
         sentence=f"{count:,} {noun} in {region} {have} held past expiry, the oldest since "
         f"{show_moment(since)}: that capacity is of no use to anybody until the region's "
@@ -107,8 +107,8 @@ def claims_overdue(region: str, count: int, since: datetime) -> Finding:
     )
 
 
-def disk_full(part: str, path: Path, free_bytes: int) -> Finding:
-    return Finding(
+def disk_full(part: str, path: Path, free_bytes: int) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.DISK_FULL,
         sentence=f"The disk of {part} is full: {path} has {free_bytes / MIB:.1f} MiB left. Free "
         "some space there, and everything continues by itself.",
@@ -117,14 +117,14 @@ def disk_full(part: str, path: Path, free_bytes: int) -> Finding:
     )
 
 
-def queue_unserved(queue: str, region: str | None) -> Finding:
+def queue_unserved(queue: str, region: str | None) -> HealthFinding:
     where = "workloads" if region is None else region
     effect = (
         "nothing can be applied, scaled or deleted"
         if region is None
         else "nothing is placed or replaced there"
     )
-    return Finding(
+    return HealthFinding(
         code=FindingCode.QUEUE_UNSERVED,
         sentence=f"No worker serves {where}: {effect} until one polls {queue}.",
         runbook="runbooks/worker-down.md",
@@ -132,8 +132,8 @@ def queue_unserved(queue: str, region: str | None) -> Finding:
     )
 
 
-def region_without_nodes(region: str, nodes: int) -> Finding:
-    return Finding(
+def region_without_nodes(region: str, nodes: int) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.REGION_WITHOUT_NODES,
         sentence=f"No node of {region} has a live lease (of {nodes:,}): nothing can be placed "
         "there; check that an agent runs.",
@@ -142,8 +142,8 @@ def region_without_nodes(region: str, nodes: int) -> Finding:
     )
 
 
-def region_unreachable(region: str, why: str) -> Finding:
-    return Finding(
+def region_unreachable(region: str, why: str) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.REGION_UNREACHABLE,
         sentence=f"The database of {region} is out of reach, so nothing changes there. {why}",
         runbook="runbooks/stack.md",
@@ -151,8 +151,8 @@ def region_unreachable(region: str, why: str) -> Finding:
     )
 
 
-def region_impaired(region: str, kind: str, sentence: str, since: datetime) -> Finding:
-    return Finding(
+def region_impaired(region: str, kind: str, sentence: str, since: datetime) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.REGION_IMPAIRED,
         sentence=f"{region} is taken for {kind} since {show_moment(since)}. {sentence}",
         runbook="runbooks/regional-failover.md",
@@ -160,8 +160,8 @@ def region_impaired(region: str, kind: str, sentence: str, since: datetime) -> F
     )
 
 
-def region_fenced(region: str) -> Finding:
-    return Finding(
+def region_fenced(region: str) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.REGION_FENCED,
         sentence=f"{region} is fenced and takes nothing until its recovery opens it again.",
         runbook="runbooks/failback.md",
@@ -169,8 +169,8 @@ def region_fenced(region: str) -> Finding:
     )
 
 
-def region_lease_lapsed(region: str, since: datetime) -> Finding:
-    return Finding(
+def region_lease_lapsed(region: str, since: datetime) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.REGION_LEASE_LAPSED,
         sentence=f"The lease of {region} lapsed at {show_moment(since)}: it takes nothing "
         "new until a worker that reaches both the region and the global side renews it.",
@@ -179,8 +179,8 @@ def region_lease_lapsed(region: str, since: datetime) -> Finding:
     )
 
 
-def temporal_unreachable(why: str) -> Finding:
-    return Finding(
+def temporal_unreachable(why: str) -> HealthFinding:
+    return HealthFinding(
         code=FindingCode.TEMPORAL_UNREACHABLE,
         sentence=f"Workflows could not be checked: {why.rstrip('.')}.",
         runbook="runbooks/temporal-unreachable.md",

@@ -11,7 +11,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
 from durable.health import findings
-from durable.health.findings import Finding
+from durable.health.findings import HealthFinding
 from durable.model.fleet.region_life import RegionFact
 from durable.model.recovery.detection import LossKind
 from durable.model.states import RegionState
@@ -26,7 +26,7 @@ _MATTERS = frozenset(
 LASTING = timedelta(seconds=30)
 
 
-async def read_regions(databases: Databases) -> tuple[list[RegionReadiness], list[Finding]]:
+async def read_regions(databases: Databases) -> tuple[list[RegionReadiness], list[HealthFinding]]:
     """The regions of every database that answers, and a finding for each that does not."""
     answers, missing = await ask_databases(databases, lambda url: read_readiness(databases, url))
     unreachable = [findings.region_unreachable(region, why) for region, why in missing.items()]
@@ -35,7 +35,7 @@ async def read_regions(databases: Databases) -> tuple[list[RegionReadiness], lis
 
 async def unserved(
     client: Client, databases: Databases, regions: Sequence[RegionReadiness]
-) -> list[Finding]:
+) -> list[HealthFinding]:
     """A finding for each queue that no worker polls."""
     now = await read_time(databases)
     queues = {
@@ -48,9 +48,9 @@ async def unserved(
     ]
 
 
-def unready(regions: Sequence[RegionReadiness]) -> list[Finding]:
+def unready(regions: Sequence[RegionReadiness]) -> list[HealthFinding]:
     """Pure: regions that take nothing, whose nodes are all away, and claims that nobody frees."""
-    found: list[Finding] = []
+    found: list[HealthFinding] = []
     for one in regions:
         if one.state is RegionState.FENCED:
             found.append(findings.region_fenced(one.region))
@@ -63,7 +63,7 @@ def unready(regions: Sequence[RegionReadiness]) -> list[Finding]:
     return found
 
 
-def impaired(facts: Iterable[RegionFact]) -> list[Finding]:
+def impaired(facts: Iterable[RegionFact]) -> list[HealthFinding]:
     """Pure: what regions have been taken for from outside for a while, where that matters."""
     return [
         findings.region_impaired(fact.region, seen.kind, seen.sentence, seen.since)

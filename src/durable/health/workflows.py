@@ -15,7 +15,7 @@ from durable.authority.reads.wanted import (
 )
 from durable.authority.slots.shares import open_shares
 from durable.health import findings
-from durable.health.findings import Finding
+from durable.health.findings import HealthFinding
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
 from durable.signals.names import placement_id, workload_id
@@ -51,8 +51,8 @@ class WorkflowHealth(Value):
         return (*self.missing, *self.opening, *sorted(failing))
 
     @property
-    def findings(self) -> list[Finding]:
-        found: list[Finding] = []
+    def findings(self) -> list[HealthFinding]:
+        found: list[HealthFinding] = []
         if self.unmanaged:
             found.append(findings.workloads_unmanaged(self.unmanaged, self.wanted))
         if self.missing:

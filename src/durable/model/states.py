@@ -145,7 +145,7 @@ class RegionState(StrEnum):
 
 
 # Fencing raises the epoch, failback opens the region again: nothing between the two changes
-# what the authority accepts, so the stages of a recovery are the recovery's own.
+# what the authority accepts, so the phases of a recovery are the recovery's own.
 REGION_MOVES = Moves(
     RegionState.OPEN,
     {

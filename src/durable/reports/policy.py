@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from durable.model.policy.rollout import (
+    PolicyPhase,
     PolicyProgress,
     PolicyRollout,
-    PolicyStage,
     ShadowReport,
 )
 from durable.reports.report import ITEMS_SHOWN, Offer, Report, Section, line, listed, moment, waits
@@ -14,14 +14,14 @@ from durable.signals.names import POLICY, policy_id
 from durable.signals.policies import PolicyStatus
 from durable.validation.text import counted
 
-_FOR_NOW: Mapping[PolicyStage, Sequence[str]] = {
-    PolicyStage.SHADOW: ("promote", "rollback"),
-    PolicyStage.CANARY: ("rollback", "pause", "promote"),
-    PolicyStage.WIDENING: ("rollback", "pause", "promote"),
-    PolicyStage.EVERYWHERE: ("rollback",),
-    PolicyStage.SUPERSEDED: ("rollback",),
-    PolicyStage.ROLLING_BACK: ("rollback",),
-    PolicyStage.ROLLED_BACK: ("rollback",),
+_FOR_NOW: Mapping[PolicyPhase, Sequence[str]] = {
+    PolicyPhase.SHADOW: ("promote", "rollback"),
+    PolicyPhase.CANARY: ("rollback", "pause", "promote"),
+    PolicyPhase.WIDENING: ("rollback", "pause", "promote"),
+    PolicyPhase.EVERYWHERE: ("rollback",),
+    PolicyPhase.SUPERSEDED: ("rollback",),
+    PolicyPhase.ROLLING_BACK: ("rollback",),
+    PolicyPhase.ROLLED_BACK: ("rollback",),
 }
 
 
@@ -47,7 +47,7 @@ def summary_of_policy(now: PolicyProgress) -> str:
 def summary_of_rollout(rollout: PolicyRollout) -> str:
     paused = ", paused" if rollout.is_paused else ""
     reason = f": {rollout.reason}" if rollout.reason else ""
-    return f"revision {rollout.revision}: {rollout.stage}{paused} ({rollout.actor}{reason})"
+    return f"revision {rollout.revision}: {rollout.phase}{paused} ({rollout.actor}{reason})"
 
 
 def _offer(status: PolicyStatus) -> Offer:
@@ -57,20 +57,20 @@ def _offer(status: PolicyStatus) -> Offer:
     # Whoever pastes it acts on what this page shows, and is refused when it has changed since.
     seen = {"after": progress.rollout.number}
     canary = next(iter(sorted(progress.regions)), None)
-    begins = progress.rollout.stage is PolicyStage.SHADOW and canary is not None
+    begins = progress.rollout.phase is PolicyPhase.SHADOW and canary is not None
     own: dict[str, dict[str, Any]] = {
         "promote": {**seen, "canary": canary if begins else None},
         "pause": seen,
         "rollback": {**seen, "to": None},
     }
-    return Offer(POLICY, _FOR_NOW[progress.rollout.stage], own, signed_to=name)
+    return Offer(POLICY, _FOR_NOW[progress.rollout.phase], own, signed_to=name)
 
 
 def _lines(progress: PolicyProgress) -> list[str]:
     rollout = progress.rollout
     paused = ", **paused**" if rollout.is_paused else ""
     return [
-        f"**{rollout.stage}**{paused} since {moment(rollout.changed_at)}, order {rollout.number}",
+        f"**{rollout.phase}**{paused} since {moment(rollout.changed_at)}, order {rollout.number}",
         f"By {line(f'{rollout.actor}: {rollout.reason}')}",
         *waits(progress.waits_for),
     ]

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from durable.model.recovery.recoveries import RecoveryProgress, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import RecoveryPhase, RecoveryProgress, WorkloadMove
 from durable.reports.report import ITEMS_SHOWN, Offer, Report, Section, line, listed, moment, waits
 from durable.signals.names import RECOVERY
 from durable.signals.recoveries import RecoveryStatus
 
-_FOR_NOW: Mapping[RecoveryStage, Sequence[str]] = {
-    RecoveryStage.SUSPECTED: ("confirm", "veto"),
-    RecoveryStage.CONFIRMED: ("veto",),
-    RecoveryStage.MOVING: ("failback",),
-    RecoveryStage.HOLDING: ("failback", "settle"),
-    RecoveryStage.VETOED: ("confirm",),
-    RecoveryStage.DISMISSED: ("confirm",),
+_FOR_NOW: Mapping[RecoveryPhase, Sequence[str]] = {
+    RecoveryPhase.SUSPECTED: ("confirm", "veto"),
+    RecoveryPhase.CONFIRMED: ("veto",),
+    RecoveryPhase.MOVING: ("failback",),
+    RecoveryPhase.HOLDING: ("failback", "settle"),
+    RecoveryPhase.VETOED: ("confirm",),
+    RecoveryPhase.DISMISSED: ("confirm",),
 }
 
 
@@ -29,7 +29,7 @@ def describe_recovery(status: RecoveryStatus) -> Report:
     lines = ["Nobody knows of a loss: send `confirm` if the region is lost."]
     for_now: Sequence[str] = ("confirm", "veto")
     if progress is not None:
-        lines, for_now = _lines(progress), _FOR_NOW.get(progress.recovery.stage, ())
+        lines, for_now = _lines(progress), _FOR_NOW.get(progress.recovery.phase, ())
     return Report(
         title=f"Recovery of {status.region}, epoch {status.epoch}",
         summary="" if progress is None else summary_of_recovery(progress),
@@ -43,18 +43,18 @@ def describe_recovery(status: RecoveryStatus) -> Report:
 def summary_of_recovery(now: RecoveryProgress) -> str:
     """`recovery/us-east/2: moving: 3 of 5 critical workloads ...; waits for ...`."""
     why = f"; waits for {now.waits_for}" if now.waits_for else ""
-    return f"{now.recovery.key}: {now.recovery.stage}: {now.report}{why}"
+    return f"{now.recovery.key}: {now.recovery.phase}: {now.report}{why}"
 
 
 def _lines(progress: RecoveryProgress) -> list[str]:
     recovery = progress.recovery
     return [
-        f"**{recovery.stage}** since {moment(recovery.changed_at)}; lost at "
+        f"**{recovery.phase}** since {moment(recovery.changed_at)}; lost at "
         f"{moment(recovery.lost_at)}",
         f"By {line(f'{recovery.actor}: {recovery.reason}')}",
         *waits(progress.waits_for),
         f"**Objective**: {progress.report}",
-        *(() if recovery.is_over else (_BUDGETS.format(recovery.key.incident),)),
+        *(() if recovery.has_ended else (_BUDGETS.format(recovery.key.incident),)),
     ]
 
 

@@ -59,7 +59,7 @@ def generation_sections(status: WorkloadStatus) -> tuple[Section, ...]:
 
 
 def _counts(shares: Sequence[ShareProgress]) -> str:
-    counts = (sum(getattr(one, stage) for one in shares) for stage in ("serving", "ready", "bound"))
+    counts = (sum(getattr(one, phase) for one in shares) for phase in ("serving", "ready", "bound"))
     serving, ready, bound = counts
     return f"{serving} serving, {ready} ready, {bound} bound"
 

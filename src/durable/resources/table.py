@@ -212,13 +212,13 @@ RECOVERIES = Resource[Recovery](
     sentence="List the recoveries of lost regions, the newest first.",
     read=orders.read_recoveries,
     columns=(
-        ("Recovery", lambda row: row.key), "region", "stage", ("By", lambda row: row.actor),
+        ("Recovery", lambda row: row.key), "region", "phase", ("By", lambda row: row.actor),
         "reason", "started_at", "ended_at",
     ),
     filters=("ended", "limit"),
     remedy="nothing is lost; --all lists those that ended",
     show=orders.show_recovery,
-    has_ended=lambda shown: _recovery_of(shown).is_over,
+    has_ended=lambda shown: _recovery_of(shown).has_ended,
     unknown=RefusalCode.UNKNOWN_REGION,
 )  # fmt: skip
 
@@ -230,7 +230,7 @@ POLICIES = Resource[orders.PolicyRow](
     read=orders.read_policies,
     columns=(
         "revision",
-        "stage",
+        "phase",
         (
             "In force",
             lambda row: (

@@ -185,7 +185,7 @@ def _phase(
         completed=completed,
         is_waiting=misplaced > 0 or any(found.pending for found in requests.values()),
         is_rolling=is_rolling,
-        is_over=is_job and all(region in over for region, slots in one.share.items() if slots),
+        has_ended=is_job and all(region in over for region, slots in one.share.items() if slots),
         is_deleting=one.deleting,
     )
 

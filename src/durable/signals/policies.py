@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy.rollout import PolicyProgress, PolicyStage
+from durable.model.policy.rollout import PolicyPhase, PolicyProgress
 from durable.signals.payloads import OperatorRequest
 from durable.signals.status import MessageRecord
 from durable.validation.value import Value
@@ -59,5 +59,5 @@ class PolicyStatus(Value):
     rejected_count: int = 0
 
     @property
-    def stage(self) -> PolicyStage | None:
-        return None if self.progress is None else self.progress.rollout.stage
+    def phase(self) -> PolicyPhase | None:
+        return None if self.progress is None else self.progress.rollout.phase

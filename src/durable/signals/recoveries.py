@@ -1,7 +1,7 @@
 """What can be sent to a recovery, and what its query `status` answers."""
 
 from durable.model.ids import RegionId
-from durable.model.recovery.recoveries import RecoveryProgress, RecoveryStage
+from durable.model.recovery.recoveries import RecoveryPhase, RecoveryProgress
 from durable.signals.payloads import OperatorRequest
 from durable.signals.status import MessageRecord
 from durable.validation.value import Value
@@ -33,5 +33,5 @@ class RecoveryStatus(Value):
     rejected_count: int = 0
 
     @property
-    def stage(self) -> RecoveryStage | None:
-        return None if self.progress is None else self.progress.recovery.stage
+    def phase(self) -> RecoveryPhase | None:
+        return None if self.progress is None else self.progress.recovery.phase

@@ -21,8 +21,8 @@ from durable.model.ids import (
     TenantId,
     WorkloadName,
 )
-from durable.model.policy.rollout import PolicyStage
-from durable.model.recovery.recoveries import RecoveryKey, RecoveryStage
+from durable.model.policy.rollout import PolicyPhase
+from durable.model.recovery.recoveries import RecoveryKey, RecoveryPhase
 from durable.model.work.phases import PlacementPhase
 from durable.signals import search_attributes
 from durable.signals.names import (
@@ -133,7 +133,7 @@ def override_options(override: OverrideId) -> dict[str, Any]:
 def policy_options(revision: PolicyRevision) -> dict[str, Any]:
     return _options(
         policy_id(revision),
-        attributes={search_attributes.PHASE: PolicyStage.SHADOW},
+        attributes={search_attributes.PHASE: PolicyPhase.SHADOW},
         summary=f"policy revision {revision}",
         details="Brings a revision of the scheduler policy into force: compared with recent "
         "decisions, then in one region, watched, then region by region. Its state is under "
@@ -149,7 +149,7 @@ def recovery_options(key: RecoveryKey) -> dict[str, Any]:
         priority=Priority(priority_key=1),
         attributes={
             search_attributes.REGION: key.region,
-            search_attributes.PHASE: RecoveryStage.SUSPECTED,
+            search_attributes.PHASE: RecoveryPhase.SUSPECTED,
         },
         summary=f"recovery of {key.region}, epoch {key.epoch}",
         details="Moves work out of a lost region, critical work first, and back when the region "

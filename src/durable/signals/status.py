@@ -130,6 +130,6 @@ class WorkloadStatus(Counts):
         """Whether replicas have to be replaced."""
         return self.progress is not None or self.rollout is not None
 
-    def has_reached(self, stage: str) -> bool:
+    def has_reached(self, phase: str) -> bool:
         """Whether every wanted replica has, of what is wanted, and no surplus one is bound."""
-        return not self.is_rolling and getattr(self, stage) >= self.wanted >= self.bound
+        return not self.is_rolling and getattr(self, phase) >= self.wanted >= self.bound

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.reads.readiness import RegionReadiness
-from durable.health.findings import Finding
+from durable.health.findings import HealthFinding
 from durable.health.regions import read_regions, unserved
 from durable.settings import Settings
 from durable.state_dir.record import StackError
@@ -45,7 +45,7 @@ async def wait_until_ready(settings: Settings, database_url: str, address: str) 
             await asyncio.sleep(POLL_SECONDS)
 
 
-def notes_on(unreachable: Sequence[Finding], away: Sequence[RegionReadiness]) -> list[str]:
+def notes_on(unreachable: Sequence[HealthFinding], away: Sequence[RegionReadiness]) -> list[str]:
     return [
         *(str(one) for one in unreachable),
         *(

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.health.diagnosis import diagnose, full_disks_of
-from durable.health.findings import Finding
+from durable.health.findings import HealthFinding
 from durable.settings import Settings
 from durable.stack.parts import PartStatus, part_statuses
 from durable.state_dir.record import StackRecord, is_running, read_record, why_nothing_runs
@@ -27,7 +27,7 @@ class StackStatus(BaseModel):
     supervisor_pid: int | None = None
     temporal_ui_url: str | None = None
     parts: tuple[PartStatus, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HealthFinding, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -64,7 +64,7 @@ def stack_status(settings: Settings) -> StackStatus:
 
 async def _look(
     settings: Settings, record: StackRecord, running: bool
-) -> tuple[tuple[PartStatus, ...], tuple[Finding, ...]]:
+) -> tuple[tuple[PartStatus, ...], tuple[HealthFinding, ...]]:
     """With the same connections throughout: who was found to hang is not waited for again."""
     url = settings.database_url or record.database_url
     async with AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ async def _findings(
     record: StackRecord,
     databases: Databases | None,
     parts: tuple[PartStatus, ...],
-) -> tuple[Finding, ...]:
+) -> tuple[HealthFinding, ...]:
     address = settings.temporal_address or record.temporal_address
     # A server that does not answer is named as a part; nothing else can be asked of it.
     silent = {part.name for part in parts if not part.healthy}

@@ -17,9 +17,9 @@ from durable.authority.policies.rows import list_rollouts, read_rollout
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import (
+    PolicyPhase,
     PolicyProgress,
     PolicyRollout,
-    PolicyStage,
     RolledBack,
 )
 from durable.model.refusal import RefusalCode, RefusedError
@@ -102,9 +102,9 @@ class Policies:
     async def newest_in_force(self) -> PolicyRollout:
         """What a rollback is about: the revision on its way, or else the newest in force."""
         listed = [one.rollout for one in await list_rollouts(self._databases)]
-        on_its_way = (PolicyStage.CANARY, PolicyStage.WIDENING)
-        for stages in (on_its_way, (PolicyStage.EVERYWHERE,)):
-            found = next((one for one in listed if one.stage in stages), None)
+        on_its_way = (PolicyPhase.CANARY, PolicyPhase.WIDENING)
+        for phases in (on_its_way, (PolicyPhase.EVERYWHERE,)):
+            found = next((one for one in listed if one.phase in phases), None)
             if found is not None:
                 return found
         raise RefusedError(
@@ -137,4 +137,4 @@ class Policies:
 
 def _waits_for_a_person(progress: PolicyProgress) -> bool:
     rollout = progress.rollout
-    return rollout.is_settled or rollout.is_paused or rollout.stage is PolicyStage.SHADOW
+    return rollout.is_settled or rollout.is_paused or rollout.phase is PolicyPhase.SHADOW

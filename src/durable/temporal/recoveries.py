@@ -46,10 +46,10 @@ class Recoveries:
         """
         newest = await newest_recovery(self._databases, region)
         fact = await read_fact(self._databases, region)
-        if newest is not None and fact.is_fenced and not newest.is_over:
+        if newest is not None and fact.is_fenced and not newest.has_ended:
             return newest.key
         due = fact.epoch if fact.is_fenced else fact.epoch + 1
-        if newest is not None and newest.stage in UNFENCED and newest.epoch == due:
+        if newest is not None and newest.phase in UNFENCED and newest.epoch == due:
             return newest.key
         return RecoveryKey(region=region, epoch=fact.epoch + 1)
 
@@ -87,7 +87,7 @@ class Recoveries:
 
     async def _under_way(self, region: RegionId) -> RecoveryKey:
         newest = await newest_recovery(self._databases, region)
-        if newest is None or newest.is_over:
+        if newest is None or newest.has_ended:
             raise RefusedError(
                 RefusalCode.WRONG_STATE,
                 f"No recovery of {region} is under way; see durable get recoveries --all.",
@@ -107,6 +107,6 @@ class Recoveries:
             if progress is not None and progress != last:
                 last = progress
                 yield progress
-            if progress is not None and progress.recovery.is_over:
+            if progress is not None and progress.recovery.has_ended:
                 return
             await asyncio.sleep(POLL_SECONDS)

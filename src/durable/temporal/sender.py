@@ -19,7 +19,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from durable.activities.workload_steps import Admitted
+from durable.activities.workload_steps import AdmissionAnswer
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.operators.ledger import Answer
@@ -281,10 +281,10 @@ def _update_id(payload: OperatorRequest) -> str:
 
 
 def _answer_type(kind: str, name: str) -> type:
-    return Admitted if kind == WORKLOAD and name in ("apply", "scale") else str
+    return AdmissionAnswer if kind == WORKLOAD and name in ("apply", "scale") else str
 
 
 def _read_answer(name: str, recorded: Answer) -> Any:
     if _answer_type(WORKLOAD, name) is str:
         return str(recorded["answer"])
-    return Admitted.read({field: recorded[field] for field in Admitted.model_fields})
+    return AdmissionAnswer.read({field: recorded[field] for field in AdmissionAnswer.model_fields})

@@ -42,11 +42,11 @@ from durable.temporal.query_loads import forget_query_loads
 from durable.temporal.recoveries import begin_recovery
 from durable.temporal.running import unserved_if_known
 from durable.temporal.sandbox import sandbox
-from durable.workflows.drain.workflow import Drain
-from durable.workflows.override.workflow import Override
+from durable.workflows.drain.workflow import DrainWorkflow
+from durable.workflows.override.workflow import OverrideWorkflow
 from durable.workflows.placement.workflow import Placement
-from durable.workflows.policy.workflow import Policy
-from durable.workflows.recovery.workflow import Recovery
+from durable.workflows.policy.workflow import PolicyWorkflow
+from durable.workflows.recovery.workflow import RecoveryWorkflow
 from durable.workflows.workload.workflow import Workload
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,11 @@ async def global_worker(
         )
         async with (
             _worker(
-                client, GLOBAL_QUEUE, [Workload, Override, Policy, Recovery], activities, drain
+                client,
+                GLOBAL_QUEUE,
+                [Workload, OverrideWorkflow, PolicyWorkflow, RecoveryWorkflow],
+                activities,
+                drain,
             ),
             _running([_keep_running(controller.run) for controller in controllers]),
         ):
@@ -176,7 +180,7 @@ async def regional_worker(
             NodeLifeController(regional),
         )
         async with (
-            _worker(client, regional_queue(region), [Placement, Drain], activities, drain),
+            _worker(client, regional_queue(region), [Placement, DrainWorkflow], activities, drain),
             _running([_keep_running(controller.run) for controller in controllers]),
         ):
             log.info("serving placements of %s", region)

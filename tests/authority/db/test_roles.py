@@ -140,7 +140,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.recoveries": {
             "INSERT": {"*"},
             "UPDATE": {
-                "stage", "actor", "reason", "evidence", "lost_at", "changed_at", "fenced_at",
+                "phase", "actor", "reason", "evidence", "lost_at", "changed_at", "fenced_at",
                 "movable_at", "moved_at", "back_since", "ended_at", "draws", "findings",
             },
         },
@@ -166,7 +166,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.policy_rollouts": {
             "INSERT": {"*"},
             "UPDATE": {
-                "stage", "number", "canary", "bake", "is_paused", "to_revision", "reroll",
+                "phase", "number", "canary", "bake", "is_paused", "to_revision", "reroll",
                 "actor", "reason", "changed_at", "in_force_at", "shadows",
             },
         },
@@ -211,7 +211,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         },
         "regional.emergency_draws": {
             "INSERT": {"region", "override", "tenant", *amounts(""), "expires_at"},
-            "UPDATE": {"expires_at", "is_over"},
+            "UPDATE": {"expires_at", "has_ended"},
         },
         "regional.recovery_budgets": {
             "INSERT": {"region", "budget", *amounts(""), "expires_at", "incident", "override"},

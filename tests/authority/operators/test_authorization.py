@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from durable.authority.fleet.policies import publish_policy
 from durable.authority.operators.authorization import Authorizer, check_message
 from durable.authority.operators.ledger import RecordedRequest
-from durable.authority.policies.stages import reach_stage
+from durable.authority.policies.phases import reach_phase
 from durable.model.ids import ActorId, TenantId
 from durable.model.operators.rights import (
     EVERYTHING,
@@ -24,7 +24,7 @@ from durable.model.operators.rights import (
     Verb,
 )
 from durable.model.operators.signature import public_key_of, sign
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.scheduling.policies import first_policy
 from tests.authority.policies.world import everywhere, order
@@ -136,7 +136,7 @@ async def test_without_a_policy_the_shipped_one_says_what_must_be_signed(world: 
 
 async def test_the_policy_that_is_everywhere_says_what_must_be_signed(ready_world: World) -> None:
     spec = {**first_policy().model_dump(mode="json"), "signed_verbs": ["scale"]}
-    await publish_policy(ready_world.databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+    await publish_policy(ready_world.databases, 2, spec, TEST, phase=PolicyPhase.EVERYWHERE)
     # One that nobody has promoted yet lifts nothing.
     await publish_policy(ready_world.databases, 3, {**spec, "signed_verbs": []}, TEST)
     await check_message(ready_world.databases, asked("test"), Verb.FENCE, RISK)
@@ -149,7 +149,7 @@ async def test_a_policy_demands_signatures_until_it_is_rolled_back(ready_world: 
     back = await order(ready_world, "rollback", 2, signed=True)
     with pytest.raises(RefusedError, match="demands a signature for scale"):
         await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
-    await reach_stage(ready_world.databases, back, PolicyStage.ROLLED_BACK, [1])
+    await reach_phase(ready_world.databases, back, PolicyPhase.ROLLED_BACK, [1])
     await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
 
 

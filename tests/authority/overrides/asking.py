@@ -9,8 +9,8 @@ from sqlalchemy import text
 from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases
 from durable.authority.overrides.changes import Change, ChangeKind, change_override
-from durable.authority.overrides.copies import Copied, copy_override
-from durable.authority.overrides.proposals import Answered, Proposal, propose_override
+from durable.authority.overrides.copies import CopyResult, copy_override
+from durable.authority.overrides.proposals import OverrideAnswer, OverrideProposal, propose_override
 from durable.model.ids import OverrideId, RegionId
 from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import public_key_of, sign
@@ -73,8 +73,8 @@ async def propose(
     who: str = "ann",
     request_id: str = "r-1",
     **fields: Any,
-) -> Answered:
-    proposal = Proposal(
+) -> OverrideAnswer:
+    proposal = OverrideProposal(
         OverrideId(name), KINDS[kind], OverrideScope.model_validate(scope), effect or {}, ttl
     )
     content = {"kind": kind, "scope": scope, "effect": effect or {}, "ttl": ttl.total_seconds()}
@@ -91,7 +91,7 @@ async def change(
     request_id: str = "r-2",
     by: timedelta = timedelta(0),
     **fields: Any,
-) -> Answered:
+) -> OverrideAnswer:
     made = Change(OverrideId(name), ChangeKind(kind), by)
     message = asked(name, kind, who, request_id, by=by.total_seconds(), **fields)
     return await change_override(databases, made, message)
@@ -116,7 +116,7 @@ async def in_force(
 
 async def ended(
     databases: Databases, region: RegionId, name: str = "o-1", request_id: str = "r-9"
-) -> Copied:
+) -> CopyResult:
     """Revokes it, and has the region know."""
     answered = await change(databases, "revoke", name=name, request_id=request_id)
     return await copy_override(databases, region, answered.override)

@@ -14,7 +14,7 @@ from durable.authority.overrides.freeze import check_not_frozen
 from durable.authority.overrides.rows import read_override, read_overrides
 from durable.authority.reads.invariants import violations_everywhere
 from durable.model.ids import OverrideId, RegionId
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.scheduling.policies import first_policy
@@ -237,7 +237,7 @@ async def test_whoever_claims_another_name_does_not_become_two_people(
 
 async def test_where_nobody_signs_approvals_nobody_signs_proposals(world: World) -> None:
     spec: dict[str, Any] = {**first_policy().model_dump(mode="json"), "signed_verbs": []}
-    await publish_policy(world.databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+    await publish_policy(world.databases, 2, spec, TEST, phase=PolicyPhase.EVERYWHERE)
     amount = {"amount": {"cpu": 1}}
     await propose(world.databases, "emergency-quota", EAST_RISK, effect=amount, who="test")
 

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import text
 
-from durable.authority.overrides.proposals import Answered
+from durable.authority.overrides.proposals import OverrideAnswer
 from durable.authority.overrides.rows import read_override
 from durable.authority.quota.quotas import set_quota
 from durable.model.ids import OverrideId
@@ -145,7 +145,7 @@ async def test_a_tenants_operator_proposes_for_that_tenant_alone(
     for scope in others:
         await refuse(world, proposing(world, kind, scope, "of-risk"))
     if own is not None:
-        answered: Answered = await proposing(world, kind, own, "of-risk")
+        answered: OverrideAnswer = await proposing(world, kind, own, "of-risk")
         assert answered.override.actor == "of-risk"
 
 

@@ -5,12 +5,12 @@ import pytest
 from temporalio.client import Client
 
 from durable.activities.policy import PolicyActivities
+from durable.authority.policies.phases import reach_phase, watch_region
 from durable.authority.policies.region_reads import read_in_force
 from durable.authority.policies.regions import enter_region
-from durable.authority.policies.stages import reach_stage, watch_region
 from durable.model.ids import RegionId
 from durable.model.policy.policy import Guardrails
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
 from tests.authority.overrides.asking import ended, give_keys, in_force, propose
@@ -47,7 +47,7 @@ async def test_a_canary_does_not_widen_while_its_region_is_frozen(ready_world: W
     promoted = await order(world, "promote")
     await freeze(world, EAST)
     with pytest.raises(RefusedError, match="ann froze") as no:
-        await reach_stage(world.databases, promoted, PolicyStage.WIDENING)
+        await reach_phase(world.databases, promoted, PolicyPhase.WIDENING)
     assert no.value.refusal.code is RefusalCode.POLICY_FROZEN
 
 
@@ -57,7 +57,7 @@ async def test_a_freeze_of_one_region_lets_another_be_the_canary(ready_world: Wo
     with pytest.raises(RefusedError, match="ann froze"):
         await order(world, "promote")
     promoted = await order(world, "promote", canary=RegionId("us-west"))
-    assert promoted.stage is PolicyStage.CANARY
+    assert promoted.phase is PolicyPhase.CANARY
 
 
 async def test_a_step_that_was_under_way_finds_the_freeze_in_its_region(

@@ -6,11 +6,11 @@ from temporalio.client import Client
 
 from durable.activities import policy
 from durable.activities.policy import PolicyActivities
+from durable.authority.policies.phases import watch_region
 from durable.authority.policies.regions import enter_region
 from durable.authority.policies.rows import read_orders
-from durable.authority.policies.stages import watch_region
 from durable.model.policy.policy import Guardrails
-from durable.model.policy.rollout import PolicyHealth, PolicyStage
+from durable.model.policy.rollout import PolicyHealth, PolicyPhase
 from durable.model.states import PolicyState
 from durable.signals.payloads import RequestId, controllers_request
 from tests.authority.policies.world import order, published
@@ -59,6 +59,6 @@ async def test_a_person_cannot_keep_a_guardrail_from_rolling_back(
     client = await Client.connect("localhost:1", lazy=True)
     activities = PolicyActivities(world.databases, client)
     progress = await activities.advance_policy(2)
-    assert progress.rollout.stage is PolicyStage.ROLLED_BACK
+    assert progress.rollout.phase is PolicyPhase.ROLLED_BACK
     (last, *_) = await read_orders(world.databases, 2)
     assert last.actor == "controller:policy"

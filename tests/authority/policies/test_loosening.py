@@ -9,7 +9,7 @@ from durable.authority.policies.rows import read_rollout
 from durable.model.operators.rights import Verb
 from durable.model.overrides.effects import Gate
 from durable.model.policy.policy import DEFAULT_GATES
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from tests.authority.policies.world import everywhere, order, published
 from tests.authority.world import World
@@ -56,8 +56,8 @@ async def test_a_revision_that_protects_less_is_promoted_with_a_signature_only(
     sentence = await refused(world, "promote")
     assert "Revision 2 " in sentence
     assert "`durable sign policy/2 promote JSON`" in sentence
-    assert (await read_rollout(world.databases, 2)).stage is PolicyStage.SHADOW
-    assert (await order(world, "promote", signed=True)).stage is PolicyStage.CANARY
+    assert (await read_rollout(world.databases, 2)).phase is PolicyPhase.SHADOW
+    assert (await order(world, "promote", signed=True)).phase is PolicyPhase.CANARY
     await order(world, "pause")
     await refused(world, "promote", request="on again")
     await order(world, "rollback")
@@ -70,7 +70,7 @@ async def test_a_rollback_to_what_protects_less_is_signed_also_when_nobody_names
     await everywhere(world, 2, signed_verbs=STRICT)
     for fields in ({}, {"to_revision": 1}):
         assert "demands no signature for scale" in await refused(world, "rollback", **fields)
-    assert (await read_rollout(world.databases, 2)).stage is PolicyStage.EVERYWHERE
+    assert (await read_rollout(world.databases, 2)).phase is PolicyPhase.EVERYWHERE
     assert (await order(world, "rollback", signed=True)).to_revision == 1
 
 

@@ -13,7 +13,7 @@ from durable.authority.policies.rows import list_rollouts, read_orders, read_rol
 from durable.model.ids import ActorId
 from durable.model.operators.rights import Verb
 from durable.model.operators.signature import public_key_of
-from durable.model.policy.rollout import PolicyRollout, PolicyStage
+from durable.model.policy.rollout import PolicyPhase, PolicyRollout
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.scheduling.policies import first_policy
 from durable.signals.names import NEXT_POLICY
@@ -92,7 +92,7 @@ async def test_only_who_has_the_right_gives_orders(ready_world: World) -> None:
     ):
         with pytest.raises(RefusedError, match="eve is not an operator"):
             await asking
-    assert (await read_rollout(world.databases, 2)).stage is PolicyStage.SHADOW
+    assert (await read_rollout(world.databases, 2)).phase is PolicyPhase.SHADOW
     assert len(await list_rollouts(world.databases)) == 2
 
 
@@ -100,7 +100,7 @@ async def test_a_rollback_goes_to_no_revision_that_was_rolled_back(ready_world: 
     world = await published(await published(ready_world), 3)
     await order(world, "rollback", 2)
     async with world.databases.at_global("durable_policy").begin() as connection:
-        ended = "UPDATE global.policy_rollouts SET stage = 'rolled_back' WHERE revision = 2"
+        ended = "UPDATE global.policy_rollouts SET phase = 'rolled_back' WHERE revision = 2"
         await connection.execute(text(ended))
     with pytest.raises(RefusedError, match="or was rolled back itself; go back to one"):
         await order(world, "rollback", 3, to_revision=2)
@@ -116,7 +116,7 @@ async def test_a_rollback_goes_to_no_revision_that_was_only_published(ready_worl
         await published(world, unwatched)
         with pytest.raises(RefusedError, match=f"Revision {unwatched} was never in force .*1"):
             await order(world, "rollback", 3, to_revision=unwatched)
-    assert (await read_rollout(world.databases, 2)).stage is PolicyStage.SUPERSEDED
+    assert (await read_rollout(world.databases, 2)).phase is PolicyPhase.SUPERSEDED
     assert (await order(world, "rollback", 3)).to_revision == 1
 
 

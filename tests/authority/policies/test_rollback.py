@@ -13,14 +13,14 @@ from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.policies import read_everywhere
 from durable.authority.policies import regions
 from durable.authority.policies.health import read_health, read_pending_percent
+from durable.authority.policies.phases import reach_phase, watch_region
 from durable.authority.policies.region_reads import read_in_force, read_report
 from durable.authority.policies.regions import enter_region, leave_region
 from durable.authority.policies.rows import read_rollout
-from durable.authority.policies.stages import reach_stage, watch_region
 from durable.authority.queue.decisions import record_decisions
 from durable.model.placement.intents import Granted, Refused
 from durable.model.placement.records import Decision
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
 from tests.authority.invariants import assert_promises_hold
@@ -174,17 +174,17 @@ async def test_a_late_promotion_changes_nothing_after_the_rollback(ready_world: 
         assert no.value.refusal.code is RefusalCode.OVERTAKEN
     assert await decides_under(world) == 1
     watched = await watch_region(world.databases, promoted, EAST, 0.0)
-    reached = await reach_stage(world.databases, promoted, PolicyStage.WIDENING)
-    assert watched.stage is reached.stage is PolicyStage.ROLLING_BACK
+    reached = await reach_phase(world.databases, promoted, PolicyPhase.WIDENING)
+    assert watched.phase is reached.phase is PolicyPhase.ROLLING_BACK
     assert reached.bake is None
 
 
 async def test_a_late_step_of_an_older_revision_does_not_bring_it_back(ready_world: World) -> None:
     world = await published(await published(ready_world), 3)
     old = await in_force(world, revision=2)
-    await reach_stage(world.databases, old, PolicyStage.EVERYWHERE)
+    await reach_phase(world.databases, old, PolicyPhase.EVERYWHERE)
     new = await in_force(world, revision=3)
-    await reach_stage(world.databases, new, PolicyStage.EVERYWHERE)
+    await reach_phase(world.databases, new, PolicyPhase.EVERYWHERE)
     with pytest.raises(RefusedError):
         await enter_region(world.databases, EAST, old, ACTIVE)
     assert await decides_under(world) == 3

@@ -8,13 +8,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from durable.authority.fleet.policies import publish_policy
 from durable.authority.policies.orders import take_order
+from durable.authority.policies.phases import reach_phase
 from durable.authority.policies.region_reads import read_region_policy
 from durable.authority.policies.regions import enter_region
-from durable.authority.policies.stages import reach_stage
 from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import OperatorMessage
 from durable.model.operators.signature import public_key_of, sign
-from durable.model.policy.rollout import PolicyOrder, PolicyOrderKind, PolicyRollout, PolicyStage
+from durable.model.policy.rollout import PolicyOrder, PolicyOrderKind, PolicyPhase, PolicyRollout
 from durable.model.states import PolicyState
 from durable.scheduling.policies import first_policy
 from durable.signals.names import policy_id
@@ -98,7 +98,7 @@ async def order(
 async def in_force(world: World, region: RegionId = EAST, revision: int = 2) -> PolicyRollout:
     """Promoted, and active in a region."""
     promoted = await order(world, "promote", revision, signed=True)
-    widening = await reach_stage(world.databases, promoted, PolicyStage.WIDENING)
+    widening = await reach_phase(world.databases, promoted, PolicyPhase.WIDENING)
     await enter_region(world.databases, region, widening, PolicyState.ACTIVE)
     return widening
 
@@ -107,7 +107,7 @@ async def everywhere(world: World, revision: int = 2, **changes: Any) -> PolicyR
     """Published, promoted, and in force in every region of this world."""
     await published(world, revision, **changes)
     widening = await in_force(world, revision=revision)
-    return await reach_stage(world.databases, widening, PolicyStage.EVERYWHERE)
+    return await reach_phase(world.databases, widening, PolicyPhase.EVERYWHERE)
 
 
 async def state(world: World, revision: int, region: RegionId = EAST) -> PolicyState:

@@ -13,7 +13,7 @@ from durable.authority.recovery.region_leases import renew
 from durable.controllers.detection import DetectionController
 from durable.model.fleet.manifest import NodeSpec
 from durable.model.ids import RegionId
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.recovery.detection import LossKind, RecoveryPolicy, Suspicion
 from durable.model.states import RegionState
 from durable.scheduling.policies import first_policy
@@ -31,7 +31,7 @@ async def world(database_url: str) -> AsyncIterator[World]:
         for region in (EAST, WEST):
             await world.with_region(region)
         spec = first_policy().model_copy(update={"recovery": AT_ONCE}).model_dump(mode="json")
-        await publish_policy(databases, 2, spec, TEST, stage=PolicyStage.EVERYWHERE)
+        await publish_policy(databases, 2, spec, TEST, phase=PolicyPhase.EVERYWHERE)
         yield world
 
 

@@ -12,7 +12,7 @@ from durable.authority.recovery.fenced_claims import release_fenced
 from durable.authority.recovery.moves import Divide, list_affected, move_back, move_out
 from durable.authority.recovery.originals import read_kept
 from durable.authority.recovery.recoveries import (
-    reach_stage,
+    reach_phase,
     read_moves,
     read_recovery,
     take_order,
@@ -23,7 +23,7 @@ from durable.model.recovery.recoveries import (
     RecoveryKey,
     RecoveryOrder,
     RecoveryOrderKind,
-    RecoveryStage,
+    RecoveryPhase,
 )
 from durable.model.states import RegionState
 from durable.model.work.workload import WorkloadManifest, WorkloadSpec
@@ -79,7 +79,7 @@ async def lose(world: World, key: RecoveryKey = LOST) -> None:
     await list_affected(databases, key)
     begun = await read_recovery(databases, key)
     assert begun is not None
-    await reach_stage(databases, begun, RecoveryStage.MOVING, actor=TEST, reason="a test")
+    await reach_phase(databases, begun, RecoveryPhase.MOVING, actor=TEST, reason="a test")
     moves = await read_moves(databases, key)
     await move_out(databases, key, moves, {NAME: lambda _: {WEST: (0, 1)}}, actor=TEST)
 

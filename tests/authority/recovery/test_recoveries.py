@@ -15,7 +15,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.recovery.fence import fence
 from durable.authority.recovery.recoveries import (
     begin_suspected,
-    reach_stage,
+    reach_phase,
     read_recovery,
     take_order,
 )
@@ -35,7 +35,7 @@ from durable.model.recovery.recoveries import (
     RecoveryKey,
     RecoveryOrder,
     RecoveryOrderKind,
-    RecoveryStage,
+    RecoveryPhase,
 )
 from durable.model.refusal import RefusedError
 from durable.signals.payloads import RequestId
@@ -46,7 +46,7 @@ from tests.authority.recovery.rounds import advance
 from tests.authority.world import EAST, TEST, WEST, World
 
 LOST = RecoveryKey(region=EAST, epoch=2)
-K, S = RecoveryOrderKind, RecoveryStage
+K, S = RecoveryOrderKind, RecoveryPhase
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ async def begin(world: World) -> Recovery:
 async def dismiss(world: World) -> None:
     await clear_suspicion(world.databases, EAST, TEST, "it is back")
     recovery = await begin(world)
-    await reach_stage(world.databases, recovery, S.DISMISSED, actor=TEST, reason="it is back")
+    await reach_phase(world.databases, recovery, S.DISMISSED, actor=TEST, reason="it is back")
 
 
 async def veto(world: World) -> None:
     await take_order(world.databases, order(K.VETO), asked=None)
     # Of the same suspicion: it stays vetoed.
-    assert (await begin(world)).stage is S.VETOED
+    assert (await begin(world)).phase is S.VETOED
     await clear_suspicion(world.databases, EAST, TEST, "it is back")
 
 
@@ -99,7 +99,7 @@ async def test_a_veto_between_the_fence_and_its_note_is_refused(world: World) ->
         await take_order(databases, order(K.VETO), asked=None)
     found = await read_recovery(databases, LOST)
     assert found is not None
-    assert found.stage is S.CONFIRMED
+    assert found.phase is S.CONFIRMED
 
 
 async def test_a_fenced_region_whose_loss_was_vetoed_is_declared_lost_at_the_same_epoch(
@@ -111,7 +111,7 @@ async def test_a_fenced_region_whose_loss_was_vetoed_is_declared_lost_at_the_sam
     recoveries = Recoveries(MessageSender(cast(Client, None), databases, TEST))
     assert await recoveries.next_of(EAST) == LOST
     confirmed = await take_order(databases, order(K.CONFIRM), asked=None)
-    assert confirmed.stage is S.CONFIRMED
+    assert confirmed.phase is S.CONFIRMED
 
 
 @pytest.mark.parametrize("end", [dismiss, veto])
@@ -119,12 +119,12 @@ async def test_a_loss_that_was_none_does_not_hide_the_next_one(
     world: World, end: Callable[[World], Awaitable[None]]
 ) -> None:
     await suspect(world)
-    assert (await begin(world)).stage is S.SUSPECTED
+    assert (await begin(world)).phase is S.SUSPECTED
     await end(world)
-    assert (await begin(world)).is_over
+    assert (await begin(world)).has_ended
     lost_at = await suspect(world)
     again = await begin(world)
-    assert (again.stage, again.lost_at, again.ended_at) == (S.SUSPECTED, lost_at, None)
+    assert (again.phase, again.lost_at, again.ended_at) == (S.SUSPECTED, lost_at, None)
     assert again.evidence == (await read_fact(world.databases, EAST)).evidence
 
 
@@ -135,37 +135,37 @@ async def test_a_loss_that_is_confirmed_after_a_veto_is_measured_from_there(worl
 
 
 async def test_by_policy_every_loss_is_confirmed_once_and_never_after_a_veto(world: World) -> None:
-    stages = RecoveryExecutor(world.databases, cast(SignalSender, None))
-    confirm = stages._order  # pyright: ignore[reportPrivateUsage]
+    phases = RecoveryExecutor(world.databases, cast(SignalSender, None))
+    confirm = phases._order  # pyright: ignore[reportPrivateUsage]
     await suspect(world)
     first = await begin(world)
     await veto(world)
-    assert (await confirm(first, K.CONFIRM, "lost")).stage is S.VETOED
+    assert (await confirm(first, K.CONFIRM, "lost")).phase is S.VETOED
     await suspect(world)
     second = await begin(world)
-    assert (await confirm(second, K.CONFIRM, "lost")).stage is S.CONFIRMED
-    assert (await confirm(second, K.CONFIRM, "lost")).stage is S.CONFIRMED
+    assert (await confirm(second, K.CONFIRM, "lost")).phase is S.CONFIRMED
+    assert (await confirm(second, K.CONFIRM, "lost")).phase is S.CONFIRMED
 
 
 async def test_a_loss_is_confirmed_by_policy_only_when_it_has_lasted(world: World) -> None:
     """Whoever had its workflow started: an early one waits for the grace, whatever was sent."""
-    stages = RecoveryExecutor(world.databases, SignalSender(cast(Client, None)))
+    phases = RecoveryExecutor(world.databases, SignalSender(cast(Client, None)))
     now = await suspect(world)
-    early = await advance(stages, LOST)
+    early = await advance(phases, LOST)
     assert early is not None
-    assert early.recovery.stage is S.SUSPECTED
+    assert early.recovery.phase is S.SUSPECTED
     # One host, of which nothing is known: the longer of the graces.
     assert early.look_at == now + timedelta(seconds=RecoveryPolicy().lone_host_grace_seconds)
     long_ago = now - timedelta(hours=1)
     await suspect(world, since=long_ago, calm_since=now)
-    calm = await advance(stages, LOST)
+    calm = await advance(phases, LOST)
     assert calm is not None
-    assert calm.recovery.stage is S.SUSPECTED
+    assert calm.recovery.phase is S.SUSPECTED
     assert (await read_fact(world.databases, EAST)).epoch == 1
     await suspect(world, since=long_ago)
-    late = await advance(stages, LOST)
+    late = await advance(phases, LOST)
     assert late is not None
-    assert late.recovery.stage not in UNFENCED
+    assert late.recovery.phase not in UNFENCED
     assert (await read_fact(world.databases, EAST)).epoch == 2
 
 
@@ -180,10 +180,10 @@ async def test_a_request_id_is_of_one_actor_and_one_recovery(world: World) -> No
 
 
 async def test_nobody_can_use_up_the_request_id_of_the_policy(world: World) -> None:
-    stages = RecoveryExecutor(world.databases, cast(SignalSender, None))
+    phases = RecoveryExecutor(world.databases, cast(SignalSender, None))
     await suspect(world)
     suspected = await begin(world)
-    await stages._order(suspected, K.CONFIRM, "lost")  # pyright: ignore[reportPrivateUsage]
+    await phases._order(suspected, K.CONFIRM, "lost")  # pyright: ignore[reportPrivateUsage]
     async with world.databases.at_global("durable_reader").connect() as connection:
         rows = await connection.execute(text("SELECT request FROM global.operator_requests"))
         [used] = rows.scalars()

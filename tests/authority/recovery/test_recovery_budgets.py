@@ -11,15 +11,15 @@ from durable.authority.quota.budgets import open_budget, read_budget, set_budget
 from durable.authority.quota.quotas import set_quota
 from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.moves import list_affected
-from durable.authority.recovery.recoveries import reach_stage, recovery_of_incident, take_order
+from durable.authority.recovery.recoveries import reach_phase, recovery_of_incident, take_order
 from durable.model.ids import BudgetId, IncidentId
 from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
     RecoveryOrder,
     RecoveryOrderKind,
+    RecoveryPhase,
     RecoveryProgress,
-    RecoveryStage,
 )
 from durable.model.resources import Resources
 from durable.model.work.workload import WorkloadManifest, WorkloadSpec
@@ -64,11 +64,11 @@ async def lose(world: World, key: RecoveryKey = FIRST) -> Recovery:
     await fence(
         world.databases, key.region, expected_epoch=key.epoch - 1, actor=TEST, reason="a test"
     )
-    return await reach(world, confirmed, RecoveryStage.HOLDING)
+    return await reach(world, confirmed, RecoveryPhase.HOLDING)
 
 
-async def reach(world: World, recovery: Recovery, stage: RecoveryStage) -> Recovery:
-    return await reach_stage(world.databases, recovery, stage, actor=TEST, reason="a test")
+async def reach(world: World, recovery: Recovery, phase: RecoveryPhase) -> Recovery:
+    return await reach_phase(world.databases, recovery, phase, actor=TEST, reason="a test")
 
 
 async def keep(world: World, budget: BudgetId = KEPT, until: float = 600) -> None:
@@ -120,7 +120,7 @@ async def test_what_a_recovery_that_has_ended_left_open_is_drawn_on_by_the_next(
     await reopen(databases, EAST, expected_epoch=2, actor=TEST, reason="it is back")
     second = await budgets.draw(await lose(two_regions, SECOND))
     assert ["is open for incident us-east-2" in one.refused for one in second.draws] == [True]
-    await reach(two_regions, first, RecoveryStage.SUPERSEDED)
+    await reach(two_regions, first, RecoveryPhase.SUPERSEDED)
     second = await budgets.draw(second)
     assert [one.refused for one in second.draws] == [""]
     assert await incident_of(two_regions) == SECOND.incident
@@ -202,21 +202,21 @@ async def test_a_recovery_does_not_end_while_a_region_that_was_drawn_on_is_silen
 ) -> None:
     await keep(apart)
     recovery = await RecoveryBudgets(apart.databases).draw(await lose(apart))
-    await reach(apart, recovery, RecoveryStage.SETTLING)
-    stages = RecoveryExecutor(apart.databases, Unheard())
+    await reach(apart, recovery, RecoveryPhase.SETTLING)
+    phases = RecoveryExecutor(apart.databases, Unheard())
 
     async def look() -> RecoveryProgress:
-        progress = await advance(stages, FIRST)
+        progress = await advance(phases, FIRST)
         assert progress is not None
         return progress
 
     with frozen(other_postgres):
         silent = await look()
-    assert silent.recovery.stage is RecoveryStage.SETTLING
+    assert silent.recovery.phase is RecoveryPhase.SETTLING
     assert "The budgets of us-west could not be checked" in silent.waits_for
 
     async def has_ended() -> bool:
-        return (await look()).recovery.stage is RecoveryStage.SETTLED
+        return (await look()).recovery.phase is RecoveryPhase.SETTLED
 
     await eventually("it has ended", has_ended)
     assert await incident_of(apart) is None

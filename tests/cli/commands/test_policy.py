@@ -62,11 +62,11 @@ def test_a_revision_is_published_compared_promoted_and_rolled_back(
     assert "made again" in policies.stdout
 
     promoted = policies.json("policy", "promote", str(revision), "--canary", "south", *WHY)
-    assert promoted["stage"] == "everywhere"
+    assert promoted["phase"] == "everywhere"
     assert in_force(policies)[revision]["south"] == "active"
     policies.json("apply", "-f", write(service("later", 4)))
     back = policies.json("policy", "rollback", *WHY)
-    assert (back["revision"], back["stage"]) == (revision, "rolled_back")
+    assert (back["revision"], back["phase"]) == (revision, "rolled_back")
     assert sum(one["goes_on"] for one in back["report"] if one["workload"] == "later") == 4
     assert policies.run("policy", "show", str(revision)) == 0
     assert "rolled_back" in policies.stdout
@@ -144,7 +144,7 @@ def test_a_rollback_goes_to_the_named_revision_and_replaces_what_was_placed(
 
     first, _, third = [promote(band) for band in (0.11, 0.12, 0.13)]
     back = policies.json("policy", "rollback", "--to", first, *WHY)
-    assert (str(back["revision"]), back["stage"]) == (third, "rolled_back")
+    assert (str(back["revision"]), back["phase"]) == (third, "rolled_back")
     assert {str(one) for one, where in in_force(policies).items() if where} == {first}
     assert policies.refusal("policy", "rollback", "--to", first, *WHY) == "wrong_state"
     assert policies.refusal("policy", "rollback", "--to", "99", *WHY) == "unknown_policy"

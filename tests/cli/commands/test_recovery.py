@@ -27,13 +27,13 @@ def signing(
     at_plane.json("operator", "key", "--forget")
 
 
-def shown_as(terminal: Terminal, region: str, stage: str) -> Any:
-    """The recovery, once it has reached a stage."""
+def shown_as(terminal: Terminal, region: str, phase: str) -> Any:
+    """The recovery, once it has reached a phase."""
     give_up = time.monotonic() + 240
     while True:
         shown = terminal.json("recovery", "show", region)
-        if shown["recovery"]["stage"] == stage or time.monotonic() > give_up:
-            assert shown["recovery"]["stage"] == stage, shown
+        if shown["recovery"]["phase"] == phase or time.monotonic() > give_up:
+            assert shown["recovery"]["phase"] == phase, shown
             return shown
         time.sleep(0.5)
 
@@ -50,7 +50,7 @@ def test_a_region_is_declared_lost_emptied_and_given_back(signing: Terminal, wri
         assert signing.refusal("recovery", order, "south", *WHY) == "wrong_state"
 
     declared = signing.json("recovery", "declare", "north", *WHY, "--timeout", "240")["recovery"]
-    assert declared["recovery"]["stage"] == "holding"
+    assert declared["recovery"]["phase"] == "holding"
     assert declared["report"]["recovered"] == declared["report"]["critical"]
     assert state_of_region(signing, "north") == "fenced"
     assert signing.refusal("recovery", "veto", "north", *WHY) == "wrong_state"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from durable.model.ids import ActorId, RegionId
-from durable.model.policy.rollout import Bake, PolicyRollout, PolicyStage, RegionPolicy
+from durable.model.policy.rollout import Bake, PolicyPhase, PolicyRollout, RegionPolicy
 from durable.model.states import PolicyState
 
 EAST, NORTH, WEST = RegionId("east"), RegionId("north"), RegionId("west")
@@ -19,7 +19,7 @@ def bake(region: RegionId = EAST, **fields: Any) -> Bake:
     return Bake(region=region, since=T0, **fields)
 
 
-def rollout(stage: PolicyStage = PolicyStage.CANARY, **fields: Any) -> PolicyRollout:
+def rollout(phase: PolicyPhase = PolicyPhase.CANARY, **fields: Any) -> PolicyRollout:
     given: dict[str, Any] = {
         "revision": 5,
         "number": 7,
@@ -29,7 +29,7 @@ def rollout(stage: PolicyStage = PolicyStage.CANARY, **fields: Any) -> PolicyRol
         "changed_at": T0,
         **fields,
     }
-    return PolicyRollout(stage=stage, **given)
+    return PolicyRollout(phase=phase, **given)
 
 
 def regions(**states: PolicyState) -> dict[RegionId, RegionPolicy]:

@@ -1,4 +1,4 @@
-"""What an order does at each stage, and whom the second of two operators is told of."""
+"""What an order does at each phase, and whom the second of two operators is told of."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from durable.model.ids import ActorId
 from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
+    PolicyPhase,
     PolicyRollout,
-    PolicyStage,
     TakenOrder,
 )
 from durable.model.refusal import RefusalCode, RefusedError
@@ -36,38 +36,38 @@ def apply(of: PolicyRollout, kind: str, **fields: Any) -> PolicyRollout:
     return apply_order(of, order(kind, **fields), LAST, EAST, [3, 1])
 
 
-SHADOW, CANARY, WIDENING = PolicyStage.SHADOW, PolicyStage.CANARY, PolicyStage.WIDENING
-EVERYWHERE, BACK = PolicyStage.EVERYWHERE, PolicyStage.ROLLED_BACK
+SHADOW, CANARY, WIDENING = PolicyPhase.SHADOW, PolicyPhase.CANARY, PolicyPhase.WIDENING
+EVERYWHERE, BACK = PolicyPhase.EVERYWHERE, PolicyPhase.ROLLED_BACK
 
 
 @pytest.mark.parametrize(
     ("of", "kind", "fields", "changes"),
     [
-        (rollout(SHADOW, canary=None), "promote", {}, {"stage": CANARY, "canary": EAST}),
+        (rollout(SHADOW, canary=None), "promote", {}, {"phase": CANARY, "canary": EAST}),
         (rollout(SHADOW, canary=None), "promote", {"canary": WEST},
-         {"stage": CANARY, "canary": WEST}),
+         {"phase": CANARY, "canary": WEST}),
         (rollout(CANARY, is_paused=True), "promote", {}, {"is_paused": False}),
         (rollout(CANARY, bake=bake()), "promote", {"after": 7}, {"bake": bake(is_cut_short=True)}),
         (rollout(CANARY), "pause", {}, {"is_paused": True}),
         (rollout(WIDENING), "pause", {}, {"is_paused": True}),
         *(
-            (rollout(stage), "rollback", {"reroll": True, "to_revision": 3},
-             {"stage": PolicyStage.ROLLING_BACK, "reroll": True, "to_revision": 3})
-            for stage in (SHADOW, CANARY, WIDENING, EVERYWHERE, PolicyStage.SUPERSEDED)
+            (rollout(phase), "rollback", {"reroll": True, "to_revision": 3},
+             {"phase": PolicyPhase.ROLLING_BACK, "reroll": True, "to_revision": 3})
+            for phase in (SHADOW, CANARY, WIDENING, EVERYWHERE, PolicyPhase.SUPERSEDED)
         ),
         (rollout(CANARY, is_paused=True), "rollback", {},
-         {"stage": PolicyStage.ROLLING_BACK, "is_paused": False}),
+         {"phase": PolicyPhase.ROLLING_BACK, "is_paused": False}),
         # What has taken the place of another one goes back to the last that was everywhere.
         *(
-            (rollout(stage), "rollback", {},
-             {"stage": PolicyStage.ROLLING_BACK, "to_revision": 3})
-            for stage in (WIDENING, EVERYWHERE, PolicyStage.SUPERSEDED)
+            (rollout(phase), "rollback", {},
+             {"phase": PolicyPhase.ROLLING_BACK, "to_revision": 3})
+            for phase in (WIDENING, EVERYWHERE, PolicyPhase.SUPERSEDED)
         ),
-        (rollout(PolicyStage.ROLLING_BACK, to_revision=3), "rollback", {"to_revision": 1},
+        (rollout(PolicyPhase.ROLLING_BACK, to_revision=3), "rollback", {"to_revision": 1},
          {"to_revision": 1}),
         # What goes on may be replaced later.
         (rollout(BACK, to_revision=3), "rollback", {"reroll": True},
-         {"stage": PolicyStage.ROLLING_BACK, "reroll": True, "to_revision": 3}),
+         {"phase": PolicyPhase.ROLLING_BACK, "reroll": True, "to_revision": 3}),
         (rollout(CANARY, bake=bake()), "pause", {"after": 7}, {"is_paused": True}),
     ],
 )  # fmt: skip
@@ -83,9 +83,9 @@ def test_what_an_order_does(
         (rollout(EVERYWHERE), "promote", {}, "is in force everywhere already"),
         # Of two who promote it, the second one did not mean to end the watch.
         *(
-            (rollout(stage, bake=bake()), "promote", {},
+            (rollout(phase, bake=bake()), "promote", {},
              'on its way: alice paused revision 5 .* use --now or send `"after": 7`')
-            for stage in (CANARY, WIDENING)
+            for phase in (CANARY, WIDENING)
         ),
         (rollout(BACK), "promote", {}, "publish its content as the next revision"),
         (rollout(SHADOW), "pause", {}, "only one that is on its way"),
@@ -94,7 +94,7 @@ def test_what_an_order_does(
         (rollout(BACK, reroll=True), "rollback", {"reroll": True}, "is rolled_back: alice"),
         (rollout(CANARY), "rollback", {"to_revision": 5}, "cannot go back to itself"),
         (rollout(CANARY), "rollback", {"to_revision": 4}, r"Revision 4 was never .* \(3, 1\)"),
-        (rollout(PolicyStage.ROLLING_BACK, to_revision=3), "rollback", {"to_revision": 3},
+        (rollout(PolicyPhase.ROLLING_BACK, to_revision=3), "rollback", {"to_revision": 3},
          "is rolling_back: alice"),
         (rollout(BACK, to_revision=3), "rollback", {"to_revision": 1}, "is rolled_back: alice"),
     ],
@@ -107,10 +107,10 @@ def test_an_order_that_makes_no_sense_is_refused(
     assert no.value.refusal.code is RefusalCode.WRONG_STATE
 
 
-@pytest.mark.parametrize("stage", [WIDENING, EVERYWHERE, PolicyStage.SUPERSEDED])
-def test_without_another_to_go_back_to_a_rollback_is_refused(stage: PolicyStage) -> None:
+@pytest.mark.parametrize("phase", [WIDENING, EVERYWHERE, PolicyPhase.SUPERSEDED])
+def test_without_another_to_go_back_to_a_rollback_is_refused(phase: PolicyPhase) -> None:
     with pytest.raises(RefusedError, match="there is none to go back to"):
-        apply_order(rollout(stage), order("rollback"), LAST, EAST, [])
+        apply_order(rollout(phase), order("rollback"), LAST, EAST, [])
 
 
 @pytest.mark.parametrize("kind", list(PolicyOrderKind))

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from durable.model.ids import RegionId
 from durable.model.policy.policy import Guardrails
-from durable.model.policy.rollout import PolicyHealth, PolicyRollout, PolicyStage, RegionPolicy
+from durable.model.policy.rollout import PolicyHealth, PolicyPhase, PolicyRollout, RegionPolicy
 from durable.model.states import PolicyState
 from durable.planners.policy_rollout.guardrails import broken_guardrail, stricter
 from durable.planners.policy_rollout.steps import (
     Enter,
-    Leave,
+    LeaveRegion,
     ObservedPolicy,
     PolicyStep,
     Reach,
@@ -37,7 +37,7 @@ from tests.planners.policy_rollout.rollouts import (
 GUARDRAILS = Guardrails(bake_seconds=300, step_seconds=60)
 NEW, CANARY, ACTIVE = PolicyState.PUBLISHED, PolicyState.CANARY, PolicyState.ACTIVE
 OLD, BACK = PolicyState.SUPERSEDED, PolicyState.ROLLED_BACK
-WIDENING, ROLLING_BACK = PolicyStage.WIDENING, PolicyStage.ROLLING_BACK
+WIDENING, ROLLING_BACK = PolicyPhase.WIDENING, PolicyPhase.ROLLING_BACK
 SICK = PolicyHealth(pending_percent=30)
 
 
@@ -53,7 +53,7 @@ def step(
 
 
 def test_a_published_revision_waits_for_a_person() -> None:
-    assert step(rollout(PolicyStage.SHADOW), east=NEW) == Rest("somebody to promote it")
+    assert step(rollout(PolicyPhase.SHADOW), east=NEW) == Rest("somebody to promote it")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_published_revision_waits_for_a_person() -> None:
          {"east": ACTIVE, "north": ACTIVE, "west": NEW, "now": 60}, Watch(WEST)),
         (rollout(WIDENING, bake=bake(WEST)),
          {"east": ACTIVE, "north": ACTIVE, "west": ACTIVE, "now": 60},
-         Reach(PolicyStage.EVERYWHERE)),
+         Reach(PolicyPhase.EVERYWHERE)),
         (rollout(WIDENING, bake=bake(WEST)),
          {"east": ACTIVE, "north": NEW, "missing": "west", "now": 60}, Watch(NORTH)),
         # A freeze of one region keeps no other waiting, also one that came after its watch began.
@@ -87,10 +87,10 @@ def test_a_published_revision_waits_for_a_person() -> None:
         (rollout(WIDENING, bake=bake(NORTH)),
          {"east": ACTIVE, "north": NEW, "west": NEW, "frozen": "north"}, Watch(WEST)),
         # Back: every region, and those that follow an older order again.
-        (rollout(ROLLING_BACK, bake=bake()), {"east": CANARY, "west": NEW}, Leave(EAST)),
-        (rollout(ROLLING_BACK), {"east": BACK, "west": OLD}, Leave(WEST)),
-        (rollout(ROLLING_BACK, number=8), {"east": BACK}, Leave(EAST)),
-        (rollout(ROLLING_BACK), {"east": BACK, "west": BACK}, Reach(PolicyStage.ROLLED_BACK)),
+        (rollout(ROLLING_BACK, bake=bake()), {"east": CANARY, "west": NEW}, LeaveRegion(EAST)),
+        (rollout(ROLLING_BACK), {"east": BACK, "west": OLD}, LeaveRegion(WEST)),
+        (rollout(ROLLING_BACK, number=8), {"east": BACK}, LeaveRegion(EAST)),
+        (rollout(ROLLING_BACK), {"east": BACK, "west": BACK}, Reach(PolicyPhase.ROLLED_BACK)),
     ],
 )  # fmt: skip
 def test_the_next_step(of: PolicyRollout, fields: dict[str, Any], expected: PolicyStep) -> None:
@@ -127,10 +127,10 @@ def test_a_wait_says_what_for(of: PolicyRollout, fields: dict[str, Any], words: 
     assert not rest.is_final
 
 
-@pytest.mark.parametrize("stage", [PolicyStage.EVERYWHERE, PolicyStage.SUPERSEDED,
-                                   PolicyStage.ROLLED_BACK])  # fmt: skip
-def test_what_has_settled_has_no_next_step(stage: PolicyStage) -> None:
-    rest = step(rollout(stage), east=ACTIVE)
+@pytest.mark.parametrize("phase", [PolicyPhase.EVERYWHERE, PolicyPhase.SUPERSEDED,
+                                   PolicyPhase.ROLLED_BACK])  # fmt: skip
+def test_what_has_settled_has_no_next_step(phase: PolicyPhase) -> None:
+    rest = step(rollout(phase), east=ACTIVE)
     assert isinstance(rest, Rest)
     assert rest.is_final
 
@@ -189,12 +189,12 @@ def take(observed: ObservedPolicy, taken: PolicyStep) -> ObservedPolicy:
             return replace(observed, rollout=of.model_copy(update={"bake": noted}))
         case Enter(region, state):
             held[region] = RegionPolicy(state=state, number=of.number)
-        case Leave(region):
+        case LeaveRegion(region):
             held[region] = RegionPolicy(state=BACK, number=of.number)
-        case Reach(stage):
-            return replace(observed, rollout=of.model_copy(update={"stage": stage}))
+        case Reach(phase):
+            return replace(observed, rollout=of.model_copy(update={"phase": phase}))
         case Trip():
-            back = {"stage": ROLLING_BACK, "number": of.number + 1}
+            back = {"phase": ROLLING_BACK, "number": of.number + 1}
             return replace(observed, rollout=of.model_copy(update=back), health=None)
         case Rest(_, until):
             return replace(observed, now=until or observed.now)
@@ -215,7 +215,7 @@ def test_every_way_ends_with_one_revision_everywhere(
         if count == sick_after and observed.rollout.bake is not None:
             observed = replace(observed, health=SICK)
         if count == back_after and not observed.rollout.is_settled:
-            back = {"stage": ROLLING_BACK, "number": 8}
+            back = {"phase": ROLLING_BACK, "number": 8}
             observed = replace(observed, rollout=observed.rollout.model_copy(update=back))
         taken = next_step(observed, GUARDRAILS)
         if isinstance(taken, Rest) and taken.is_final:
@@ -223,6 +223,6 @@ def test_every_way_ends_with_one_revision_everywhere(
         canaries = [one for one in observed.regions.values() if one.state is CANARY]
         assert len(canaries) <= 1
         observed = take(observed, taken)
-    end = PolicyState.ACTIVE if observed.rollout.stage is PolicyStage.EVERYWHERE else BACK
+    end = PolicyState.ACTIVE if observed.rollout.phase is PolicyPhase.EVERYWHERE else BACK
     assert observed.rollout.is_settled
     assert {one.state for one in observed.regions.values()} == {end}

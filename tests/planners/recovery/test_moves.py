@@ -6,7 +6,7 @@ import pytest
 
 from durable.model.ids import ActorId, RegionId
 from durable.model.recovery.detection import RecoveryPolicy
-from durable.model.recovery.recoveries import Recovery, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import Recovery, RecoveryPhase, WorkloadMove
 from durable.planners.recovery.moves import (
     PATIENCE,
     MovedReplicas,
@@ -205,7 +205,7 @@ def test_a_moment_that_was_reached_stays_when_replicas_fail_later() -> None:
 
 def test_the_report_says_whether_the_objective_was_met() -> None:
     recovery = Recovery(
-        region=RegionId("east"), epoch=2, stage=RecoveryStage.HOLDING, actor=ActorId("test"),
+        region=RegionId("east"), epoch=2, phase=RecoveryPhase.HOLDING, actor=ActorId("test"),
         reason="test", lost_at=LOST, started_at=at(1), changed_at=at(1),
     )  # fmt: skip
     done = move("done", moved_at=at(5), recovered_at=at(9))

@@ -1,28 +1,28 @@
-"""What may be ordered of a recovery, stage by stage."""
+"""What may be ordered of a recovery, phase by phase."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from durable.model.ids import ActorId, RegionId
-from durable.model.recovery.recoveries import Recovery, RecoveryOrderKind, RecoveryStage
+from durable.model.recovery.recoveries import Recovery, RecoveryOrderKind, RecoveryPhase
 from durable.model.refusal import RefusedError
 from durable.planners.recovery.orders import apply_order
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-S, K = RecoveryStage, RecoveryOrderKind
+S, K = RecoveryPhase, RecoveryOrderKind
 FENCED = (S.MOVING, S.HOLDING, S.SETTLING)
 
 
-def recovery(stage: RecoveryStage) -> Recovery:
+def recovery(phase: RecoveryPhase) -> Recovery:
     return Recovery(
-        region=RegionId("east"), epoch=2, stage=stage, actor=ActorId("test"), reason="test",
+        region=RegionId("east"), epoch=2, phase=phase, actor=ActorId("test"), reason="test",
         lost_at=NOW, started_at=NOW, changed_at=NOW,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("stage", "kind", "leads_to"),
+    ("phase", "kind", "leads_to"),
     [
         (None, K.CONFIRM, S.CONFIRMED),
         (S.SUSPECTED, K.CONFIRM, S.CONFIRMED),
@@ -37,16 +37,16 @@ def recovery(stage: RecoveryStage) -> Recovery:
         (S.HOLDING, K.SETTLE, S.SETTLING),
     ],
 )
-def test_an_order_leads_to_a_stage(
-    stage: RecoveryStage | None, kind: RecoveryOrderKind, leads_to: RecoveryStage
+def test_an_order_leads_to_a_phase(
+    phase: RecoveryPhase | None, kind: RecoveryOrderKind, leads_to: RecoveryPhase
 ) -> None:
-    before = None if stage is None else recovery(stage)
-    is_fenced = stage in FENCED
+    before = None if phase is None else recovery(phase)
+    is_fenced = phase in FENCED
     assert apply_order(before, kind, region="east", is_fenced=is_fenced) is leads_to
 
 
 @pytest.mark.parametrize(
-    ("stage", "kind", "says"),
+    ("phase", "kind", "says"),
     [
         (S.MOVING, K.VETO, "send `failback`"),
         (S.HOLDING, K.VETO, "send `failback`"),
@@ -58,11 +58,11 @@ def test_an_order_leads_to_a_stage(
     ],
 )
 def test_an_order_that_comes_at_the_wrong_time_is_refused(
-    stage: RecoveryStage | None, kind: RecoveryOrderKind, says: str
+    phase: RecoveryPhase | None, kind: RecoveryOrderKind, says: str
 ) -> None:
-    before = None if stage is None else recovery(stage)
+    before = None if phase is None else recovery(phase)
     with pytest.raises(RefusedError, match=says):
-        apply_order(before, kind, region="east", is_fenced=stage in FENCED)
+        apply_order(before, kind, region="east", is_fenced=phase in FENCED)
 
 
 def test_a_failback_may_be_taken_back_while_its_region_is_fenced_still() -> None:
@@ -71,7 +71,7 @@ def test_a_failback_may_be_taken_back_while_its_region_is_fenced_still() -> None
     assert apply_order(before, K.SETTLE, region="east", is_fenced=True) is S.SETTLING
 
 
-def test_a_veto_comes_too_late_once_the_fence_stands_whatever_the_stage_says() -> None:
+def test_a_veto_comes_too_late_once_the_fence_stands_whatever_the_phase_says() -> None:
     """Whoever fenced the region died before it could note that."""
     with pytest.raises(RefusedError, match="fenced already"):
         apply_order(recovery(S.CONFIRMED), K.VETO, region="east", is_fenced=True)

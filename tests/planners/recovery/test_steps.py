@@ -14,7 +14,7 @@ from durable.model.recovery.detection import (
     RegionSigns,
     Suspicion,
 )
-from durable.model.recovery.recoveries import Recovery, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import Recovery, RecoveryPhase, WorkloadMove
 from durable.model.recovery.steps import RecoveryRound, RecoveryStep, Returns
 from durable.model.states import RegionState
 from durable.planners.recovery.steps import (
@@ -46,12 +46,12 @@ AGO = NOW - timedelta(minutes=1)
 LONG_AGO, LATELY = NOW - 2 * FAILBACK_PATIENCE, NOW - FAILBACK_PATIENCE / 2
 SOON, LATER = NOW + LOOK_SOON, NOW + LOOK_LATER
 AUTOMATIC = RecoveryPolicy(failback=Mode.AUTOMATIC)
-S, T = RecoveryStage, RecoveryStep
+S, T = RecoveryPhase, RecoveryStep
 
 
-def recovery(stage: RecoveryStage, **values: Any) -> Recovery:
+def recovery(phase: RecoveryPhase, **values: Any) -> Recovery:
     usual = {
-        "region": EAST, "epoch": 2, "stage": stage, "actor": ActorId("test"), "reason": "a test",
+        "region": EAST, "epoch": 2, "phase": phase, "actor": ActorId("test"), "reason": "a test",
         "lost_at": LONG_AGO, "started_at": LONG_AGO, "changed_at": LONG_AGO, "movable_at": AGO,
     }  # fmt: skip
     return Recovery.model_validate({**usual, **values})
@@ -75,11 +75,11 @@ def suspicion(since: datetime, calm_since: datetime | None = None) -> Suspicion:
     )
 
 
-def observed(stage: RecoveryStage, *taken: RecoveryStep, **values: Any) -> ObservedRecovery:
+def observed(phase: RecoveryPhase, *taken: RecoveryStep, **values: Any) -> ObservedRecovery:
     """A fenced region at the recovery's own epoch, unless values say otherwise."""
-    row = recovery(stage, **values.pop("row", {}))
+    row = recovery(phase, **values.pop("row", {}))
     learned = values.pop("learned", {})
-    is_suspected = stage is S.SUSPECTED
+    is_suspected = phase is S.SUSPECTED
     usual: dict[str, Any] = {
         "recovery": row, "policy": RecoveryPolicy(), "now": NOW,
         "state": RegionState.SUSPECTED if is_suspected else RegionState.FENCED,
@@ -206,8 +206,8 @@ CASES: dict[str, tuple[ObservedRecovery, NextStep]] = {
     "lost again while it settles": (
         observed(S.SETTLING, epoch=3), CloseRecovery(S.SUPERSEDED, "a later loss follows it")),
     **{
-        f"ended: {stage}": (observed(stage), Rest("", is_final=True))
-        for stage in (S.FAILED_BACK, S.SETTLED, S.VETOED, S.DISMISSED, S.SUPERSEDED)
+        f"ended: {phase}": (observed(phase), Rest("", is_final=True))
+        for phase in (S.FAILED_BACK, S.SETTLED, S.VETOED, S.DISMISSED, S.SUPERSEDED)
     },
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from durable.agent.driver import Report, StopOrder
+from durable.agent.driver import ReplicaReport, StopOrder
 from durable.agent.log import Log
 from durable.agent.process.launcher import launch, port_for
 from durable.agent.process.monitor import ReplicaMonitor
@@ -34,9 +34,9 @@ class ProcessDriver:
         self._log = log
         self._monitors: dict[int, ReplicaMonitor] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._report: Report | None = None
+        self._report: ReplicaReport | None = None
 
-    async def adopt(self, report: Report) -> Sequence[Assignment]:
+    async def adopt(self, report: ReplicaReport) -> Sequence[Assignment]:
         """Adopts every directory: what is alive is monitored, and what is not has ended."""
         self._report = report
         for aside in self._root.glob(".*.new"):
@@ -144,7 +144,7 @@ class ProcessDriver:
         await end_all(self._tasks.values())
 
     @property
-    def _reporting(self) -> Report:
+    def _reporting(self) -> ReplicaReport:
         assert self._report is not None, "an agent adopts before it starts anything"
         return self._report
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from durable.agent.driver import Report, StopOrder
+from durable.agent.driver import ReplicaReport, StopOrder
 from durable.agent.process.killing import kill, terminate
 from durable.agent.process.launcher import environment_of
 from durable.agent.process.readiness import Prober, keep_probing, report_serving
@@ -36,7 +36,7 @@ class ReplicaMonitor:
         assignment: Assignment,
         run: Run,
         directory: ReplicaDirectory,
-        report: Report,
+        report: ReplicaReport,
         child: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self.assignment = assignment

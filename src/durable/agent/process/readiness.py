@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from durable.agent.driver import Report
+from durable.agent.driver import ReplicaReport
 from durable.model.states import ObservedState
 from durable.model.work.running import AUTO, CommandProbe, HttpProbe, Port, ReadinessProbe, TcpProbe
 
@@ -104,14 +104,14 @@ class Prober:
         return None if code == 0 else f"the readiness command ended with exit code {code}"
 
 
-def report_serving(report: Report, token: int, evidence: str) -> None:
+def report_serving(report: ReplicaReport, token: int, evidence: str) -> None:
     """Reports both at once: on a node, nothing comes between ready and serving."""
     report(token, ObservedState.READY, evidence)
     report(token, ObservedState.SERVING, evidence)
 
 
 async def keep_probing(
-    prober: Prober, readiness: ReadinessProbe, token: int, report: Report, *, is_new: bool
+    prober: Prober, readiness: ReadinessProbe, token: int, report: ReplicaReport, *, is_new: bool
 ) -> None:
     """Probes until cancelled, and reports every change.
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from durable.agent.driver import ENDS, Report, StopOrder
+from durable.agent.driver import ENDS, ReplicaReport, StopOrder
 from durable.agent.simulated.faults import FaultKind, Faults, InjectedFault
 from durable.agent.simulated.timers import Timer, Timers
 from durable.authority.fleet.assignments import Assignment
@@ -57,9 +57,9 @@ class SimulatedDriver:
         self._timers = Timers()
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._report: Report = _report_nothing
+        self._report: ReplicaReport = _report_nothing
 
-    async def adopt(self, report: Report) -> Sequence[Assignment]:
+    async def adopt(self, report: ReplicaReport) -> Sequence[Assignment]:
         """Nothing: a simulated replica goes on from what was last observed of it."""
         self._report = report
         self._task = asyncio.create_task(self._run())

@@ -61,7 +61,7 @@ _READ = """
            (SELECT coalesce(jsonb_agg(to_jsonb(e) ORDER BY e.override), '[]')
               FROM regional.emergency_draws AS e
              WHERE e.region = r.region AND (
-                   NOT e.is_over OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
+                   NOT e.has_ended OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
            ) AS draws,
            {room}
       FROM regional.regions AS r WHERE r.region = :region
@@ -218,7 +218,7 @@ def draw_of(entry: dict[str, Any]) -> EmergencyDraw:
         tenant=entry["tenant"],
         amount=_amounts(entry, ""),
         used=_amounts(entry, "used_"),
-        expires_at=0.0 if entry["is_over"] else expires_at,
+        expires_at=0.0 if entry["has_ended"] else expires_at,
     )
 
 

@@ -63,10 +63,10 @@ class DrawEntry:
     amount: Amounts
     used: Amounts
     expires_at: datetime
-    is_over: bool
+    has_ended: bool
 
     def is_open(self, now: datetime) -> bool:
-        return not self.is_over and now < self.expires_at
+        return not self.has_ended and now < self.expires_at
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ _SURROUNDINGS = text("""
              WHERE o.region = :region AND o.ended_at IS NULL) AS overrides,
            (SELECT coalesce(jsonb_agg(to_jsonb(e)), '[]') FROM regional.emergency_draws AS e
              WHERE e.region = :region AND (
-                   NOT e.is_over OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
+                   NOT e.has_ended OR e.used_cpu_millis + e.used_memory_mib + e.used_gpus > 0)
            ) AS draws
 """)
 
@@ -183,7 +183,7 @@ def _draw(entry: dict[str, Any]) -> DrawEntry:
         amount=(entry["cpu_millis"], entry["memory_mib"], entry["gpus"]),
         used=(entry["used_cpu_millis"], entry["used_memory_mib"], entry["used_gpus"]),
         expires_at=datetime.fromisoformat(entry["expires_at"]),
-        is_over=entry["is_over"],
+        has_ended=entry["has_ended"],
     )
 
 

@@ -203,7 +203,7 @@ ROLES: tuple[Role, ...] = (
             "global.recoveries": {
                 "INSERT": ALL,
                 "UPDATE": (
-                    "stage", "actor", "reason", "evidence", "lost_at", "changed_at", "fenced_at",
+                    "phase", "actor", "reason", "evidence", "lost_at", "changed_at", "fenced_at",
                     "movable_at", "moved_at", "back_since", "ended_at", "draws", "findings",
                 ),
             },
@@ -228,7 +228,7 @@ ROLES: tuple[Role, ...] = (
         audits={
             "global": (
                 "suspect region", "clear suspicion", "confirm recovery", "veto recovery",
-                "failback recovery", "settle recovery", "reach recovery stage",
+                "failback recovery", "settle recovery", "reach recovery phase",
                 "move out of region", "move back to region", "fence region", "open region",
                 *_MESSAGES,
             ),
@@ -262,7 +262,7 @@ ROLES: tuple[Role, ...] = (
             "global.policy_rollouts": {
                 "INSERT": ALL,
                 "UPDATE": (
-                    "stage", "number", "canary", "bake", "is_paused", "to_revision", "reroll",
+                    "phase", "number", "canary", "bake", "is_paused", "to_revision", "reroll",
                     "actor", "reason", "changed_at", "in_force_at", "shadows",
                 ),
             },
@@ -281,7 +281,7 @@ ROLES: tuple[Role, ...] = (
         audits={
             "global": (
                 "publish policy", "promote policy", "pause policy", "roll back policy",
-                "reach policy stage", "watch policy", "shadow policy", *_MESSAGES,
+                "reach policy phase", "watch policy", "shadow policy", *_MESSAGES,
             ),
             "regional": ("set policy state", "roll back policy"),
         },
@@ -323,7 +323,7 @@ ROLES: tuple[Role, ...] = (
             },
             "regional.emergency_draws": {
                 "INSERT": ("region", "override", "tenant", *_AMOUNTS, "expires_at"),
-                "UPDATE": ("expires_at", "is_over"),
+                "UPDATE": ("expires_at", "has_ended"),
             },
             "regional.recovery_budgets": {
                 "INSERT": ("region", "budget", *_AMOUNTS, "expires_at", "incident", "override"),

@@ -16,7 +16,7 @@ from durable.model.ids import ActorId, PolicyRevision, RegionId
 from durable.model.overrides.effects import Gate
 from durable.model.placement.records import SchedulerPolicy
 from durable.model.policy.policy import DEFAULT_GATES
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import POLICY_MOVES, PolicyState
@@ -35,9 +35,9 @@ _PUBLISH = text("""
 """)
 
 _BEGIN = text("""
-    INSERT INTO global.policy_rollouts (revision, stage, actor, reason, changed_at, in_force_at)
-    VALUES (:revision, :stage, :actor, :reason, clock_timestamp(),
-            CASE WHEN :stage = 'everywhere' THEN clock_timestamp() END)
+    INSERT INTO global.policy_rollouts (revision, phase, actor, reason, changed_at, in_force_at)
+    VALUES (:revision, :phase, :actor, :reason, clock_timestamp(),
+            CASE WHEN :phase = 'everywhere' THEN clock_timestamp() END)
 """)
 
 _IS_SAME = text("""
@@ -55,10 +55,10 @@ _IS_PUBLISHED = text("SELECT EXISTS (SELECT FROM global.policies WHERE revision 
 
 # While the one everywhere is rolled back, what it goes back to runs in regions that did already.
 _EVERYWHERE = text("""
-    SELECT CASE stage WHEN 'rolling_back' THEN to_revision ELSE revision END
+    SELECT CASE phase WHEN 'rolling_back' THEN to_revision ELSE revision END
       FROM global.policy_rollouts
-     WHERE in_force_at IS NOT NULL AND stage IN ('everywhere', 'rolling_back')
-     ORDER BY stage = 'everywhere' DESC, in_force_at DESC LIMIT 1
+     WHERE in_force_at IS NOT NULL AND phase IN ('everywhere', 'rolling_back')
+     ORDER BY phase = 'everywhere' DESC, in_force_at DESC LIMIT 1
 """)
 
 _STATE = text("""
@@ -91,10 +91,10 @@ async def publish_policy(
     spec: Mapping[str, Any],
     actor: ActorId,
     *,
-    stage: PolicyStage = PolicyStage.SHADOW,
+    phase: PolicyPhase = PolicyPhase.SHADOW,
 ) -> None:
     """Adds a revision; again with the same spec is harmless, with another one a refusal."""
-    if await add_revision(connection, revision, spec, actor, stage=stage):
+    if await add_revision(connection, revision, spec, actor, phase=phase):
         return
     values = {"revision": revision, "spec": json.dumps(spec)}
     if not (await connection.execute(_IS_SAME, values)).scalar_one():
@@ -111,14 +111,14 @@ async def add_revision(
     spec: Mapping[str, Any],
     actor: ActorId,
     *,
-    stage: PolicyStage,
+    phase: PolicyPhase,
     reason: str = "",
 ) -> bool:
     """Whether it was added; a number that is taken changes nothing."""
     values = {"revision": revision, "spec": json.dumps(spec), "actor": actor}
     if not (await connection.execute(_PUBLISH, values)).rowcount:
         return False
-    begun = {"revision": revision, "stage": stage.value, "actor": actor, "reason": reason}
+    begun = {"revision": revision, "phase": phase.value, "actor": actor, "reason": reason}
     await connection.execute(_BEGIN, begun)
     await audit.append(
         connection,
@@ -239,8 +239,8 @@ async def use_shipped_policy(
     """Publishes revision 1; a region where none is chosen gets the one that runs elsewhere."""
     if not await _is_published(databases, FIRST_REVISION):
         spec = first_policy().model_dump(mode="json")
-        stage = PolicyStage.EVERYWHERE
-        await publish_policy(databases, FIRST_REVISION, spec, actor, stage=stage)
+        phase = PolicyPhase.EVERYWHERE
+        await publish_policy(databases, FIRST_REVISION, spec, actor, phase=phase)
     for region in regions:
         if not await _has_policy_states(databases, region):
             revision = await read_everywhere(databases) or FIRST_REVISION

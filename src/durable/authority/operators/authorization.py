@@ -43,7 +43,7 @@ from durable.validation.text import show_moment
 # one that is only published must not lift the demand, nor one that is still watched in a region.
 DEMANDING = """
               FROM global.policies JOIN global.policy_rollouts USING (revision)
-             WHERE in_force_at IS NOT NULL AND stage <> 'rolled_back'
+             WHERE in_force_at IS NOT NULL AND phase <> 'rolled_back'
              ORDER BY in_force_at DESC LIMIT 1
 """
 

@@ -19,7 +19,7 @@ from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
 from durable.authority.operators.ledger import RequestLedger
-from durable.authority.overrides.proposals import Answered, rights_scope
+from durable.authority.overrides.proposals import OverrideAnswer, rights_scope
 from durable.authority.overrides.rows import (
     ROLE,
     lock_override,
@@ -74,7 +74,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class _Written:
+class _Effect:
     """Which columns become what, how the audit calls it, and what the sender is told."""
 
     columns: dict[str, Any]
@@ -85,7 +85,7 @@ class _Written:
 @global_transaction(ROLE, "{change.kind} override {change.id}")
 async def change_override(
     connection: AsyncConnection, change: Change, message: OperatorMessage
-) -> Answered:
+) -> OverrideAnswer:
     """Makes the change, once per request id."""
     row = await lock_override(connection, change.id)
     if row is None:
@@ -94,7 +94,7 @@ async def change_override(
     ledger = await RequestLedger.read(connection, [message])
     known = ledger.recall(message)
     if known is not None:
-        return Answered(override, str(known["answer"]))
+        return OverrideAnswer(override, str(known["answer"]))
     verb, scope = verb_of(change, override), rights_scope(override.scope)
     authorizer = await Authorizer.read(connection, [message.actor])
     operator = authorizer.check_right(message.actor, verb, scope)
@@ -111,7 +111,7 @@ async def change_override(
     after = await _write(connection, override, written, actor=message.actor, sent=sent)
     ledger.record(message, {"answer": written.answer})
     await ledger.write(connection)
-    return Answered(after, written.answer)
+    return OverrideAnswer(after, written.answer)
 
 
 def _refuse_further(override: Override) -> None:
@@ -137,7 +137,7 @@ async def expire_override(connection: AsyncConnection, override: OverrideId) -> 
     was = found.state is OverrideState.PROPOSED
     outcome = "nobody approved it in time" if was else "its time was over"
     columns = _ended(OverrideState.EXPIRED, now, outcome)
-    written = _Written(columns, "end override", outcome)
+    written = _Effect(columns, "end override", outcome)
     return await _write(connection, found, written, actor=ACTOR)
 
 
@@ -154,7 +154,7 @@ def _decide(
     message: OperatorMessage,
     kind: OperatorKind,
     now: datetime,
-) -> _Written:
+) -> _Effect:
     actor, reason = message.actor, message.reason
     match change.kind:
         case ChangeKind.APPROVE:
@@ -165,21 +165,21 @@ def _decide(
                 "expires_at": until, "latest_expiry": now + override.of_kind.longest_ttl,
             }  # fmt: skip
             answer = f"Approved: {override} is in force until {show_moment(until)}."
-            return _Written(columns, "activate override", answer)
+            return _Effect(columns, "activate override", answer)
         case ChangeKind.REJECT:
             check_rejection(override, now)
             outcome = f"rejected by {actor}: {reason}"[:500]
             columns = _ended(OverrideState.REJECTED, now, outcome)
-            return _Written(columns, "end override", "Rejected: it never had an effect.")
+            return _Effect(columns, "end override", "Rejected: it never had an effect.")
         case ChangeKind.REVOKE:
             check_revocation(override, now)
             outcome = f"revoked by {actor}: {reason}"[:500]
             columns = _ended(OverrideState.REVOKED, now, outcome)
-            return _Written(columns, "end override", "Revoked.")
+            return _Effect(columns, "end override", "Revoked.")
         case ChangeKind.EXTEND:
             until = check_extension(override, actor, change.by, now, kind=kind)
             answer = f"Extended: {override} is in force until {show_moment(until)}."
-            return _Written({"expires_at": until}, "extend override", answer)
+            return _Effect({"expires_at": until}, "extend override", answer)
     assert_never(change.kind)
 
 
@@ -195,7 +195,7 @@ _COLUMNS = (
 async def _write(
     connection: AsyncConnection,
     override: Override,
-    written: _Written,
+    written: _Effect,
     *,
     actor: ActorId,
     sent: Mapping[str, str] = MappingProxyType({}),

@@ -51,7 +51,7 @@ _DRAW = text("""
 """)
 
 _CHANGE_DRAW = text("""
-    UPDATE regional.emergency_draws SET expires_at = :expires_at, is_over = :is_over
+    UPDATE regional.emergency_draws SET expires_at = :expires_at, has_ended = :has_ended
      WHERE region = :region AND override = :override
 """)
 
@@ -63,13 +63,13 @@ _BUDGET = text("""
 
 _CHANGE_BUDGET = text("""
     UPDATE regional.recovery_budgets
-       SET expires_at = :expires_at, incident = CASE WHEN :is_over THEN NULL ELSE incident END
+       SET expires_at = :expires_at, incident = CASE WHEN :has_ended THEN NULL ELSE incident END
      WHERE region = :region AND budget = :budget
 """)
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyResult:
     """Whether this call changed the copy, and the shares whose claims were marked or unmarked."""
 
     is_new: bool
@@ -90,23 +90,23 @@ class Moment:
 @regional_transaction(ROLE, "copy override {override.id} to {region}")
 async def copy_override(
     connection: AsyncConnection, region: RegionId, override: Override
-) -> Copied:
+) -> CopyResult:
     """Makes the region's copy what the override is, unless the region knows a later state."""
     await lock_region(connection, region)
     now = await read_clock(connection)
     of = {"region": region, "override": override.id}
     known = (await connection.execute(_NUMBER, of)).one_or_none()
     if known is not None and (known.number >= override.number or known.ended_at is not None):
-        return Copied(is_new=False)
+        return CopyResult(is_new=False)
     moment = Moment(await advance_region(connection, region), now)
     if known is None and override.has_ended:
         await _bury(connection, region, override, moment)
-        return Copied(is_new=True)
+        return CopyResult(is_new=True)
     if known is None:
         shares = await _put_in_force(connection, region, override, moment)
     else:
         shares = await _change(connection, region, override, moment)
-    return Copied(is_new=True, shares=shares)
+    return CopyResult(is_new=True, shares=shares)
 
 
 async def copy_overrides(databases: Databases, region: RegionId) -> None:
@@ -156,25 +156,27 @@ async def _change(
     connection: AsyncConnection, region: RegionId, override: Override, moment: Moment
 ) -> frozenset[Share]:
     """Extended, or ended: from here on it grants and forbids nothing."""
-    is_over = override.has_ended
+    has_ended = override.has_ended
     values: dict[str, Any] = {
         "region": region,
         "override": override.id,
         "number": override.number,
         "expires_at": override.expires_at,
     }
-    await connection.execute(_CHANGE, {**values, "ended_at": moment.now if is_over else None})
+    await connection.execute(_CHANGE, {**values, "ended_at": moment.now if has_ended else None})
     if override.effects.draw is not None:
-        await connection.execute(_CHANGE_DRAW, {**values, "is_over": is_over})
+        await connection.execute(_CHANGE_DRAW, {**values, "has_ended": has_ended})
     if override.effects.budget is not None:
         # What is kept for recovery is free again at once.
-        until = min(override.expires_at, moment.now) if is_over else override.expires_at
+        until = min(override.expires_at, moment.now) if has_ended else override.expires_at
         named = {"region": region, "budget": override_id(override.id)}
-        await connection.execute(_CHANGE_BUDGET, {**named, "expires_at": until, "is_over": is_over})
+        await connection.execute(
+            _CHANGE_BUDGET, {**named, "expires_at": until, "has_ended": has_ended}
+        )
     unmarked = frozenset[Share]()
-    if is_over:
+    if has_ended:
         unmarked = await unmark_claims(connection, region, _cause(override))
-    action = "end override" if is_over else "extend override"
+    action = "end override" if has_ended else "extend override"
     after = {**_shown(override, moment), "unmarked": len(unmarked)}
     actor = override.changed_by or override.actor
     reach(Failpoint.BEFORE_AUDIT_COPY_CHANGE)

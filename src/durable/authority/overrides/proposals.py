@@ -44,7 +44,7 @@ _WORKLOAD = text("""
 
 
 @dataclass(frozen=True)
-class Proposal:
+class OverrideProposal:
     """What somebody wants to be different for a while."""
 
     id: OverrideId
@@ -56,7 +56,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Answered:
+class OverrideAnswer:
     """The override as it is now, and what its sender is told."""
 
     override: Override
@@ -69,8 +69,8 @@ def rights_scope(scope: OverrideScope) -> Scope:
 
 @global_transaction(ROLE, "propose override {proposal.id}")
 async def propose_override(
-    connection: AsyncConnection, proposal: Proposal, message: OperatorMessage
-) -> Answered:
+    connection: AsyncConnection, proposal: OverrideProposal, message: OperatorMessage
+) -> OverrideAnswer:
     """Records it, once per id; the same request again is answered as it was."""
     if await lock_override(connection, proposal.id) is not None:
         return await _recall(connection, proposal.id, message)
@@ -96,7 +96,7 @@ async def propose_override(
         events.append(audit.Event(actor, "activate override", target, after=after))
     reach(Failpoint.BEFORE_AUDIT_PROPOSAL)
     await audit.append_all(connection, audit.GLOBAL_CHAIN, events)
-    return Answered(override, answer)
+    return OverrideAnswer(override, answer)
 
 
 def describe(override: Override) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def describe(override: Override) -> dict[str, Any]:
     return override.model_dump(mode="json", include=set(shown), exclude_none=True)
 
 
-def _row(proposal: Proposal, message: OperatorMessage, now: datetime) -> dict[str, Any]:
+def _row(proposal: OverrideProposal, message: OperatorMessage, now: datetime) -> dict[str, Any]:
     kind, waits = proposal.kind, proposal.kind.needs_approval
     lapses = now + PROPOSAL_LASTS
     return {
@@ -126,7 +126,7 @@ def _row(proposal: Proposal, message: OperatorMessage, now: datetime) -> dict[st
     }
 
 
-def _answer(proposal: Proposal, now: datetime) -> str:
+def _answer(proposal: OverrideProposal, now: datetime) -> str:
     kind = proposal.kind
     if kind.needs_approval:
         until = now + PROPOSAL_LASTS
@@ -141,7 +141,7 @@ def _answer(proposal: Proposal, now: datetime) -> str:
 
 async def _recall(
     connection: AsyncConnection, id: OverrideId, message: OperatorMessage
-) -> Answered:
+) -> OverrideAnswer:
     row = await lock_override(connection, id)
     assert row is not None, "an override is never deleted"
     override = override_of(row)
@@ -152,7 +152,7 @@ async def _recall(
             f"There is an override {override.id} already, {override.state}: {override} by "
             f"{override.actor} ({override.reason[:200]}); choose another name.",
         )
-    return Answered(override, str(answer["answer"]))
+    return OverrideAnswer(override, str(answer["answer"]))
 
 
 async def _refuse_unknown(connection: AsyncConnection, scope: OverrideScope) -> None:

@@ -44,21 +44,21 @@ _NUMBER = text("SELECT coalesce(max(number), 0) + 1 FROM global.policy_orders")
 _UNDER_WAY = text("""
     SELECT * FROM global.policy_rollouts
      WHERE revision <> :revision
-       AND (stage IN ('canary', 'widening') OR (:promotes AND stage = 'rolling_back'))
+       AND (phase IN ('canary', 'widening') OR (:promotes AND phase = 'rolling_back'))
      ORDER BY number DESC LIMIT 1
 """)
 
 _FALLBACKS = text("""
     SELECT revision FROM global.policy_rollouts
      WHERE revision <> :revision AND in_force_at IS NOT NULL
-       AND stage IN ('everywhere', 'superseded')
+       AND phase IN ('everywhere', 'superseded')
      ORDER BY in_force_at DESC LIMIT :most
 """)
 
 # Regions that would still go back to what is rolled back now go further back.
 _REDIRECT = text("""
     UPDATE global.policy_rollouts SET to_revision = :to_revision
-     WHERE stage = 'rolling_back' AND to_revision = :revision
+     WHERE phase = 'rolling_back' AND to_revision = :revision
 """)
 
 _TAKE = text("""
@@ -69,7 +69,7 @@ _TAKE = text("""
 
 _WRITE = text("""
     UPDATE global.policy_rollouts
-       SET stage = :stage, number = :number, canary = :canary, bake = CAST(:bake AS jsonb),
+       SET phase = :phase, number = :number, canary = :canary, bake = CAST(:bake AS jsonb),
            is_paused = :is_paused, to_revision = :to_revision, reroll = :reroll, actor = :actor,
            reason = :reason, changed_at = clock_timestamp()
      WHERE revision = :revision RETURNING *
@@ -139,9 +139,9 @@ async def take_order(
         actor=order.actor,
         action=_ACTIONS[order.kind],
         target=policy_id(order.revision),
-        before={"stage": before.stage, "paused": before.is_paused, "order": before.number},
+        before={"phase": before.phase, "paused": before.is_paused, "order": before.number},
         after={
-            "stage": written.stage,
+            "phase": written.phase,
             "paused": written.is_paused,
             "order": number,
             "reason": order.reason,
@@ -179,7 +179,7 @@ async def _refuse_beside_another(connection: AsyncConnection, order: PolicyOrder
     who = await last_order(connection, other.revision)
     raise RefusedError(
         RefusalCode.POLICY_UNDER_WAY,
-        f"Revision {other.revision} is on its way ({other.stage}): {_said(who, other)}; wait until "
+        f"Revision {other.revision} is on its way ({other.phase}): {_said(who, other)}; wait until "
         "it has ended, or roll it back first.",
     )
 

@@ -12,7 +12,7 @@ from durable.authority.operators.refusals import audits_refusals
 from durable.authority.policies.orders import LOCK, ROLE
 from durable.model.ids import PolicyRevision
 from durable.model.operators.rights import EVERYTHING, OperatorMessage, Verb
-from durable.model.policy.rollout import PolicyStage
+from durable.model.policy.rollout import PolicyPhase
 from durable.signals.names import NEXT_POLICY
 from durable.signals.policies import PublishPolicy
 
@@ -21,7 +21,7 @@ _NEXT = text("SELECT coalesce(max(revision), 0) + 1 FROM global.policies")
 _SAME = text("""
     SELECT revision FROM global.policies JOIN global.policy_rollouts USING (revision)
      WHERE spec = CAST(:spec AS jsonb)
-       AND stage NOT IN ('superseded', 'rolling_back', 'rolled_back')
+       AND phase NOT IN ('superseded', 'rolling_back', 'rolled_back')
      ORDER BY revision DESC LIMIT 1
 """)
 
@@ -43,7 +43,7 @@ async def publish_next(connection: AsyncConnection, publication: PublishPolicy) 
     if known is not None:
         return known
     revision: PolicyRevision = (await connection.execute(_NEXT)).scalar_one()
-    stage = PolicyStage.SHADOW
-    added = await add_revision(connection, revision, spec, actor, stage=stage, reason=reason)
+    phase = PolicyPhase.SHADOW
+    added = await add_revision(connection, revision, spec, actor, phase=phase, reason=reason)
     assert added, "nobody else publishes while this holds the lock"
     return revision

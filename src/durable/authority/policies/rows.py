@@ -30,7 +30,7 @@ _LIST = text("""
 
 _OPEN = text("""
     SELECT revision FROM global.policy_rollouts
-     WHERE stage IN ('shadow', 'canary', 'widening', 'rolling_back') ORDER BY revision
+     WHERE phase IN ('shadow', 'canary', 'widening', 'rolling_back') ORDER BY revision
 """)
 
 _LAST_ORDER = text("""

@@ -100,7 +100,7 @@ OVERRIDE_INVARIANTS: dict[str, str] = {
           LEFT JOIN regional.recovery_budgets AS b
             ON b.region = o.region AND b.override = o.override
          WHERE o.ended_at IS NOT NULL
-           AND (NOT e.is_over OR b.expires_at > o.ended_at OR b.incident IS NOT NULL)
+           AND (NOT e.has_ended OR b.expires_at > o.ended_at OR b.incident IS NOT NULL)
          UNION ALL
         SELECT o.region, o.override FROM regional.overrides AS o
           JOIN regional.replacements AS p

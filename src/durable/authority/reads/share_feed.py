@@ -163,7 +163,7 @@ class ShareFeed:
         for share in shares:
             tenant, workload, generation = share.key
             known = self._generations.setdefault((tenant, workload), set())
-            if share.is_over:
+            if share.has_ended:
                 known.discard(generation)
             else:
                 known.add(generation)

@@ -89,7 +89,7 @@ class ShareStatus(Value):
         )
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether its placement has ended, or never began, and nothing is left of it."""
         is_wanted = self.request is not None and self.request.state is not RequestState.WITHDRAWN
         return not is_wanted and not self.slots

@@ -37,10 +37,10 @@ IS_KEPT = """coalesce(
           JOIN global.recoveries AS now ON now.region = lost.region AND now.epoch = lost.epoch
          WHERE m.region = s.region AND m.tenant = s.tenant AND m.workload = s.workload
            AND s.slot = ANY(m.slots) AND m.returned_at IS NULL
-           AND now.stage IN ('confirmed', 'moving', 'holding', 'failing_back')
+           AND now.phase IN ('confirmed', 'moving', 'holding', 'failing_back')
            AND NOT EXISTS (SELECT FROM global.recoveries AS past
                             WHERE past.region = m.region AND past.epoch >= m.epoch
-                              AND past.stage IN ('failed_back', 'settled'))), false)"""
+                              AND past.phase IN ('failed_back', 'settled'))), false)"""
 
 _KEPT = text(f"""
     SELECT s.tenant, s.workload, s.slot

@@ -1,4 +1,4 @@
-"""The rows of recoveries: begun by a suspicion or a person, brought from stage to stage.
+"""The rows of recoveries: begun by a suspicion or a person, brought from phase to phase.
 
 Every change is one transaction with its audit, and again is harmless.
 """
@@ -26,7 +26,7 @@ from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
     RecoveryOrder,
-    RecoveryStage,
+    RecoveryPhase,
     WorkloadMove,
 )
 from durable.model.refusal import RefusalCode, RefusedError
@@ -49,18 +49,18 @@ _NEWEST = text("""
 """)
 _BEGIN = text("""
     INSERT INTO global.recoveries
-           (region, epoch, incident, stage, actor, reason, evidence, lost_at, started_at,
+           (region, epoch, incident, phase, actor, reason, evidence, lost_at, started_at,
             changed_at, ended_at)
-    SELECT :region, :epoch, :incident, :stage, :actor, :reason, CAST(:evidence AS jsonb),
+    SELECT :region, :epoch, :incident, :phase, :actor, :reason, CAST(:evidence AS jsonb),
            coalesce(CAST(:lost_at AS timestamptz), clock.now), clock.now, clock.now,
-           CASE WHEN :is_over THEN clock.now END
+           CASE WHEN :has_ended THEN clock.now END
       FROM (SELECT clock_timestamp() AS now) AS clock
     RETURNING *
 """)
 _REACH = text("""
     UPDATE global.recoveries
-       SET stage = :stage, actor = :actor, reason = :reason, changed_at = clock_timestamp(),
-           ended_at = CASE WHEN :is_over THEN clock_timestamp() END,
+       SET phase = :phase, actor = :actor, reason = :reason, changed_at = clock_timestamp(),
+           ended_at = CASE WHEN :has_ended THEN clock_timestamp() END,
            fenced_at = coalesce(CAST(:fenced_at AS timestamptz), fenced_at),
            movable_at = coalesce(CAST(:movable_at AS timestamptz), movable_at),
            moved_at = coalesce(moved_at, CASE WHEN :has_moved THEN clock_timestamp() END),
@@ -71,7 +71,7 @@ _REACH = text("""
 # Before its fence, another suspicion is another loss at the same epoch.
 _RENEW = text("""
     UPDATE global.recoveries
-       SET stage = :stage, actor = :actor, reason = :reason, evidence = CAST(:evidence AS jsonb),
+       SET phase = :phase, actor = :actor, reason = :reason, evidence = CAST(:evidence AS jsonb),
            lost_at = coalesce(CAST(:lost_at AS timestamptz), clock_timestamp()),
            changed_at = clock_timestamp(), ended_at = NULL
      WHERE region = :region AND epoch = :epoch
@@ -88,10 +88,10 @@ _NOTE = text("""
 _SUPERSEDED = text("""
     SELECT region, epoch FROM global.recoveries
      WHERE region = :region AND epoch < :epoch
-       AND (stage = 'superseded' OR ended_at IS NULL)
+       AND (phase = 'superseded' OR ended_at IS NULL)
        AND epoch > coalesce((SELECT max(epoch) FROM global.recoveries
                               WHERE region = :region AND epoch < :epoch
-                                AND stage IN ('failed_back', 'settled')), 0)
+                                AND phase IN ('failed_back', 'settled')), 0)
      ORDER BY epoch
 """)
 _MOVES = text("""
@@ -176,7 +176,7 @@ async def begin_suspected(
         connection,
         _BEGIN if known is None else _RENEW,
         key,
-        RecoveryStage.SUSPECTED,
+        RecoveryPhase.SUSPECTED,
         actor=actor,
         reason=fact.reason or "its signs of life ended together",
         evidence=dict(fact.evidence),
@@ -192,16 +192,16 @@ async def take_order(
     order: RecoveryOrder,
     *,
     asked: OperatorMessage | None,
-    at_stage: RecoveryStage | None = None,
+    at_phase: RecoveryPhase | None = None,
 ) -> Recovery:
     """The recovery as the order leaves it, once per request id.
 
     `asked` is the message behind it, whose actor must have the right; a controller has none, and
-    names the stage at which it orders: what somebody else ordered meanwhile stands.
+    names the phase at which it orders: what somebody else ordered meanwhile stands.
     """
     fact = await lock_fact(connection, order.key.region)
     before = await _find(connection, order.key, _LOCK)
-    if at_stage is not None and before is not None and before.stage is not at_stage:
+    if at_phase is not None and before is not None and before.phase is not at_phase:
         return before
     message = asked or OperatorMessage.unsigned(
         recovery_id(order.key.region, order.key.epoch),
@@ -217,41 +217,41 @@ async def take_order(
     if asked is not None:
         await authorize(connection, asked, Verb.FENCE, Scope(region=order.key.region))
     is_fenced = fact.is_fenced and fact.epoch >= order.key.epoch
-    stage = apply_order(before, order.kind, region=str(order.key.region), is_fenced=is_fenced)
+    phase = apply_order(before, order.kind, region=str(order.key.region), is_fenced=is_fenced)
     if before is None and fact.epoch != order.key.epoch - 1:
         raise RefusedError(
             RefusalCode.FENCED_WRITER,
             f"{order.key.region} is at epoch {fact.epoch}, so {order.key} is not its next "
             "recovery; see `durable get recoveries`.",
         )
-    is_again = before is not None and before.is_over and stage not in ENDED and not is_fenced
+    is_again = before is not None and before.has_ended and phase not in ENDED and not is_fenced
     if before is None or is_again:
         after = await _begin(
             connection,
             _BEGIN if before is None else _RENEW,
             order.key,
-            stage,
+            phase,
             actor=order.actor,
             reason=order.reason,
             evidence=dict(fact.evidence) or {"declared_by": str(order.actor)},
             lost_at=fact.since if fact.state is RegionState.SUSPECTED else None,
         )
-    elif stage is before.stage and stage is not RecoveryStage.VETOED:
+    elif phase is before.phase and phase is not RecoveryPhase.VETOED:
         after = before  # a veto, however, is also one of what is suspected since the last one
     else:
-        after = await _reach(connection, before, stage, actor=order.actor, reason=order.reason)
-    ledger.record(message, {"stage": after.stage})
+        after = await _reach(connection, before, phase, actor=order.actor, reason=order.reason)
+    ledger.record(message, {"phase": after.phase})
     await ledger.write(connection)
     said = {"reason": order.reason, "request": order.request}
     await _audit(connection, f"{order.kind} recovery", after, before, said, actor=order.actor)
     return after
 
 
-@global_transaction(ROLE, "bring {recovery.key} to {stage}")
-async def reach_stage(
+@global_transaction(ROLE, "bring {recovery.key} to {phase}")
+async def reach_phase(
     connection: AsyncConnection,
     recovery: Recovery,
-    stage: RecoveryStage,
+    phase: RecoveryPhase,
     *,
     actor: ActorId,
     reason: str,
@@ -259,15 +259,15 @@ async def reach_stage(
     movable_at: datetime | None = None,
     findings: Sequence[str] | None = None,
 ) -> Recovery:
-    """The next stage, unless somebody ordered something else meanwhile."""
+    """The next phase, unless somebody ordered something else meanwhile."""
     before = await _find(connection, recovery.key, _LOCK)
     assert before is not None, "a recovery keeps its row"
-    if before.stage is not recovery.stage:
+    if before.phase is not recovery.phase:
         return before
     after = await _reach(
         connection,
         before,
-        stage,
+        phase,
         actor=actor,
         reason=reason,
         fenced_at=fenced_at,
@@ -275,7 +275,7 @@ async def reach_stage(
         findings=None if findings is None else json.dumps(list(findings)),
     )
     said: dict[str, Any] = {"reason": reason, "findings": list(findings or ())}
-    await _audit(connection, "reach recovery stage", after, before, said, actor=actor)
+    await _audit(connection, "reach recovery phase", after, before, said, actor=actor)
     return after
 
 
@@ -311,7 +311,7 @@ async def _begin(
     connection: AsyncConnection,
     statement: TextClause,
     key: RecoveryKey,
-    stage: RecoveryStage,
+    phase: RecoveryPhase,
     *,
     actor: ActorId,
     reason: str,
@@ -322,12 +322,12 @@ async def _begin(
     values = {
         **of_key(key),
         "incident": key.incident,
-        "stage": stage.value,
+        "phase": phase.value,
         "actor": actor,
         "reason": reason[:500],
         "evidence": json.dumps(evidence),
         "lost_at": lost_at,
-        "is_over": stage in ENDED,
+        "has_ended": phase in ENDED,
     }
     row = (await connection.execute(statement, values)).mappings().one()
     return Recovery.read(dict(row))
@@ -335,16 +335,16 @@ async def _begin(
 
 def _is_another_loss(known: Recovery, fact: RegionFact) -> bool:
     """Whether a suspicion is not the one that was dismissed, or that somebody vetoed."""
-    if known.stage is RecoveryStage.DISMISSED:
+    if known.phase is RecoveryPhase.DISMISSED:
         return known.evidence.get("since") != fact.evidence.get("since")
-    suspicion = suspicion_of(fact) if known.stage is RecoveryStage.VETOED else None
+    suspicion = suspicion_of(fact) if known.phase is RecoveryPhase.VETOED else None
     return suspicion is not None and suspicion.since > known.changed_at
 
 
 async def _reach(
     connection: AsyncConnection,
     before: Recovery,
-    stage: RecoveryStage,
+    phase: RecoveryPhase,
     *,
     actor: ActorId,
     reason: str,
@@ -356,11 +356,11 @@ async def _reach(
         "movable_at": None,
         "findings": None,
         **known,
-        "stage": stage.value,
+        "phase": phase.value,
         "actor": actor,
         "reason": reason[:500],
-        "is_over": stage in ENDED,
-        "has_moved": stage is RecoveryStage.HOLDING,
+        "has_ended": phase in ENDED,
+        "has_moved": phase is RecoveryPhase.HOLDING,
     }
     return Recovery.read(dict((await connection.execute(_REACH, values)).mappings().one()))
 
@@ -380,6 +380,6 @@ async def _audit(
         actor=actor or after.actor,
         action=action,
         target=str(after.key),
-        before=None if before is None else {"stage": before.stage},
-        after={"stage": after.stage, **said},
+        before=None if before is None else {"phase": before.phase},
+        after={"phase": after.phase, **said},
     )

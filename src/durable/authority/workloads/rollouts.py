@@ -241,8 +241,8 @@ async def undo_rollout(
     rollout meanwhile wants to look at it, and a newer division may judge otherwise.
     """
     before = await lock_workload(connection, tenant, workload)
-    is_over = before is None or before.deleted or before.deleting
-    if before is None or is_over or before.revision != revision or before.rollout is None:
+    has_ended = before is None or before.deleted or before.deleting
+    if before is None or has_ended or before.revision != revision or before.rollout is None:
         return
     await go_back(connection, before, reason=reason)
     after = {"generation": before.generation, "to": before.stable_generation, "reason": reason}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from durable.activities.workload_steps import Admitted
+from durable.activities.workload_steps import AdmissionAnswer
 from durable.cli.connections import with_durable
 from durable.cli.input.manifests import Files, load_workloads
 from durable.cli.input.options import (
@@ -120,10 +120,10 @@ async def apply_with(
 
 
 @dataclass(frozen=True)
-class _Submitted:
+class _AppliedManifest:
     """What a request was answered, and whether the workload has ended since."""
 
-    answer: Admitted
+    answer: AdmissionAnswer
     has_ended: bool
 
 
@@ -132,9 +132,9 @@ async def _submit_all(
     manifests: Sequence[WorkloadManifest],
     request_ids: Mapping[str, str],
     reason: str,
-) -> dict[str, _Submitted]:
+) -> dict[str, _AppliedManifest]:
     """Submits in order; the first refusal stops, and says what was applied before it."""
-    done: dict[str, _Submitted] = {}
+    done: dict[str, _AppliedManifest] = {}
     for manifest in manifests:
         name = _name_of(manifest)
         before = await durable.admitted(manifest.tenant, manifest.name)
@@ -147,7 +147,7 @@ async def _submit_all(
             so_far = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
             sentence = f"{name} was refused: {error} {so_far}"
             raise RefusedError(error.refusal.code, sentence) from error
-        done[name] = _Submitted(answer, now.deleted)
+        done[name] = _AppliedManifest(answer, now.deleted)
         progress.print(
             f"[green]✓[/] {name} {_outcome(before, now)}, generation {answer.generation}"
         )
@@ -168,7 +168,7 @@ def _outcome(before: AdmittedWorkload | None, now: AdmittedWorkload) -> str:
 
 
 def _refuse_deleted_since(
-    manifest: WorkloadManifest, answer: Admitted, now: AdmittedWorkload, request_id: str
+    manifest: WorkloadManifest, answer: AdmissionAnswer, now: AdmittedWorkload, request_id: str
 ) -> None:
     """A repeated request gets its old answer, which must not pass for the present state."""
     if not (now.deleting or now.deleted):

@@ -33,14 +33,14 @@ from durable.state_dir.record import StackError
 from durable.validation.text import counted
 
 if TYPE_CHECKING:
-    from durable.health.findings import Finding
+    from durable.health.findings import HealthFinding
 
 
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Check every invariant, and that work could go on; exit with 1 if anything is wrong."""
     settings = load_settings(state_dir)
 
-    async def look(databases: Databases) -> "tuple[list[Violation], Missing, list[Finding]]":
+    async def look(databases: Databases) -> "tuple[list[Violation], Missing, list[HealthFinding]]":
         # Imported here: `durable doctor --help` must not load Temporal.
         from durable.health.diagnosis import diagnose
 
@@ -83,13 +83,13 @@ def _temporal_address(settings: Settings) -> tuple[str | None, str | None]:
         return None, str(error)
 
 
-def _error(failure: str | None, found: "Sequence[Finding]") -> dict[str, Any]:
+def _error(failure: str | None, found: "Sequence[HealthFinding]") -> dict[str, Any]:
     if failure is not None:
         return error_object("broken_invariant", failure)
     return error_object("unhealthy", _wrong(found) if found else None)
 
 
-def _wrong(found: "Sequence[Finding]") -> str:
+def _wrong(found: "Sequence[HealthFinding]") -> str:
     more = f" ({counted(len(found) - 1, 'further finding')})" if len(found) > 1 else ""
     return f"{found[0]}{more}"
 

@@ -12,7 +12,7 @@ from durable.cli.input.nodes import (
 from durable.cli.input.options import flag
 from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json, results
-from durable.cli.verbs import Given, MessageCommand, message, print_answer
+from durable.cli.verbs import MessageCommand, VerbInput, message, print_answer
 from durable.model.fleet.drain import Drain, DrainProgress, DrainState
 from durable.reports.drain import summary_of_drain
 from durable.resources.orders import drain_row
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DrainView = tuple[Drain, DrainProgress]
 
 
-async def _send(durable: "Durable", given: Given) -> Drain | str:
+async def _send(durable: "Durable", given: VerbInput) -> Drain | str:
     """A drain that has begun, or what the one that was cancelled answered."""
     target = await given.target.locate(durable)
     if given.own["cancel"]:
@@ -33,7 +33,7 @@ async def _send(durable: "Durable", given: Given) -> Drain | str:
     return await durable.drains.start(target, **given.fields)
 
 
-async def _follow(durable: "Durable", given: Given, answer: Drain | str) -> DrainView | None:
+async def _follow(durable: "Durable", given: VerbInput, answer: Drain | str) -> DrainView | None:
     """Shows the drain until it ends, or until it is not waited for any longer."""
     if isinstance(answer, str):
         return None
@@ -49,7 +49,7 @@ async def _follow(durable: "Durable", given: Given, answer: Drain | str) -> Drai
     )
 
 
-def _conclude(given: Given, answer: Drain | str, view: DrainView | None) -> None:
+def _conclude(given: VerbInput, answer: Drain | str, view: DrainView | None) -> None:
     """Ends well if the nodes are empty, or were not waited for."""
     if isinstance(answer, str):
         print_answer(given, answer)

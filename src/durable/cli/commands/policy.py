@@ -27,7 +27,7 @@ from durable.cli.render.spec_diff import differences, show_value
 from durable.cli.render.tables import print_table
 from durable.client import Durable
 from durable.model.policy.policy import Policy
-from durable.model.policy.rollout import PolicyRollout, PolicyStage
+from durable.model.policy.rollout import PolicyPhase, PolicyRollout
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.resources.orders import PolicyDetail
 from durable.resources.reader import Reader
@@ -62,11 +62,11 @@ def publish(
             raise ManifestError(f"{file}:1: {error.refusal.sentence}") from error
 
     rollout = with_durable(state_dir, send)
-    revision, stage = rollout.revision, rollout.stage
+    revision, phase = rollout.revision, rollout.phase
     if as_json:
         print_json({"revision": revision})
-    elif stage is not PolicyStage.SHADOW:
-        shown = stage.replace("_", " ")
+    elif phase is not PolicyPhase.SHADOW:
+        shown = phase.replace("_", " ")
         results.print(f"Revision {revision} has this content already, and is {shown}.")
     else:
         results.print(

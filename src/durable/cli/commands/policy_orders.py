@@ -19,9 +19,9 @@ from durable.cli.input.options import (
 from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json, results
 from durable.cli.render.policies import print_rolled_back
-from durable.cli.verbs import Given, MessageCommand, message
+from durable.cli.verbs import MessageCommand, VerbInput, message
 from durable.model.overrides.kinds import KINDS
-from durable.model.policy.rollout import ON_THE_WAY, PolicyProgress, PolicyStage, RolledBack
+from durable.model.policy.rollout import ON_THE_WAY, PolicyPhase, PolicyProgress, RolledBack
 from durable.reports.policy import summary_of_policy, summary_of_rollout
 from durable.signals.names import POLICY
 
@@ -37,21 +37,21 @@ RevisionArgument = Annotated[
 ]
 
 
-async def _promote(durable: "Durable", given: Given) -> tuple[int, str]:
+async def _promote(durable: "Durable", given: VerbInput) -> tuple[int, str]:
     seen = await durable.policies.read(given.target)
     # Whoever does not know of the promotion before theirs must not end its watch.
-    is_watched = seen.stage in ON_THE_WAY and not seen.is_paused
+    is_watched = seen.phase in ON_THE_WAY and not seen.is_paused
     after = seen.number if given.own["now"] or not is_watched else None
     answer = await durable.policies.promote(given.target, after=after, **given.fields)
     return seen.revision, answer
 
 
-async def _pause(durable: "Durable", given: Given) -> str:
+async def _pause(durable: "Durable", given: VerbInput) -> str:
     seen = await durable.policies.read(given.target)
     return await durable.policies.pause(given.target, after=seen.number, **given.fields)
 
 
-async def _roll_back(durable: "Durable", given: Given) -> tuple[int, str]:
+async def _roll_back(durable: "Durable", given: VerbInput) -> tuple[int, str]:
     if given.target is None:
         seen = await durable.policies.newest_in_force()
     else:
@@ -60,7 +60,9 @@ async def _roll_back(durable: "Durable", given: Given) -> tuple[int, str]:
     return seen.revision, answer
 
 
-async def _follow(durable: "Durable", given: Given, sent: tuple[int, str]) -> PolicyProgress | None:
+async def _follow(
+    durable: "Durable", given: VerbInput, sent: tuple[int, str]
+) -> PolicyProgress | None:
     """Shows the revision until it has ended, or waits for a person."""
     revision, answer = sent
     if not given.as_json:
@@ -77,39 +79,39 @@ async def _follow(durable: "Durable", given: Given, sent: tuple[int, str]) -> Po
 
 
 async def _follow_rollback(
-    durable: "Durable", given: Given, sent: tuple[int, str]
+    durable: "Durable", given: VerbInput, sent: tuple[int, str]
 ) -> PolicyOutcome:
     return await _follow(durable, given, sent), await durable.policies.report(sent[0])
 
 
 def _conclude_promotion(
-    given: Given, sent: tuple[int, str], progress: PolicyProgress | None
+    given: VerbInput, sent: tuple[int, str], progress: PolicyProgress | None
 ) -> None:
-    _conclude(given, sent[0], progress, PolicyStage.EVERYWHERE, RolledBack())
+    _conclude(given, sent[0], progress, PolicyPhase.EVERYWHERE, RolledBack())
 
 
-def _conclude_rollback(given: Given, sent: tuple[int, str], outcome: PolicyOutcome) -> None:
+def _conclude_rollback(given: VerbInput, sent: tuple[int, str], outcome: PolicyOutcome) -> None:
     progress, report = outcome
     if not given.as_json and progress is not None:
         print_rolled_back(report)
-    _conclude(given, sent[0], progress, PolicyStage.ROLLED_BACK, report)
+    _conclude(given, sent[0], progress, PolicyPhase.ROLLED_BACK, report)
 
 
 def _conclude(
-    given: Given,
+    given: VerbInput,
     revision: int,
     progress: PolicyProgress | None,
-    wanted: PolicyStage,
+    wanted: PolicyPhase,
     report: RolledBack,
 ) -> None:
     """Ends well if the revision came where it was sent, or was not waited for."""
     failure = None
-    if progress is not None and progress.rollout.stage is not wanted:
+    if progress is not None and progress.rollout.phase is not wanted:
         failure = f"It did not come to {wanted}: {summary_of_rollout(progress.rollout)}"
     if given.as_json:
-        stage = None if progress is None else progress.rollout.stage.value
+        phase = None if progress is None else progress.rollout.phase.value
         rows = [one.model_dump(mode="json") for one in report.shares]
-        content = {"revision": revision, "stage": stage, "report": rows}
+        content = {"revision": revision, "phase": phase, "report": rows}
         content = {**content, "report_count": report.count}
         print_json({**content, **error_object("not_reached", failure)})
     if failure is not None:

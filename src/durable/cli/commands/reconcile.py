@@ -13,14 +13,14 @@ from durable.cli.render.output import (
 )
 from durable.cli.render.tables import print_table
 from durable.client import Durable
-from durable.controllers.reconciler import Reconciler, Unmanaged
+from durable.controllers.reconciler import Reconciler, UnmanagedWorkflows
 from durable.validation.text import counted
 
 
 def reconcile(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Start every workload and placement that the authority knows and that does not run."""
 
-    async def start_missing(durable: Durable) -> Unmanaged:
+    async def start_missing(durable: Durable) -> UnmanagedWorkflows:
         reconciler = Reconciler(durable.client, durable.databases)
         progress.print("Comparing the authority with the workflows that run ...")
         unmanaged = await reconciler.unmanaged(await reconciler.running())

@@ -9,12 +9,12 @@ from durable.cli.input.options import AsJson, StateDir, parse_region
 from durable.cli.render.following import follow_lines
 from durable.cli.render.output import error_object, fail, print_json
 from durable.cli.render.reports import print_recovery
-from durable.cli.verbs import Given, MessageCommand, message, print_answer
+from durable.cli.verbs import MessageCommand, VerbInput, message, print_answer
 from durable.model.ids import RegionId
 from durable.model.recovery.recoveries import (
     RecoveryKey,
+    RecoveryPhase,
     RecoveryProgress,
-    RecoveryStage,
 )
 from durable.reports.recovery import summary_of_recovery
 from durable.resources.table import RECOVERIES
@@ -32,12 +32,12 @@ RegionArgument = Annotated[str, typer.Argument(metavar="REGION", help="A region.
 # Until then a recovery moves work; afterwards it waits for the region and for a person.
 _MOVED = frozenset(
     {
-        RecoveryStage.HOLDING,
-        RecoveryStage.FAILED_BACK,
-        RecoveryStage.SETTLED,
-        RecoveryStage.VETOED,
-        RecoveryStage.DISMISSED,
-        RecoveryStage.SUPERSEDED,
+        RecoveryPhase.HOLDING,
+        RecoveryPhase.FAILED_BACK,
+        RecoveryPhase.SETTLED,
+        RecoveryPhase.VETOED,
+        RecoveryPhase.DISMISSED,
+        RecoveryPhase.SUPERSEDED,
     }
 )
 
@@ -62,11 +62,13 @@ def show(region: RegionArgument, state_dir: StateDir = None, as_json: AsJson = F
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _declare(durable: "Durable", given: Given) -> RecoveryKey:
+async def _declare(durable: "Durable", given: VerbInput) -> RecoveryKey:
     return await durable.recoveries.declare(given.target, **given.fields)
 
 
-async def _follow(durable: "Durable", given: Given, key: RecoveryKey) -> RecoveryProgress | None:
+async def _follow(
+    durable: "Durable", given: VerbInput, key: RecoveryKey
+) -> RecoveryProgress | None:
     """Shows the recovery until everything was moved."""
     if given.timeout_seconds is None:
         return None
@@ -76,11 +78,11 @@ async def _follow(durable: "Durable", given: Given, key: RecoveryKey) -> Recover
         name=str(key),
         within_seconds=given.timeout_seconds,
         waits_for=lambda now: now.waits_for,
-        until=lambda now: now.recovery.stage in _MOVED and _is_settled(now),
+        until=lambda now: now.recovery.phase in _MOVED and _is_settled(now),
     )
 
 
-def _conclude(given: Given, _: RecoveryKey, now: RecoveryProgress | None) -> None:
+def _conclude(given: VerbInput, _: RecoveryKey, now: RecoveryProgress | None) -> None:
     """Ends well if the objective was met, or nothing was waited for."""
     if now is None:
         see = f"durable recovery show {given.target}"
@@ -99,7 +101,7 @@ def _conclude(given: Given, _: RecoveryKey, now: RecoveryProgress | None) -> Non
 def _is_settled(now: RecoveryProgress) -> bool:
     """Whether every critical workload has recovered or is late: then it is known how it went."""
     report = now.report
-    return report.recovered == report.critical or report.missed > 0 or now.recovery.is_over
+    return report.recovered == report.critical or report.missed > 0 or now.recovery.has_ended
 
 
 def _order(name: str, sentence: str, order: str = "") -> MessageCommand:

@@ -8,9 +8,9 @@ from rich.markup import escape
 from durable.cli.render.output import results
 
 if TYPE_CHECKING:
-    from durable.health.findings import Finding
+    from durable.health.findings import HealthFinding
 
 
-def print_findings(found: "Sequence[Finding]") -> None:
+def print_findings(found: "Sequence[HealthFinding]") -> None:
     for one in found:
         results.print(f"[red]✗[/] {escape(str(one))}")

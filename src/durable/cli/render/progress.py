@@ -92,19 +92,19 @@ def counts_of(status: WorkloadStatus, until: Until) -> str:
         failed = f", {status.failures} failed" if status.failures else ""
         counts = f"{status.bound} bound, {status.completed} complete{failed} of {status.wanted}"
         return counts if status.due_at is None else f"{counts}; due {timestamp(status.due_at)}"
-    stages = ", ".join(f"{getattr(status, stage)} {stage}" for stage in STAGES)
+    phases = ", ".join(f"{getattr(status, phase)} {phase}" for phase in STAGES)
     rolling = status.progress
     replaced = "" if rolling is None else f"{rolling.replaced} replaced, "
-    return f"{replaced}{stages} of {status.wanted}"
+    return f"{replaced}{phases} of {status.wanted}"
 
 
 def _steps(status: WorkloadStatus, until: Until) -> tuple[int, int]:
-    """Each stage counts for itself, so that the bar moves while nothing serves yet."""
+    """Each phase counts for itself, so that the bar moves while nothing serves yet."""
     if until == "deleted":
         return (status.wanted - status.bound, max(1, status.wanted))
     if until == "complete":
         return (status.completed, max(1, status.wanted))
     if status.progress is not None:
         return (status.progress.replaced, max(1, status.progress.wanted))
-    done = sum(min(getattr(status, stage), status.wanted) for stage in STAGES)
+    done = sum(min(getattr(status, phase), status.wanted) for phase in STAGES)
     return (done if status.wanted else 1, max(1, 3 * status.wanted))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from durable.activities.workload_steps import Admitted
+from durable.activities.workload_steps import AdmissionAnswer
 from durable.cli.render.tables import print_table
 from durable.model.work.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
@@ -24,7 +24,7 @@ class AppliedWorkload(Value):
 
 def applied_row(
     manifest: WorkloadManifest,
-    admitted: Admitted,
+    admitted: AdmissionAnswer,
     status: WorkloadStatus | None,
     *,
     has_ended: bool = False,
@@ -54,8 +54,8 @@ def print_applied(rows: Sequence[AppliedWorkload]) -> None:
 def _applied_cells(row: AppliedWorkload) -> list[str]:
     count = ""
     if row.status is not None:
-        stage = "completed" if row.kind is WorkloadKind.JOB else "serving"
-        count = f"{getattr(row.status, stage)} {stage} of {row.status.wanted}"
+        phase = "completed" if row.kind is WorkloadKind.JOB else "serving"
+        count = f"{getattr(row.status, phase)} {phase} of {row.status.wanted}"
     shares = ", ".join(f"{region} {slots}" for region, slots in sorted(row.regions.items()))
     return [row.workload, row.kind, str(row.generation), shares, row.phase, count]
 

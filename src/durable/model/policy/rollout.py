@@ -17,7 +17,7 @@ MAX_WORKLOADS_REPORTED = 500
 RegionalName = tuple[RegionId, TenantId, WorkloadName]
 
 
-class PolicyStage(StrEnum):
+class PolicyPhase(StrEnum):
     """How far a revision has come."""
 
     # Published and compared on paper; it waits for somebody to promote it.
@@ -33,8 +33,8 @@ class PolicyStage(StrEnum):
     ROLLED_BACK = "rolled_back"
 
 
-ON_THE_WAY = frozenset({PolicyStage.CANARY, PolicyStage.WIDENING})
-SETTLED = frozenset({PolicyStage.EVERYWHERE, PolicyStage.SUPERSEDED, PolicyStage.ROLLED_BACK})
+ON_THE_WAY = frozenset({PolicyPhase.CANARY, PolicyPhase.WIDENING})
+SETTLED = frozenset({PolicyPhase.EVERYWHERE, PolicyPhase.SUPERSEDED, PolicyPhase.ROLLED_BACK})
 
 
 class PolicyOrderKind(StrEnum):
@@ -104,7 +104,7 @@ class PolicyRollout(Value):
     """Where one revision is; the number is that of the order that it follows."""
 
     revision: PolicyRevision
-    stage: PolicyStage
+    phase: PolicyPhase
     number: Annotated[int, Field(ge=0)] = 0
     canary: RegionId | None = None
     bake: Bake | None = None
@@ -120,7 +120,7 @@ class PolicyRollout(Value):
 
     @property
     def is_settled(self) -> bool:
-        return self.stage in SETTLED
+        return self.phase in SETTLED
 
 
 class RegionPolicy(Value):

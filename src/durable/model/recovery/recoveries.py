@@ -15,7 +15,7 @@ MOVES_SHOWN = 50
 FINDINGS_KEPT = 50
 
 
-class RecoveryStage(StrEnum):
+class RecoveryPhase(StrEnum):
     """How far a recovery has come."""
 
     SUSPECTED = "suspected"
@@ -33,20 +33,20 @@ class RecoveryStage(StrEnum):
 
 ENDED = frozenset(
     {
-        RecoveryStage.FAILED_BACK,
-        RecoveryStage.SETTLED,
-        RecoveryStage.VETOED,
-        RecoveryStage.DISMISSED,
-        RecoveryStage.SUPERSEDED,
+        RecoveryPhase.FAILED_BACK,
+        RecoveryPhase.SETTLED,
+        RecoveryPhase.VETOED,
+        RecoveryPhase.DISMISSED,
+        RecoveryPhase.SUPERSEDED,
     }
 )
 # Before these nothing was changed in any region.
 UNFENCED = frozenset(
     {
-        RecoveryStage.SUSPECTED,
-        RecoveryStage.CONFIRMED,
-        RecoveryStage.VETOED,
-        RecoveryStage.DISMISSED,
+        RecoveryPhase.SUSPECTED,
+        RecoveryPhase.CONFIRMED,
+        RecoveryPhase.VETOED,
+        RecoveryPhase.DISMISSED,
     }
 )
 
@@ -108,7 +108,7 @@ class Recovery(Value):
 
     region: RegionId
     epoch: int
-    stage: RecoveryStage
+    phase: RecoveryPhase
     # Who asked for what it does now, and why.
     actor: ActorId
     reason: str
@@ -134,8 +134,8 @@ class Recovery(Value):
         return RecoveryKey(region=self.region, epoch=self.epoch)
 
     @property
-    def is_over(self) -> bool:
-        return self.stage in ENDED
+    def has_ended(self) -> bool:
+        return self.phase in ENDED
 
 
 class WorkloadMove(Value):

@@ -96,7 +96,7 @@ _READY = frozenset({BindingState.READY, BindingState.SERVING})
 
 
 class Counts(Value):
-    """How many replicas have come how far; each stage includes those that are further."""
+    """How many replicas have come how far; each phase includes those that are further."""
 
     bound: int = 0
     ready: int = 0
@@ -119,7 +119,7 @@ def workload_phase(
     completed: int,
     is_waiting: bool,
     is_rolling: bool = False,
-    is_over: bool = False,
+    has_ended: bool = False,
     is_deleting: bool = False,
     is_deleted: bool = False,
 ) -> WorkloadPhase:
@@ -131,7 +131,7 @@ def workload_phase(
         return WorkloadPhase.DELETED
     if is_deleting:
         return WorkloadPhase.DELETING
-    if is_over:
+    if has_ended:
         return WorkloadPhase.COMPLETE if completed >= wanted else WorkloadPhase.FAILED
     if is_rolling:
         return WorkloadPhase.ROLLING

@@ -7,8 +7,8 @@ from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
+    PolicyPhase,
     PolicyRollout,
-    PolicyStage,
     TakenOrder,
 )
 from durable.model.refusal import RefusalCode, RefusedError
@@ -42,13 +42,13 @@ def _promote(
     rollout: PolicyRollout, order: PolicyOrder, last: TakenOrder | None, default_canary: RegionId
 ) -> PolicyRollout:
     """Sets out; or ends a pause; or, while a region is watched, goes on before its time is over."""
-    match rollout.stage:
-        case PolicyStage.SHADOW:
+    match rollout.phase:
+        case PolicyPhase.SHADOW:
             canary = order.canary or default_canary
-            return rollout.model_copy(update={"stage": PolicyStage.CANARY, "canary": canary})
-        case PolicyStage.CANARY | PolicyStage.WIDENING if rollout.is_paused:
+            return rollout.model_copy(update={"phase": PolicyPhase.CANARY, "canary": canary})
+        case PolicyPhase.CANARY | PolicyPhase.WIDENING if rollout.is_paused:
             return rollout.model_copy(update={"is_paused": False})
-        case PolicyStage.CANARY | PolicyStage.WIDENING:
+        case PolicyPhase.CANARY | PolicyPhase.WIDENING:
             if order.after is None:
                 # Of two who promote it at once, the second one did not mean to end the watch.
                 raise _refuse(
@@ -57,19 +57,19 @@ def _promote(
                 )
             bake = rollout.bake and rollout.bake.model_copy(update={"is_cut_short": True})
             return rollout.model_copy(update={"bake": bake})
-        case PolicyStage.EVERYWHERE:
+        case PolicyPhase.EVERYWHERE:
             raise _refuse(f"Revision {rollout.revision} is in force everywhere already.")
-        case PolicyStage.SUPERSEDED | PolicyStage.ROLLING_BACK | PolicyStage.ROLLED_BACK:
+        case PolicyPhase.SUPERSEDED | PolicyPhase.ROLLING_BACK | PolicyPhase.ROLLED_BACK:
             raise _refuse(
-                f"Revision {rollout.revision} is {rollout.stage}{_by(last)} and is not promoted "
+                f"Revision {rollout.revision} is {rollout.phase}{_by(last)} and is not promoted "
                 "again; publish its content as the next revision."
             )
 
 
 def _pause(rollout: PolicyRollout, last: TakenOrder | None) -> PolicyRollout:
-    if rollout.stage not in (PolicyStage.CANARY, PolicyStage.WIDENING):
+    if rollout.phase not in (PolicyPhase.CANARY, PolicyPhase.WIDENING):
         raise _refuse(
-            f"Revision {rollout.revision} is {rollout.stage}; only one that is on its way "
+            f"Revision {rollout.revision} is {rollout.phase}; only one that is on its way "
             "through the regions can be paused."
         )
     if rollout.is_paused:
@@ -83,12 +83,12 @@ def _roll_back(
     last: TakenOrder | None,
     fallbacks: Sequence[PolicyRevision],
 ) -> PolicyRollout:
-    back = PolicyStage.ROLLING_BACK
-    if rollout.stage in (PolicyStage.ROLLING_BACK, PolicyStage.ROLLED_BACK):
+    back = PolicyPhase.ROLLING_BACK
+    if rollout.phase in (PolicyPhase.ROLLING_BACK, PolicyPhase.ROLLED_BACK):
         return _roll_back_again(rollout, order, last, fallbacks)
-    changes = {"stage": back, "reroll": order.reroll, "is_paused": False}
+    changes = {"phase": back, "reroll": order.reroll, "is_paused": False}
     target = _chosen(rollout, order, fallbacks)
-    if target is None and rollout.stage not in (PolicyStage.SHADOW, PolicyStage.CANARY):
+    if target is None and rollout.phase not in (PolicyPhase.SHADOW, PolicyPhase.CANARY):
         # In regions it has taken the place of another one, which must decide there again.
         target = next(iter(fallbacks), None)
         if target is None:
@@ -106,14 +106,14 @@ def _roll_back_again(
     fallbacks: Sequence[PolicyRevision],
 ) -> PolicyRollout:
     """What goes on may still be replaced; regions that wait may still go back to another one."""
-    back, target = PolicyStage.ROLLING_BACK, rollout.to_revision
-    if rollout.stage is back:
+    back, target = PolicyPhase.ROLLING_BACK, rollout.to_revision
+    if rollout.phase is back:
         target = _chosen(rollout, order, fallbacks) or target
     reroll = rollout.reroll or order.reroll
     if (target, reroll) == (rollout.to_revision, rollout.reroll):
         more = "" if rollout.reroll else "; with reroll, what it placed is replaced"
-        raise _refuse(f"Revision {rollout.revision} is {rollout.stage}{_by(last)}{more}.")
-    return rollout.model_copy(update={"stage": back, "to_revision": target, "reroll": reroll})
+        raise _refuse(f"Revision {rollout.revision} is {rollout.phase}{_by(last)}{more}.")
+    return rollout.model_copy(update={"phase": back, "to_revision": target, "reroll": reroll})
 
 
 def _chosen(

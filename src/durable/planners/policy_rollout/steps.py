@@ -10,8 +10,8 @@ from durable.model.policy.policy import Guardrails
 from durable.model.policy.rollout import (
     Bake,
     PolicyHealth,
+    PolicyPhase,
     PolicyRollout,
-    PolicyStage,
     RegionPolicy,
 )
 from durable.model.states import PolicyState
@@ -54,7 +54,7 @@ class Enter:
 
 
 @dataclass(frozen=True)
-class Leave:
+class LeaveRegion:
     """Take the revision back in a region."""
 
     region: RegionId
@@ -62,9 +62,9 @@ class Leave:
 
 @dataclass(frozen=True)
 class Reach:
-    """Record that the revision has come to another stage."""
+    """Record that the revision has come to another phase."""
 
-    stage: PolicyStage
+    phase: PolicyPhase
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,22 @@ class Trip:
     sentence: str
 
 
-PolicyStep = Watch | Enter | Leave | Reach | Trip | Rest
+PolicyStep = Watch | Enter | LeaveRegion | Reach | Trip | Rest
 
 
 def next_step(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     """What comes next; asked again after each step, whoever took it."""
-    stage = observed.rollout.stage
-    match stage:
-        case PolicyStage.SHADOW:
+    phase = observed.rollout.phase
+    match phase:
+        case PolicyPhase.SHADOW:
             return Rest("somebody to promote it")
-        case PolicyStage.CANARY | PolicyStage.WIDENING:
+        case PolicyPhase.CANARY | PolicyPhase.WIDENING:
             return _forward(observed, guardrails)
-        case PolicyStage.ROLLING_BACK:
+        case PolicyPhase.ROLLING_BACK:
             return _back(observed)
-        case PolicyStage.EVERYWHERE | PolicyStage.SUPERSEDED | PolicyStage.ROLLED_BACK:
+        case PolicyPhase.EVERYWHERE | PolicyPhase.SUPERSEDED | PolicyPhase.ROLLED_BACK:
             return Rest("", is_final=True)
-    assert_never(stage)
+    assert_never(phase)
 
 
 def _forward(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
@@ -101,7 +101,7 @@ def _forward(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
             return Trip(broken)
     if rollout.is_paused:
         return Rest(f"somebody to promote it: {rollout.actor} paused it ({rollout.reason[:200]})")
-    if rollout.stage is PolicyStage.CANARY:
+    if rollout.phase is PolicyPhase.CANARY:
         return _canary(observed, guardrails)
     return _widen(observed, guardrails)
 
@@ -118,7 +118,7 @@ def _canary(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     if observed.state(region) not in (PolicyState.CANARY, PolicyState.ACTIVE):
         return Enter(region, PolicyState.CANARY)
     rest = _baking(observed, bake, guardrails.bake_seconds)
-    return rest or Reach(PolicyStage.WIDENING)
+    return rest or Reach(PolicyPhase.WIDENING)
 
 
 def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
@@ -144,7 +144,7 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     if left:
         frozen, first = observed.frozen.get(left[0]), left[0]
         return Rest((frozen or f"{first} to answer: {observed.missing[first]}")[:500])
-    return Reach(PolicyStage.EVERYWHERE)
+    return Reach(PolicyPhase.EVERYWHERE)
 
 
 def _baking(observed: ObservedPolicy, bake: Bake, seconds: float) -> Rest | None:
@@ -163,7 +163,7 @@ def _back(observed: ObservedPolicy) -> PolicyStep:
     number = observed.rollout.number
     for region, policy in sorted(observed.regions.items()):
         if policy.state is not PolicyState.ROLLED_BACK or policy.number < number:
-            return Leave(region)
+            return LeaveRegion(region)
     for region, why in sorted(observed.missing.items()):
         return Rest(f"{region} to answer: {why}"[:500])
-    return Reach(PolicyStage.ROLLED_BACK)
+    return Reach(PolicyPhase.ROLLED_BACK)

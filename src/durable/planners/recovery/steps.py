@@ -1,7 +1,7 @@
 """The next step of a recovery: pure, so that every case is a row of a table.
 
 A recovery works in rounds. In a round no step is taken twice, unless the recovery has come to
-another stage; when nothing is left to be done it rests, and the next round begins.
+another phase; when nothing is left to be done it rests, and the next round begins.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar, assert_never
 
 from durable.model.recovery.detection import Mode, RecoveryPolicy, Suspicion
-from durable.model.recovery.recoveries import Recovery, RecoveryStage, WorkloadMove
+from durable.model.recovery.recoveries import Recovery, RecoveryPhase, WorkloadMove
 from durable.model.recovery.steps import RecoveryRound, RecoveryStep
 from durable.model.states import RegionState
 from durable.planners.recovery.detection import grace_seconds, is_due
@@ -136,7 +136,7 @@ class CloseRecovery:
     """Release the budgets, check that nothing is left behind, and end."""
 
     name: ClassVar = RecoveryStep.CLOSE
-    stage: RecoveryStage
+    phase: RecoveryPhase
     reason: str
 
 
@@ -149,29 +149,29 @@ NextStep = RecoveryAction | Rest
 
 def next_step(observed: ObservedRecovery) -> NextStep:
     """What comes next; asked again after each step, whichever worker took it."""
-    stage = observed.recovery.stage
-    match stage:
-        case RecoveryStage.SUSPECTED:
+    phase = observed.recovery.phase
+    match phase:
+        case RecoveryPhase.SUSPECTED:
             return _suspected(observed)
-        case RecoveryStage.CONFIRMED:
+        case RecoveryPhase.CONFIRMED:
             return FenceRegion()
-        case RecoveryStage.MOVING:
+        case RecoveryPhase.MOVING:
             return _superseded(observed, "a later loss follows it") or _moving(observed)
-        case RecoveryStage.HOLDING:
+        case RecoveryPhase.HOLDING:
             return _superseded(observed, "a later loss follows it") or _holding(observed)
-        case RecoveryStage.FAILING_BACK:
+        case RecoveryPhase.FAILING_BACK:
             return _superseded(observed, "it was lost again") or _failing_back(observed)
-        case RecoveryStage.SETTLING:
+        case RecoveryPhase.SETTLING:
             return _superseded(observed, "a later loss follows it") or _settling(observed)
         case (
-            RecoveryStage.FAILED_BACK
-            | RecoveryStage.SETTLED
-            | RecoveryStage.VETOED
-            | RecoveryStage.DISMISSED
-            | RecoveryStage.SUPERSEDED
+            RecoveryPhase.FAILED_BACK
+            | RecoveryPhase.SETTLED
+            | RecoveryPhase.VETOED
+            | RecoveryPhase.DISMISSED
+            | RecoveryPhase.SUPERSEDED
         ):
             return Rest("", is_final=True)
-    assert_never(stage)
+    assert_never(phase)
 
 
 def _suspected(observed: ObservedRecovery) -> NextStep:
@@ -193,13 +193,13 @@ def _suspected(observed: ObservedRecovery) -> NextStep:
 def _superseded(observed: ObservedRecovery, reason: str) -> NextStep | None:
     if observed.epoch <= observed.recovery.epoch:
         return None
-    return _close(observed, RecoveryStage.SUPERSEDED, reason)
+    return _close(observed, RecoveryPhase.SUPERSEDED, reason)
 
 
-def _close(observed: ObservedRecovery, stage: RecoveryStage, reason: str) -> NextStep:
+def _close(observed: ObservedRecovery, phase: RecoveryPhase, reason: str) -> NextStep:
     if observed.was_taken(RecoveryStep.CLOSE):
         return Rest(observed.round.open_budget, observed.now + LOOK_LATER)
-    return CloseRecovery(stage, reason)
+    return CloseRecovery(phase, reason)
 
 
 # ── while the region is fenced ──────────────────────────────────────────────────────────────────
@@ -273,7 +273,7 @@ def _failing_back(observed: ObservedRecovery) -> NextStep:
     reason = f"work is back in {recovery.region}"
     if returns.count:
         reason = f"{returns.count} workloads are not back in {recovery.region}"
-    return _close(observed, RecoveryStage.FAILED_BACK, reason)
+    return _close(observed, RecoveryPhase.FAILED_BACK, reason)
 
 
 def _go_on_moving(observed: ObservedRecovery) -> NextStep:
@@ -303,4 +303,4 @@ def _settling(observed: ObservedRecovery) -> NextStep:
         return OpenRegion()
     if observed.round.closed:
         return Rest(observed.round.closed, observed.round.closed_until)
-    return _close(observed, RecoveryStage.SETTLED, "work stays where it was moved to")
+    return _close(observed, RecoveryPhase.SETTLED, "work stays where it was moved to")

@@ -15,8 +15,7 @@ from temporalio.common import RawValue, SearchAttributeKey
 with workflow.unsafe.imports_passed_through():
     from durable.activities.drain import DrainActivities
     from durable.activities.drain_steps import ACTOR, EndStep
-    from durable.model.fleet.drain import Drain as DrainFact
-    from durable.model.fleet.drain import DrainProgress, DrainState, NodesTarget
+    from durable.model.fleet.drain import Drain, DrainProgress, DrainState, NodesTarget
     from durable.model.ids import ActorId
     from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
@@ -31,7 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
-    from durable.workflows.ordered import Memory, Ordered
+    from durable.workflows.orders import Memory, OrderWorkflow
     from durable.workflows.starts import read_start
     from durable.workflows.steps import UNREACHABLE, ask_step
 
@@ -40,7 +39,7 @@ BLOCKED_SHOWN = 3
 
 
 @dataclass
-class Ending:
+class DrainEnd:
     """How it is to end: decided, and not yet recorded in the region."""
 
     state: DrainState
@@ -50,9 +49,9 @@ class Ending:
 
 @dataclass
 class DrainMemory(Memory):
-    drain: DrainFact | None = None
+    drain: Drain | None = None
     progress: DrainProgress | None = None
-    ending: Ending | None = None
+    ending: DrainEnd | None = None
     # How often in a row nothing had changed.
     tries: int = 0
 
@@ -65,7 +64,7 @@ class StartDrain(Value):
 
 @workflow.defn(name=DRAIN)
 @accepts(messages_to(DRAIN))
-class Drain(Ordered[NodesTarget, DrainMemory]):
+class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
     memory = DrainMemory
     first_order = "somebody sends `drain`"
 
@@ -123,7 +122,7 @@ class Drain(Ordered[NodesTarget, DrainMemory]):
                 RefusalCode.UNKNOWN_DRAIN, f"The drain has ended before: {memory.drain.outcome}"
             )
         outcome = f"cancelled by {cancel.actor}: {cancel.reason}"
-        memory.ending = Ending(DrainState.CANCELLED, outcome[:500], cancel.actor)
+        memory.ending = DrainEnd(DrainState.CANCELLED, outcome[:500], cancel.actor)
         await self._finish(memory.drain)
         if not self.has_ended:
             return "Cancelling, as soon as its region answers: nothing more is replaced until then."
@@ -141,7 +140,7 @@ class Drain(Ordered[NodesTarget, DrainMemory]):
             await self._observe(drain)
         await self._finish(drain)
 
-    async def _observe(self, drain: DrainFact) -> None:
+    async def _observe(self, drain: Drain) -> None:
         """Looks what is left; the region's own clock says whether the deadline has passed."""
         memory = self._memory
         progress = await self.step(DrainActivities.observe, drain, "look what is left")
@@ -151,11 +150,11 @@ class Drain(Ordered[NodesTarget, DrainMemory]):
         memory.progress = progress
         if progress.left == 0:
             outcome = f"nothing is left of {counted(drain.replicas, 'replica')}; still cordoned"
-            memory.ending = Ending(DrainState.DRAINED, outcome)
+            memory.ending = DrainEnd(DrainState.DRAINED, outcome)
         elif progress.is_overdue:
-            memory.ending = Ending(DrainState.GAVE_UP, _gave_up(progress))
+            memory.ending = DrainEnd(DrainState.GAVE_UP, _gave_up(progress))
 
-    async def _finish(self, drain: DrainFact) -> None:
+    async def _finish(self, drain: Drain) -> None:
         """Records the end in the region, however long that does not answer."""
         ending = self._memory.ending
         if ending is None:

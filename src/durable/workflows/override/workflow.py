@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.override import OverrideActivities
     from durable.activities.override_steps import OverrideReading, Spread
     from durable.model.ids import OverrideId
-    from durable.model.overrides.override import Override as OverrideFact
+    from durable.model.overrides.override import Override
     from durable.model.refusal import Refusal, RefusalCode
     from durable.reports.describe import describe
     from durable.signals import overrides, search_attributes
@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
-    from durable.workflows.ordered import Memory, Ordered
+    from durable.workflows.orders import Memory, OrderWorkflow
     from durable.workflows.starts import NO_INPUT
     from durable.workflows.steps import UNREACHABLE, Activity, ask_step
 
@@ -40,7 +40,7 @@ PROPOSE = next(message for message in messages_to(OVERRIDE) if message.name == "
 
 @dataclass
 class OverrideMemory(Memory):
-    override: OverrideFact | None = None
+    override: Override | None = None
     # What it was started with, if that can be read as a proposal and was not taken yet.
     proposal: str | None = None
     # Why what it was started with is no proposal, or was refused.
@@ -69,7 +69,7 @@ class OverrideMemory(Memory):
 
 @workflow.defn(name=OVERRIDE)
 @accepts(messages_to(OVERRIDE))
-class Override(Ordered[OverrideId, OverrideMemory]):
+class OverrideWorkflow(OrderWorkflow[OverrideId, OverrideMemory]):
     memory = OverrideMemory
     first_order = "somebody sends `propose`"
 

@@ -94,7 +94,7 @@ class PlacementState:
         return self.pending is not None and self.pending.code is UNREACHABLE
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether nothing is left to do: all was released, or the job is done."""
         slots = self.slots.by_number.values()
         if self.releasing is not None and self.must_recall:
@@ -198,7 +198,7 @@ class PlacementState:
         return self.failures
 
     def _request_state(self, waiting: int, now: datetime) -> RequestState:
-        if self.is_over:
+        if self.has_ended:
             return RequestState.WITHDRAWN
         if not waiting:
             return RequestState.PLACED

@@ -184,8 +184,8 @@ class Placement(PlacementSteps):
         state, now, share = self._state, workflow.now(), self._state.share
         if share is None or share.admitted_at is None or share.due_at is None:
             return
-        is_over = state.urgency_until is not None and state.urgency_until <= now
-        if (state.knows_urgency and not is_over) or not self._slots.in_phase(SlotPhase.WAITING):
+        has_ended = state.urgency_until is not None and state.urgency_until <= now
+        if (state.knows_urgency and not has_ended) or not self._slots.in_phase(SlotPhase.WAITING):
             return
         step = UrgencyStep(
             key=state.key,
@@ -356,7 +356,7 @@ class Placement(PlacementSteps):
 
     async def _let_handlers_finish(self) -> None:
         """A handler that was just answered must not keep a run from ending, nor be left behind."""
-        if self._state.is_over or self._inbox.is_full():
+        if self._state.has_ended or self._inbox.is_full():
             await workflow.wait_condition(
                 lambda: bool(self._inbox) or workflow.all_handlers_finished()
             )
@@ -367,7 +367,7 @@ class Placement(PlacementSteps):
     def _is_over(self) -> bool:
         state, is_idle = self._state, not self._inbox and workflow.all_handlers_finished()
         # Its workload learns of the end from the withdrawn request, so that has to be written.
-        return state.is_over and is_idle and not state.messages.unaudited and self._is_withdrawn()
+        return state.has_ended and is_idle and not state.messages.unaudited and self._is_withdrawn()
 
     def _is_withdrawn(self) -> bool:
         written = self._state.written

@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.policy.rollout import PolicyProgress, PolicyRollout, PolicyStage
+    from durable.model.policy.rollout import PolicyPhase, PolicyProgress, PolicyRollout
     from durable.workflows import timeouts
 
 
 def rest_of(progress: PolicyProgress, now: datetime) -> timedelta:
     """Long while only a person can move it, and at most until what it waits for is due."""
     rollout = progress.rollout
-    if rollout.stage is PolicyStage.SHADOW:
+    if rollout.phase is PolicyPhase.SHADOW:
         return timeouts.POLICY_IDLE
     if rollout.is_paused:
         return _paused(rollout, now)

@@ -15,7 +15,7 @@ from temporalio.exceptions import FailureError
 with workflow.unsafe.imports_passed_through():
     from durable.activities.policy import PolicyActivities
     from durable.model.ids import PolicyRevision
-    from durable.model.policy.rollout import PolicyProgress, PolicyRollout, PolicyStage
+    from durable.model.policy.rollout import PolicyPhase, PolicyProgress, PolicyRollout
     from durable.model.refusal import RefusalCode
     from durable.reports.describe import describe
     from durable.signals import policies, search_attributes
@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.failures import sentence_of
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
-    from durable.workflows.ordered import Memory, Ordered
+    from durable.workflows.orders import Memory, OrderWorkflow
     from durable.workflows.policy.rest import rest_of
     from durable.workflows.starts import read_start
     from durable.workflows.steps import UNREACHABLE, ask_step
@@ -39,7 +39,7 @@ class PolicyMemory(Memory):
 
 @workflow.defn(name=POLICY)
 @accepts(messages_to(POLICY))
-class Policy(Ordered[PolicyRevision, PolicyMemory]):
+class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
     memory = PolicyMemory
     unknown = RefusalCode.UNKNOWN_POLICY
 
@@ -71,9 +71,9 @@ class Policy(Ordered[PolicyRevision, PolicyMemory]):
 
     async def on_promote(self, envelope: Envelope[policies.PromotePolicy]) -> str:
         taken = await self._order(envelope)
-        if taken.stage is PolicyStage.CANARY and taken.bake is None:
+        if taken.phase is PolicyPhase.CANARY and taken.bake is None:
             return f"Revision {self._key} comes into force in {taken.canary} first."
-        return f"Revision {self._key} goes on from {taken.stage}."
+        return f"Revision {self._key} goes on from {taken.phase}."
 
     async def on_pause(self, envelope: Envelope[policies.PausePolicy]) -> str:
         await self._order(envelope)
@@ -107,7 +107,7 @@ class Policy(Ordered[PolicyRevision, PolicyMemory]):
     async def _shadow(self) -> str:
         """Compares it with each region's recent decisions before it is promoted; or why not."""
         progress = self._memory.progress
-        if progress is None or progress.rollout.stage is not PolicyStage.SHADOW:
+        if progress is None or progress.rollout.phase is not PolicyPhase.SHADOW:
             return ""
         if not set(progress.regions).difference(one.region for one in progress.shadows):
             return ""
@@ -136,8 +136,8 @@ class Policy(Ordered[PolicyRevision, PolicyMemory]):
         return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
-        stage = self.status().stage
-        return {} if stage is None else {search_attributes.PHASE: stage.value}
+        phase = self.status().phase
+        return {} if phase is None else {search_attributes.PHASE: phase.value}
 
     def rest(self) -> tuple[timedelta, str]:
         progress = self._memory.progress

@@ -14,8 +14,12 @@ from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.recovery import RecoveryActivities
-    from durable.model.recovery.recoveries import Recovery as RecoveryFact
-    from durable.model.recovery.recoveries import RecoveryKey, RecoveryProgress, RecoveryStage
+    from durable.model.recovery.recoveries import (
+        Recovery,
+        RecoveryKey,
+        RecoveryPhase,
+        RecoveryProgress,
+    )
     from durable.model.recovery.steps import RecoveryStep, RecoveryStepInput, RecoveryStepOutcome
     from durable.model.refusal import RefusalCode
     from durable.reports.describe import describe
@@ -27,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
-    from durable.workflows.ordered import Memory, Ordered
+    from durable.workflows.orders import Memory, OrderWorkflow
     from durable.workflows.steps import UNREACHABLE, Activity, ask_step
 
 # A round ends by itself; this only bounds one that does not.
@@ -56,7 +60,7 @@ class RecoveryMemory(Memory):
 
 @workflow.defn(name=RECOVERY)
 @accepts(messages_to(RECOVERY))
-class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
+class RecoveryWorkflow(OrderWorkflow[RecoveryKey, RecoveryMemory]):
     memory = RecoveryMemory
     first_order = "somebody to confirm or veto a loss"
     unknown = RefusalCode.UNKNOWN_REGION
@@ -82,7 +86,7 @@ class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
     @property
     def has_ended(self) -> bool:
         progress = self._memory.progress
-        return progress is not None and progress.recovery.is_over
+        return progress is not None and progress.recovery.has_ended
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────
 
@@ -95,9 +99,9 @@ class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
 
     async def on_confirm(self, envelope: Envelope[recoveries.ConfirmLoss]) -> str:
         taken = await self._order(envelope)
-        if taken.stage is RecoveryStage.CONFIRMED:
+        if taken.phase is RecoveryPhase.CONFIRMED:
             return f"{self._key.region} is being fenced, and its work moved elsewhere."
-        return f"The recovery of {self._key.region} is under way: {taken.stage}."
+        return f"The recovery of {self._key.region} is under way: {taken.phase}."
 
     async def on_veto(self, envelope: Envelope[recoveries.VetoLoss]) -> str:
         await self._order(envelope)
@@ -111,7 +115,7 @@ class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
         await self._order(envelope)
         return f"What was moved stays; {self._key.region} takes new work once it answers."
 
-    async def _order(self, envelope: Envelope[Any]) -> RecoveryFact:
+    async def _order(self, envelope: Envelope[Any]) -> Recovery:
         """Has the authority take the order: rights and what is allowed are its rows' to say."""
         summary = f"take the {envelope.message.name}"
         message = envelope.request_message
@@ -145,8 +149,8 @@ class Recovery(Ordered[RecoveryKey, RecoveryMemory]):
         return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
-        stage = self.status().stage
-        return {} if stage is None else {search_attributes.PHASE: stage.value}
+        phase = self.status().phase
+        return {} if phase is None else {search_attributes.PHASE: phase.value}
 
     def rest(self) -> tuple[timedelta, str]:
         progress = self._memory.progress

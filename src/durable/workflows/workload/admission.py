@@ -13,8 +13,8 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from durable.activities.workload import REFUSED, WorkloadActivities
     from durable.activities.workload_steps import (
-        Admitted,
-        Recalled,
+        AdmissionAnswer,
+        RecalledWorkload,
         WorkloadKey,
         WorkloadRequest,
     )
@@ -66,7 +66,7 @@ class WorkloadAdmission(Receives):
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    async def on_apply(self, envelope: Envelope[ApplyWorkload]) -> Admitted:
+    async def on_apply(self, envelope: Envelope[ApplyWorkload]) -> AdmissionAnswer:
         apply = envelope.payload
         named = (apply.manifest.tenant, apply.manifest.name)
         if named != (self._tenant, self._workload):
@@ -77,7 +77,7 @@ class WorkloadAdmission(Receives):
             raise refusal(RefusalCode.INVALID, sentence)
         return await self._admit(envelope)
 
-    async def on_scale(self, envelope: Envelope[ScaleWorkload]) -> Admitted:
+    async def on_scale(self, envelope: Envelope[ScaleWorkload]) -> AdmissionAnswer:
         return await self._admit(envelope)
 
     async def on_delete(self, envelope: Envelope[DeleteWorkload]) -> str:
@@ -135,7 +135,7 @@ class WorkloadAdmission(Receives):
         self._state.divided_generation = 0
         self._divide_again()
 
-    async def _admit(self, envelope: Envelope[Any]) -> Admitted:
+    async def _admit(self, envelope: Envelope[Any]) -> AdmissionAnswer:
         """Has the authority admit a manifest, or the present one with another replica count."""
         step = self._as_request(envelope)
         if self._state.is_finished:
@@ -168,7 +168,9 @@ class WorkloadAdmission(Receives):
         self._has_nothing_to_do = self._is_new
         return admission.answer
 
-    async def _answer_before(self, step: WorkloadRequest, code: RefusalCode, why: str) -> Admitted:
+    async def _answer_before(
+        self, step: WorkloadRequest, code: RefusalCode, why: str
+    ) -> AdmissionAnswer:
         """What was answered before is answered the same; nothing new is admitted now."""
         answered = await self._answered(
             WorkloadActivities.recall_admission,
@@ -204,7 +206,9 @@ class WorkloadAdmission(Receives):
                 await self._recall()
             raise
 
-    def _want(self, admitted: Admitted | Recalled, first_revision: int | None = None) -> None:
+    def _want(
+        self, admitted: AdmissionAnswer | RecalledWorkload, first_revision: int | None = None
+    ) -> None:
         """Takes over what was admitted, if it differs from what is wanted now."""
         state = self._state
         wanted = (admitted.generation, admitted.spec, dict(admitted.share))
@@ -228,7 +232,7 @@ class WorkloadAdmission(Receives):
 
     # ── what a run before this one left ─────────────────────────────────────────────────────────
 
-    async def _recall(self) -> Recalled | None:
+    async def _recall(self) -> RecalledWorkload | None:
         """Reads from the authority what a run before this one left."""
         key = WorkloadKey(tenant=self._tenant, workload=self._workload)
         recalled = await self._answered(WorkloadActivities.recall, key, "recall what exists")

@@ -127,7 +127,7 @@ def workload_status(
             completed=completed,
             is_waiting=bool(waits) or any(one.pending for one in regions),
             is_rolling=progress is not None or rollout is not None,
-            is_over=is_done or (is_job and over >= spec.replicas),
+            has_ended=is_done or (is_job and over >= spec.replicas),
             is_deleting=is_deleting,
         ),
         wanted=spec.replicas,

@@ -151,9 +151,11 @@ class WorkloadState:
         before = next((one for one in self.reports if (one.generation, one.region) == share), None)
         if before is not None and (report.version, report.at) < (before.version, before.at):
             return
-        is_over = report.generation != self.generation and (report.has_ended or not report.is_known)
+        has_ended = report.generation != self.generation and (
+            report.has_ended or not report.is_known
+        )
         self.reports = [one for one in self.reports if one is not before]
-        if not is_over:
+        if not has_ended:
             self.reports.append(report)
 
     def status(self, tenant: TenantId, workload: WorkloadName, now: datetime) -> WorkloadStatus:

@@ -16,9 +16,9 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
     from durable.activities.workload import WorkloadActivities
     from durable.activities.workload_steps import (
-        Admitted,
+        AdmissionAnswer,
         DeadlineStep,
-        Divided,
+        DivideResult,
         DivideStep,
         FinishStep,
         ObserveStep,
@@ -263,7 +263,7 @@ class Workload(WorkloadAdmission):
         else:
             self._record_division(divided)
 
-    def _record_division(self, divided: Divided) -> None:
+    def _record_division(self, divided: DivideResult) -> None:
         state = self._state
         current = divided.current
         if not state.is_ending:
@@ -293,10 +293,10 @@ class Workload(WorkloadAdmission):
             return None
         return state.deleting or state.given_up or "the job is done"
 
-    def _admitted(self) -> Admitted:
+    def _admitted(self) -> AdmissionAnswer:
         state = self._state
         assert state.spec is not None
-        return Admitted(
+        return AdmissionAnswer(
             generation=state.generation,
             spec=state.spec,
             share=state.share,

@@ -72,7 +72,7 @@ BEGIN
                    AND (TG_OP = 'INSERT' OR freed_version IS NOT NULL)
                  GROUP BY region, emergency, tenant) AS c
          WHERE e.region = c.region AND e.override = c.emergency AND e.tenant = c.tenant
-           AND (sign < 0 OR NOT e.is_over);
+           AND (sign < 0 OR NOT e.has_ended);
         GET DIAGNOSTICS touched = ROW_COUNT;
         IF touched < (SELECT count(DISTINCT (region, emergency, tenant)) FROM changed
                        WHERE emergency IS NOT NULL
@@ -177,7 +177,7 @@ CREATE TRIGGER draws_are_not_deleted BEFORE DELETE ON regional.emergency_draws F
 EXECUTE FUNCTION regional.refuse('an emergency draw ends, and is never deleted');
 
 CREATE TRIGGER draws_end_for_good BEFORE UPDATE ON regional.emergency_draws FOR EACH ROW
-WHEN (OLD.is_over AND (NOT NEW.is_over OR NEW.expires_at > OLD.expires_at))
+WHEN (OLD.has_ended AND (NOT NEW.has_ended OR NEW.expires_at > OLD.expires_at))
 EXECUTE FUNCTION regional.refuse('an emergency draw that is over grants nothing again');
 
 CREATE TRIGGER budgets_in_use_are_not_deleted BEFORE DELETE ON regional.recovery_budgets

@@ -219,7 +219,7 @@ CREATE TABLE global.policies (
 -- How far a revision has come, and by which order; one at a time is on its way through the regions.
 CREATE TABLE global.policy_rollouts (
     revision INTEGER NOT NULL,
-    stage TEXT NOT NULL,
+    phase TEXT NOT NULL,
     number BIGINT DEFAULT 0 NOT NULL,
     canary TEXT,
     -- The region that is watched now, since when, and what waited there before.
@@ -235,16 +235,16 @@ CREATE TABLE global.policy_rollouts (
     -- By region, what it would have changed of recent decisions.
     shadows JSONB DEFAULT '{}' NOT NULL,
     CONSTRAINT policy_rollouts_key PRIMARY KEY (revision),
-    CONSTRAINT policy_rollouts_stage_known
-        CHECK (stage IN ('shadow', 'canary', 'widening', 'everywhere', 'superseded',
+    CONSTRAINT policy_rollouts_phase_known
+        CHECK (phase IN ('shadow', 'canary', 'widening', 'everywhere', 'superseded',
                          'rolling_back', 'rolled_back')),
     CONSTRAINT policy_rollouts_number_not_negative CHECK (number >= 0),
-    CONSTRAINT policy_rollouts_canary_has_region CHECK (stage <> 'canary' OR canary IS NOT NULL),
+    CONSTRAINT policy_rollouts_canary_has_region CHECK (phase <> 'canary' OR canary IS NOT NULL),
     CONSTRAINT policy_rollouts_revision_reference
         FOREIGN KEY (revision) REFERENCES global.policies (revision)
 );
 CREATE UNIQUE INDEX policy_rollouts_one_under_way ON global.policy_rollouts ((true))
-    WHERE stage IN ('canary', 'widening');
+    WHERE phase IN ('canary', 'widening');
 
 -- Orders about revisions, in the order in which they were taken: of two at once, one is told of the
 -- other.
@@ -270,7 +270,7 @@ CREATE TABLE global.recoveries (
     epoch BIGINT NOT NULL,
     -- The name under which what it moves draws on recovery budgets.
     incident TEXT NOT NULL,
-    stage TEXT NOT NULL,
+    phase TEXT NOT NULL,
     actor TEXT NOT NULL,
     reason TEXT NOT NULL,
     evidence JSONB DEFAULT '{}' NOT NULL,
@@ -286,12 +286,12 @@ CREATE TABLE global.recoveries (
     draws JSONB DEFAULT '[]' NOT NULL,
     findings JSONB DEFAULT '[]' NOT NULL,
     CONSTRAINT recoveries_key PRIMARY KEY (region, epoch),
-    CONSTRAINT recoveries_stage_known
-        CHECK (stage IN ('suspected', 'confirmed', 'moving', 'holding', 'failing_back', 'settling',
+    CONSTRAINT recoveries_phase_known
+        CHECK (phase IN ('suspected', 'confirmed', 'moving', 'holding', 'failing_back', 'settling',
                          'failed_back', 'settled', 'vetoed', 'dismissed', 'superseded')),
     CONSTRAINT recoveries_epoch_fences CHECK (epoch >= 2),
     CONSTRAINT recoveries_ended
-        CHECK ((ended_at IS NOT NULL) = (stage IN ('failed_back', 'settled', 'vetoed', 'dismissed',
+        CHECK ((ended_at IS NOT NULL) = (phase IN ('failed_back', 'settled', 'vetoed', 'dismissed',
                                                    'superseded')))
 );
 CREATE INDEX recoveries_incident ON global.recoveries (incident);

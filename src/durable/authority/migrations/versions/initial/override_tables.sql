@@ -75,7 +75,7 @@ CREATE TABLE regional.emergency_draws (
     used_memory_mib BIGINT DEFAULT 0 NOT NULL,
     used_gpus BIGINT DEFAULT 0 NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    is_over BOOLEAN DEFAULT false NOT NULL,
+    has_ended BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT emergency_draws_key PRIMARY KEY (region, override),
     CONSTRAINT emergency_draws_used_within_draw
         CHECK (used_cpu_millis >= 0 AND used_memory_mib >= 0 AND used_gpus >= 0
@@ -86,7 +86,7 @@ CREATE TABLE regional.emergency_draws (
 );
 
 CREATE INDEX emergency_draws_live ON regional.emergency_draws (region, tenant)
-    WHERE NOT is_over OR used_cpu_millis + used_memory_mib + used_gpus > 0;
+    WHERE NOT has_ended OR used_cpu_millis + used_memory_mib + used_gpus > 0;
 
 ALTER TABLE regional.reservations ADD CONSTRAINT reservations_region_emergency_reference
     FOREIGN KEY (region, emergency) REFERENCES regional.emergency_draws (region, override);

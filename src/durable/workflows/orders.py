@@ -50,7 +50,7 @@ M = TypeVar("M", bound=Memory)
 T = TypeVar("T")
 
 
-class Ordered(Receives, Generic[K, M]):
+class OrderWorkflow(Receives, Generic[K, M]):
     """One loop for every kind; the methods below it are what a kind gives."""
 
     # What a run leaves to the next.

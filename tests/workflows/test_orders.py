@@ -42,7 +42,7 @@ from durable.temporal.worker import patient
 from durable.validation.value import Value
 from durable.workflows.handlers import accepts
 from durable.workflows.inbox import Envelope
-from durable.workflows.ordered import Memory, Ordered
+from durable.workflows.orders import Memory, OrderWorkflow
 from durable.workflows.steps import UNREACHABLE, ask_step
 from tests.workflows.plane import Plane, until
 from tests.workflows.processes import environment_of
@@ -139,7 +139,7 @@ class LampMemory(Memory):
 
 @workflow.defn(name="Lamp")
 @accepts(MESSAGES)
-class Lamp(Ordered[str, LampMemory]):
+class Lamp(OrderWorkflow[str, LampMemory]):
     memory = LampMemory
     first_order = "somebody sends `light`"
 

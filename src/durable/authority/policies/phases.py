@@ -1,4 +1,4 @@
-"""Steps of a revision on the global side: the region that is watched, the stage, the shadows.
+"""Steps of a revision on the global side: the region that is watched, the phase, the shadows.
 
 Each is taken only under the order that it was decided under; a worker that was cut off and comes
 back late changes nothing.
@@ -17,19 +17,19 @@ from durable.authority.overrides.freeze import refuse_while_frozen
 from durable.authority.policies.orders import LOCK, ROLE, write_rollout
 from durable.authority.policies.rows import find_rollout
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.policy.rollout import Bake, PolicyRollout, PolicyStage, ShadowReport
+from durable.model.policy.rollout import Bake, PolicyPhase, PolicyRollout, ShadowReport
 from durable.signals.names import POLICY_CONTROLLER, policy_id
 
 _SUPERSEDE = text("""
-    UPDATE global.policy_rollouts SET stage = 'superseded', changed_at = clock_timestamp()
+    UPDATE global.policy_rollouts SET phase = 'superseded', changed_at = clock_timestamp()
      WHERE revision <> :revision
-       AND (stage = 'everywhere' OR (stage = 'shadow' AND revision < :revision))
+       AND (phase = 'everywhere' OR (phase = 'shadow' AND revision < :revision))
 """)
 
 _RESTORE = text("""
     UPDATE global.policy_rollouts
-       SET stage = 'everywhere', changed_at = clock_timestamp(), in_force_at = clock_timestamp()
-     WHERE revision = ANY(:revisions) AND stage = 'superseded'
+       SET phase = 'everywhere', changed_at = clock_timestamp(), in_force_at = clock_timestamp()
+     WHERE revision = ANY(:revisions) AND phase = 'superseded'
 """)
 
 _COME_INTO_FORCE = text("""
@@ -61,27 +61,27 @@ async def watch_region(
     return await write_rollout(connection, now.model_copy(update={"bake": bake}))
 
 
-@global_transaction(ROLE, "record that policy {rollout.revision} is {stage}")
-async def reach_stage(
+@global_transaction(ROLE, "record that policy {rollout.revision} is {phase}")
+async def reach_phase(
     connection: AsyncConnection,
     rollout: PolicyRollout,
-    stage: PolicyStage,
+    phase: PolicyPhase,
     restored: Sequence[PolicyRevision] = (),
 ) -> PolicyRollout:
-    """Records the stage; those that it ends for other revisions in the same transaction."""
+    """Records the phase; those that it ends for other revisions in the same transaction."""
     now = await _current(connection, rollout)
-    if now.number != rollout.number or now.stage is stage:
+    if now.number != rollout.number or now.phase is phase:
         return now
-    if stage is PolicyStage.WIDENING:
+    if phase is PolicyPhase.WIDENING:
         await refuse_while_frozen(connection, now.canary)
-    if stage is PolicyStage.EVERYWHERE:
+    if phase is PolicyPhase.EVERYWHERE:
         await connection.execute(_SUPERSEDE, {"revision": rollout.revision})
         await connection.execute(_COME_INTO_FORCE, {"revision": rollout.revision})
     if restored:
         await connection.execute(_RESTORE, {"revisions": list(restored)})
-    before, after = {"stage": now.stage.value}, {"stage": stage.value}
-    await _audit(connection, rollout, "reach policy stage", after, before)
-    return await write_rollout(connection, now.model_copy(update={"stage": stage}))
+    before, after = {"phase": now.phase.value}, {"phase": phase.value}
+    await _audit(connection, rollout, "reach policy phase", after, before)
+    return await write_rollout(connection, now.model_copy(update={"phase": phase}))
 
 
 @global_transaction(ROLE, "record what policy {revision} would change")
