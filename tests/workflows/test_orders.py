@@ -299,7 +299,7 @@ async def test_a_small_object_survives_a_kill_a_repeated_request_and_a_terminati
         ended = await handle.result()
         page = await handle.query("__temporal_workflow_metadata")
     assert ended["lamp"]["burned"] >= 1
-    assert "**out**" in page["currentDetails"]
+    assert "**out**" in page.current_details
     shown = await lamps.durable.show(LAMPS, ID)
     assert LAMPS.has_ended(shown)
     assert requests(lamps) == 2
