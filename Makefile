@@ -27,11 +27,12 @@ demo: $(STAMP) ## Start a stack, run five workloads, roll one, lose a region, ch
 	@$(BIN)/durable demo
 
 .PHONY: check
-check: $(STAMP) ## Check format, lint, types and import contracts
+check: $(STAMP) ## Check format, lint, types, import contracts and the rules of the house
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m bench.house --check
 
 .PHONY: format
 format: $(STAMP) ## Format the code and fix what lint can fix
