@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
@@ -27,6 +28,10 @@ from tests import leftovers
 # A suite that was started in the background inherits an ignored SIGINT, and would pass it on to the
 # commands that it interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Generated tests take the time that they take. Here, because what is decorated before a profile is
+# loaded keeps the deadlines of the usual one.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 # Tables are as wide as they need to be, whatever terminal the suite was started from.
 os.environ.pop("COLUMNS", None)
 
