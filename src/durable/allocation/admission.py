@@ -13,6 +13,7 @@ from durable.authority.quota.quotas import read_booked, read_quota
 from durable.authority.reads.room import read_room
 from durable.authority.recovery.region_facts import read_facts
 from durable.model.fleet.capacity import Quota
+from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import RegionId, TenantId
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.resources import NOTHING, ZERO, Resources, at_most, minus, show_amounts, times
@@ -80,6 +81,11 @@ class AdmissionCheck:
         self._rooms: dict[RegionId, RegionRoom] = {}
         self._reading: TtlCache[None, None] = TtlCache(self._read_rooms, seconds=ROOM_SECONDS)
         self._quotas: TtlCache[TenantId, Quota] = TtlCache(self._read_quota, seconds=QUOTA_SECONDS)
+        # Read more often than rooms: what is given to a region that was just fenced is moved at
+        # once, and would draw on a recovery budget although it is new.
+        self._facts: TtlCache[None, Mapping[RegionId, RegionFact]] = TtlCache(
+            lambda _: read_facts(databases), seconds=TIGHT_SECONDS
+        )
 
     async def check(self, manifest: WorkloadManifest) -> "Admissible":
         """How to divide a workload over regions; refuses what waiting would never mend."""
@@ -93,7 +99,12 @@ class AdmissionCheck:
 
     async def _check(self, manifest: WorkloadManifest, *, seconds: float | None) -> "Admissible":
         await self._reading.get(None, seconds=seconds)
+        facts = await self._facts.get(None, seconds=seconds)
         for region, room in self._rooms.items():
+            # One that is only suspected goes on with what it has, and is given nothing new.
+            fact = facts.get(region)
+            if room.is_reachable and fact is not None and fact.state is not RegionState.OPEN:
+                room.snapshot.is_open = False
             # Others may have found out since it was read.
             if room.is_reachable and self._databases.is_away(region):
                 self._rooms[region] = replace(room, is_reachable=False)
@@ -126,11 +137,6 @@ class AdmissionCheck:
     async def _read_rooms(self, _: None) -> None:
         regions = await list_regions(self._databases)
         answers = await ask_regions(regions, lambda region: read_room(self._databases, region))
-        facts = await read_facts(self._databases)
-        for region, room in answers.by_region.items():
-            # One that is only suspected goes on with what it has, and is given nothing new.
-            if region in facts and facts[region].state is not RegionState.OPEN:
-                room.snapshot.is_open = False
         booked = await read_booked(self._databases, list(answers.missing))
         for region in answers.missing:
             known = self._rooms.get(region) or RegionRoom(Snapshot.empty(region))
