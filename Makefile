@@ -48,7 +48,7 @@ unit: $(STAMP) ## Run the tests that need no server: under a minute
 	@$(PYTEST) -n 2 -m "not server and not soak" $(ARGS)
 
 .PHONY: test
-test: $(STAMP) ## Run every test a contributor needs to trust a change: ten minutes
+test: $(STAMP) ## Run every test a contributor needs to trust a change: about 15 minutes
 	@$(PYTEST) -n 4 $(ARGS)
 
 .PHONY: soak
