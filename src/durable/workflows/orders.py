@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
+    from durable.reports.describe import describe
     from durable.signals.payloads import Look
     from durable.workflows import timeouts
     from durable.workflows.attributes import ShownAttributes
@@ -206,7 +207,7 @@ class OrderWorkflow(Receives, Generic[K, M]):
 
     def page(self, request_id: str) -> str:
         """Its page in the Temporal UI, with examples under a request id that is free."""
-        raise NotImplementedError
+        return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         """What it is found by."""

@@ -19,7 +19,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import ActorId
     from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
-    from durable.reports.describe import describe
     from durable.signals import search_attributes
     from durable.signals.drains import CancelDrain, DrainNodes, DrainStatus
     from durable.signals.names import DRAIN, drain_id, drain_target
@@ -165,9 +164,6 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
             self._memory.drain = ended
 
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
-
-    def page(self, request_id: str) -> str:
-        return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         progress = self._memory.progress

@@ -17,7 +17,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import PolicyRevision
     from durable.model.policy.rollout import PolicyPhase, PolicyProgress, PolicyRollout
     from durable.model.refusal import RefusalCode
-    from durable.reports.describe import describe
     from durable.signals import policies, search_attributes
     from durable.signals.names import POLICY, policy_id, revision_of
     from durable.signals.policies import PolicyStatus, StartPolicy
@@ -131,9 +130,6 @@ class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
             self._memory.progress = progress
 
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
-
-    def page(self, request_id: str) -> str:
-        return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         phase = self.status().phase

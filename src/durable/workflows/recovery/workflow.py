@@ -22,7 +22,6 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.model.recovery.steps import RecoveryStep, RecoveryStepInput, RecoveryStepOutcome
     from durable.model.refusal import RefusalCode
-    from durable.reports.describe import describe
     from durable.signals import recoveries, search_attributes
     from durable.signals.names import RECOVERY
     from durable.signals.recoveries import RecoveryStatus
@@ -144,9 +143,6 @@ class RecoveryWorkflow(OrderWorkflow[RecoveryKey, RecoveryMemory]):
                 return
 
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
-
-    def page(self, request_id: str) -> str:
-        return describe(self.status(), workflow.now()).as_markdown(request_id)
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         phase = self.status().phase
