@@ -9,7 +9,7 @@ from psycopg import waiting
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.connection import open_session, transact
+from durable.authority.db.connection import Databases, open_session, transact
 from tests.authority.waiting import until_waiting
 from tests.authority.world import World
 
@@ -75,3 +75,37 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_forgotten(
             async with asyncio.timeout(10):
                 await listening
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("through", ["a pool", "a session"])
+async def test_a_cancelled_login_leaves_no_server_waiting_for_its_password(through: str) -> None:
+    """Such a server lets no database be dropped until it gives up, a minute later."""
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def ask_for_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        began.set()
+        while await reader.read(1000):
+            pass
+        ended.set()
+        writer.close()
+
+    async def nothing(_: AsyncConnection) -> None: ...
+
+    async with await asyncio.start_server(ask_for_nothing, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"postgresql://durable:secret@127.0.0.1:{port}/durable?sslmode=disable"
+        async with Databases(url) as databases:
+            engine = databases.at_global("durable_reader")
+            logging_in = asyncio.create_task(
+                transact(engine, nothing, doing="log in")
+                if through == "a pool"
+                else open_session(url, "listener")
+            )
+            await began.wait()
+            logging_in.cancel()
+            # The task, and with it the error, is kept until then.
+            await asyncio.wait([logging_in])
+            async with asyncio.timeout(60):
+                await ended.wait()
+            assert logging_in.cancelled()

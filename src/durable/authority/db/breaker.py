@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import waiting
@@ -40,6 +40,18 @@ class Session(psycopg.AsyncConnection[Any]):
     The driver would ask the server to cancel the query, and wait ten seconds for one that is
     stopped. Ours is gone at once; `client_connection_check_interval` has the server notice it.
     """
+
+    @classmethod
+    async def connect(cls, *args: Any, **options: Any) -> Self:
+        """Connects; when that is cancelled, the server is not kept waiting for a password.
+
+        As long as a server waits for one, no database can be created or dropped there.
+        """
+        try:
+            return await super().connect(*args, **options)
+        except asyncio.CancelledError as error:
+            # The traceback would keep the connection open for as long as the error exists.
+            raise error.with_traceback(None) from None
 
     async def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the driver's signature
         task = asyncio.current_task()
