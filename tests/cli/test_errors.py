@@ -95,8 +95,8 @@ def test_an_interrupt_says_that_the_change_continues(
         "scale": ("shop/web", "2"),
         "delete": ("shop/web",),
     }
-    module = "apply" if command == "apply" else "workloads"
-    monkeypatch.setattr(f"durable.cli.commands.{module}.with_durable", interrupt)
+    module = "commands.apply" if command == "apply" else "verbs"
+    monkeypatch.setattr(f"durable.cli.{module}.with_durable", interrupt)
     assert terminal.run(command, *arguments[command], "--json") == 130
     assert "continues in the background; see `durable get workloads`" in terminal.stderr
     assert json.loads(terminal.stdout)["error"]["code"] == "interrupted"

@@ -28,7 +28,7 @@ def page(found: Override | None, **status: Any) -> str:
 
 
 def test_nothing_is_proposed_yet() -> None:
-    assert "Nobody has proposed anything yet: send `propose`." in page(None)
+    assert "Nothing has been proposed yet: send `propose`." in page(None)
 
 
 def test_a_proposal_names_who_has_to_act_and_until_when() -> None:
@@ -56,7 +56,7 @@ def test_one_in_force_says_when_it_ends_and_how_far_it_may_be_extended() -> None
     assert "ends by itself at 2030-01-01 12:15:00Z" in shown
     assert "a second person may `extend` it up to 2030-01-01 16:00:00Z" in shown
     assert "Approved by bob" in shown
-    assert "- east: has it\n- west: **not reached**: no answer" in shown
+    assert "- east: has it\n- west: **unreachable**: no answer" in shown
     found = re.search(r"- `extend`: .*?`({.*})`", shown)
     assert found is not None
     assert ExtendOverride.model_validate(json.loads(found[1])).request_id == "ui-1-extend"

@@ -20,7 +20,7 @@ class Subcommand:
     sentence: str
 
     def add_to(self, app: typer.Typer, name: str) -> None:
-        command = getattr(import_module(f"durable.cli.commands.{self.module}"), self.attribute)
+        command = getattr(import_module(f"durable.cli.{self.module}"), self.attribute)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
@@ -29,120 +29,140 @@ class Subcommand:
 
 SUBCOMMANDS = {
     "up": Subcommand(
-        "stack",
+        "commands.stack",
         "up",
         "Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running.",
     ),
-    "down": Subcommand("stack", "down", "Stop the stack and wait until every process has exited."),
+    "down": Subcommand(
+        "commands.stack", "down", "Stop the stack and wait until every process has exited."
+    ),
     "status": Subcommand(
-        "stack",
+        "commands.stack",
         "status",
         "Show what is wrong with the stack; exit with 0 if a placement would go through now.",
     ),
     "demo": Subcommand(
-        "demo",
+        "commands.drill",
         "demo",
         "Start a stack, run five workloads, roll one, avoid a zone, lose a region, check it all.",
     ),
     "migrate": Subcommand(
-        "migrate", "migrate", "Migrate every database to this release's schema; safe to repeat."
+        "commands.maintenance",
+        "migrate",
+        "Migrate every database to this release's schema; safe to repeat.",
     ),
     "doctor": Subcommand(
-        "doctor",
+        "commands.maintenance",
         "doctor",
         "Check every invariant, and that work could go on; exit with 1 if anything is wrong.",
     ),
     "apply": Subcommand(
-        "apply", "apply", "Create or change workloads, and wait until they serve or complete."
+        "commands.apply",
+        "apply",
+        "Create or change workloads, and wait until they serve or complete.",
     ),
-    "scale": Subcommand("workloads", "scale", "Change the replica count of a workload."),
+    "scale": Subcommand("commands.workloads", "scale", "Change the replica count of a workload."),
     "delete": Subcommand(
-        "workloads", "delete", "Delete a workload: stop its replicas and release what they hold."
+        "commands.workloads",
+        "delete",
+        "Delete a workload: stop its replicas and release what they hold.",
     ),
     "rollout": Subcommand(
-        "rollout", "app", "Follow, pause, resume, promote or undo a workload's rollout."
+        "commands.workloads", "app", "Follow, pause, resume, promote or undo a workload's rollout."
     ),
     "replace": Subcommand(
-        "replace", "replace", "Replace slots of a workload, each up before another is stopped."
+        "commands.workloads",
+        "replace",
+        "Replace slots of a workload, each up before another is stopped.",
     ),
-    "diff": Subcommand("diff", "diff", "Show what differs between two generations of a workload."),
+    "diff": Subcommand(
+        "commands.explain", "diff", "Show what differs between two generations of a workload."
+    ),
     "plan": Subcommand(
-        "plan",
+        "commands.explain",
         "plan",
         "Show what an apply would do, without changing anything.",
     ),
     "explain": Subcommand(
-        "explain",
+        "commands.explain",
         "explain_workload",
         "Explain where a workload runs, how that was decided, and what happens next.",
     ),
-    "queue": Subcommand("queue", "queue", "Show who waits for a node, in order, and what for."),
+    "queue": Subcommand(
+        "commands.get", "queue", "Show who waits for a node, in order, and what for."
+    ),
     "readiness": Subcommand(
-        "readiness",
+        "commands.explain",
         "readiness",
         "Show what the loss of a region would mean now; exit 1 if the objective would be missed.",
     ),
     "logs": Subcommand(
-        "logs", "logs", "Print the logs of a replica; simulated replicas have none."
+        "commands.logs", "logs", "Print the logs of a replica; simulated replicas have none."
     ),
     "send": Subcommand(
-        "send", "send", "Send an operator's message to placements, and print what each answers."
+        "commands.send",
+        "send",
+        "Send an operator's message to placements, and print what each answers.",
     ),
     "drain": Subcommand(
-        "drain",
+        "commands.nodes",
         "drain",
         "Cordon nodes and replace what runs there, each replica up elsewhere before it is stopped.",
     ),
     "override": Subcommand(
-        "override",
+        "commands.override",
         "app",
         "Propose, approve, extend or end an override: avoid a zone, hold a workload, and others.",
     ),
     "drill": Subcommand(
-        "drill",
+        "commands.drill",
         "drill",
         "Rehearse what a runbook says, on the stack that runs here or on one of its own.",
     ),
-    "cordon": Subcommand("cordon", "cordon", "Keep new work off nodes; what runs there stays."),
+    "cordon": Subcommand(
+        "commands.nodes", "cordon", "Keep new work off nodes; what runs there stays."
+    ),
     "uncordon": Subcommand(
-        "cordon",
+        "commands.nodes",
         "uncordon",
         "Let cordoned nodes take new work again; refused while they are drained.",
     ),
     "reconcile": Subcommand(
-        "reconcile",
+        "commands.maintenance",
         "reconcile",
         "Start every workload and placement that the authority knows and that does not run.",
     ),
     "worker": Subcommand(
-        "worker",
+        "processes.worker",
         "worker",
         "Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit.",
     ),
     "agent": Subcommand(
-        "agent",
+        "processes.agent",
         "agent",
         "Run an agent: start and stop the replicas bound to its nodes, and report their state.",
     ),
     "get": Subcommand(
-        "get", "app", "List workloads, placements, decisions, nodes, drains, overrides and others."
+        "commands.get",
+        "app",
+        "List workloads, placements, decisions, nodes, drains, overrides and others.",
     ),
-    "fleet": Subcommand("fleet", "app", "Load and show regions, nodes and tenants."),
+    "fleet": Subcommand("commands.fleet", "app", "Load and show regions, nodes and tenants."),
     "policy": Subcommand(
-        "policy", "app", "Publish, compare, promote and roll back scheduler policies."
+        "commands.policy", "app", "Publish, compare, promote and roll back scheduler policies."
     ),
     "recovery": Subcommand(
-        "recovery", "app", "Declare, show, confirm, veto and end the loss of a region."
+        "commands.recovery", "app", "Declare, show, confirm, veto and end the loss of a region."
     ),
     "operator": Subcommand(
-        "operator", "app", "Add and remove operators, and change their rights and keys."
+        "commands.operator", "app", "Add and remove operators, and change their rights and keys."
     ),
     "sign": Subcommand(
-        "sign",
+        "commands.send",
         "sign",
         "Print a message's payload signed with your key, to paste into the Temporal UI.",
     ),
-    "audit": Subcommand("audit", "app", "Show and verify the hash-chained audit log."),
+    "audit": Subcommand("commands.audit", "app", "Show and verify the hash-chained audit log."),
 }
 
 

@@ -27,7 +27,7 @@ from durable.cli.input.options import (
     request_id_of,
 )
 from durable.cli.render.following import reassure_when_interrupted
-from durable.cli.render.output import print_json, results
+from durable.cli.render.output import conclude, say
 from durable.signals.payloads import OperatorRequest
 from durable.signals.registry import REGISTRY, Message
 from durable.validation.problems import problems_in
@@ -62,10 +62,7 @@ class VerbInput:
 
 def print_answer(given: VerbInput, answer: Any, outcome: Any = None) -> None:
     """One sentence, or one object."""
-    if given.as_json:
-        print_json({"answer": answer})
-    else:
-        results.print(answer, markup=False)
+    conclude(given.as_json, {"answer": answer}, say(answer))
 
 
 def _as_given(target: Any) -> Any:
@@ -79,10 +76,11 @@ class MessageCommand:
     # As it is written after `durable`.
     path: str
     message: Message
-    sentence: str
     target: Parameters
     send: Callable[["Durable", VerbInput], Awaitable[Any]]
     parse: Callable[..., Any] = _as_given
+    # Its help, where the message's own sentence is not enough.
+    sentence: str = ""
     # Options beside those of the payload.
     own: Parameters = field(default_factory=dict[str, tuple[Any, ...]])
     # Shows what comes of the answer until that has ended, or the given time is over; without a
@@ -91,7 +89,7 @@ class MessageCommand:
     # Prints the answer and the outcome, which is None if it was not followed.
     conclude: Callable[[VerbInput, Any, Any], None] = print_answer
     follows_seconds: float = 3_600.0
-    # What continues when somebody interrupts the command, and where to see it.
+    # What continues when the command is interrupted, and where to see it.
     continues: tuple[str, str] = ("change", "durable get workloads")
 
     @property
@@ -119,7 +117,8 @@ class MessageCommand:
             "state_dir": (StateDir, None),
             "as_json": (AsJson, False),
         }
-        command.__name__, command.__doc__ = self.name, self.sentence
+        command.__name__ = self.name
+        command.__doc__ = self.sentence or self.message.sentence
         command.__annotations__ = {name: one[0] for name, one in options.items()}
         parameters = [
             inspect.Parameter(

@@ -24,6 +24,15 @@ async def refuse_rolled_back(
         raise RefusedError(RefusalCode.ROLLED_BACK, sentence)
 
 
+def why_newest_rolled_back(records: Sequence[GenerationRecord], wanted: Generation) -> str | None:
+    """Why the newest generation is not what is wanted; None if it is."""
+    if not records or records[-1].generation == wanted:
+        return None
+    newest = records[-1].generation
+    why = why_rolled_back(records, newest, wanted)
+    return None if why is None else f"Generation {newest} {why}"
+
+
 def why_rolled_back(
     records: Sequence[GenerationRecord], applied: Generation, wanted: Generation
 ) -> str | None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from durable.model.operators.rights import Verb
 from durable.model.overrides.override import Override
 from durable.model.states import OverrideState
-from durable.reports.report import Offer, Report, line, listed, moment, waits
+from durable.reports.report import SENTENCE_SHOWN, Offer, Report, line, listed, moment, waits
 from durable.signals.names import OVERRIDE, override_id
 from durable.signals.overrides import OverrideStatus
 from durable.validation.quantities import show_roughly
@@ -17,25 +17,31 @@ _FOR_NOW = {
 }
 
 
-def describe_override(status: OverrideStatus, now: datetime) -> Report:
+def describe_override(status: OverrideStatus, now: datetime, so_far: str = "") -> Report:
+    """`so_far` is what it has done, where that is known."""
     override = status.override
     if override is None:
         return Report(
             title="Override",
-            lines=("Nobody has proposed anything yet: send `propose`.", *waits(status.unreachable)),
+            lines=("Nothing has been proposed yet: send `propose`.", *waits(status.unreachable)),
             sections=(),
             offer=Offer(OVERRIDE, ("propose",), signed_to="override/NAME"),
             status=status,
         )
     obeyed = [f"{region}: has it" for region in status.regions]
-    missing = [f"{region}: **not reached**: {line(why)}" for region, why in status.missing.items()]
+    others = [f"{region}: **unreachable**: {line(why)}" for region, why in status.missing.items()]
     verb = Verb(override.of_kind.verb)
     own = {"propose": verb, "revoke": verb, "extend": verb}
     name = override_id(override.id)
     return Report(
         title=f"{override.kind}: {line(str(override.scope))}",
-        lines=(*_lines(override, now), *waits(status.unreachable)),
-        sections=listed("Regions", [*obeyed, *missing]),
+        summary=f"{name}: {override.kind}, {override.scope}",
+        lines=(
+            *_lines(override, now),
+            *([f"So far: {line(so_far, SENTENCE_SHOWN)}"] if so_far else []),
+            *waits(status.unreachable),
+        ),
+        sections=listed("Regions", [*obeyed, *others]),
         offer=Offer(OVERRIDE, _FOR_NOW.get(override.state, ()), signed_to=name, verbs=own),
         status=status,
     )

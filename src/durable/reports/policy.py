@@ -7,6 +7,7 @@ from durable.model.policy.rollout import (
     PolicyPhase,
     PolicyProgress,
     PolicyRollout,
+    RolledBackShare,
     ShadowReport,
 )
 from durable.reports.report import ITEMS_SHOWN, Offer, Report, Section, line, listed, moment, waits
@@ -78,14 +79,30 @@ def _lines(progress: PolicyProgress) -> list[str]:
 
 def _sections(progress: PolicyProgress) -> tuple[Section, ...]:
     regions = tuple(f"- {one}: {p.state}" for one, p in sorted(progress.regions.items()))
-    shown = progress.report[:ITEMS_SHOWN]
     see = f"`durable policy show {progress.rollout.revision}`"
-    more = progress.report_count - len(shown)
     return (
         Section("Regions", (*regions, *_health(progress))),
-        *listed("What became of replicas", [str(one) for one in shown], more, see),
-        *map(_shadow, progress.shadows),
+        *describe_rolled_back(progress.report, progress.report_count, see),
+        *map(describe_shadow, progress.shadows),
     )
+
+
+def describe_rolled_back(
+    shares: Sequence[RolledBackShare], count: int, see: str = ""
+) -> tuple[Section, ...]:
+    """What became of each workload's replicas when their revision was rolled back."""
+    shown = shares[:ITEMS_SHOWN]
+    heads = ("Workload", "Region", "Decided again", "Go on", "Replaced")
+    rows = (
+        (
+            f"{one.tenant}/{one.workload}",
+            str(one.region),
+            *map(str, (one.decided_again, one.goes_on, one.replaced)),
+        )
+        for one in shares
+    )
+    title = "What became of replicas that it had placed"
+    return listed(title, [*map(str, shown)], count - len(shown), see, (heads, *rows))
 
 
 def _health(progress: PolicyProgress) -> tuple[str, ...]:
@@ -101,13 +118,28 @@ def _health(progress: PolicyProgress) -> tuple[str, ...]:
     )
 
 
-def _shadow(report: ShadowReport) -> Section:
+def describe_shadow(report: ShadowReport) -> Section:
+    """What would have been decided otherwise in one region, by workload."""
+    changed = report.changed
     unknown = f", {report.unrepeatable} not repeatable" if report.unrepeatable else ""
-    decisions = counted(report.decisions, "decision")
-    changed = tuple(
+    decisions = counted(report.decisions, "recent decision")
+    differ = "differs" if len(changed) == 1 else "differ"
+    lines = tuple(
         f"- {one.tenant}/{one.workload}: {one.moved} of {counted(one.placed, 'replica')} "
         f"elsewhere, {one.gained} more placed, {one.lost} not placed"
-        for one in report.changed[:ITEMS_SHOWN]
+        for one in changed[:ITEMS_SHOWN]
     )
-    title = f"Shadow in {report.region}: {decisions} made again{unknown}"
-    return Section(title, changed or ("No decision would change.",))
+    heads = ("Workload", "Decisions", "Placed by both", "Elsewhere", "Gained", "Lost")
+    rows = (
+        (
+            f"{one.tenant}/{one.workload}",
+            *map(str, (one.decisions, one.placed, one.moved, one.gained, one.lost)),
+        )
+        for one in changed
+    )
+    return Section(
+        f"Shadow in {report.region}: {decisions} made again{unknown}; {len(changed)} of "
+        f"{counted(len(report.workloads), 'workload')} {differ}",
+        lines or ("No decision would change.",),
+        (heads, *rows) if changed else (),
+    )

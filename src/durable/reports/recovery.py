@@ -26,7 +26,7 @@ _HEADS = (
 
 def describe_recovery(status: RecoveryStatus) -> Report:
     progress = status.progress
-    lines = ["Nobody knows of a loss: send `confirm` if the region is lost."]
+    lines = ["No loss is known: send `confirm` if the region is lost."]
     for_now: Sequence[str] = ("confirm", "veto")
     if progress is not None:
         lines, for_now = _lines(progress), _FOR_NOW.get(progress.recovery.phase, ())

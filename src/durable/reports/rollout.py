@@ -6,7 +6,7 @@ from typing import Any
 
 from durable.model.work.rollout import RolloutState, RolloutStep
 from durable.model.work.workload import WorkloadKind
-from durable.reports.report import Section, line, link
+from durable.reports.report import Section, line, link, moment
 from durable.signals.names import placement_id
 from durable.signals.status import ShareProgress, WorkloadStatus
 
@@ -30,7 +30,8 @@ def rollout_sections(status: WorkloadStatus) -> tuple[Section, ...]:
 def _state(status: WorkloadStatus, rollout: RolloutState) -> str:
     if rollout.pause is not None:
         by = line(str(rollout.pause))
-        return f"**Paused** by {by}; nothing more is replaced until `resume`."
+        since = moment(rollout.pause.since)
+        return f"**Paused** by {by}, since {since}; nothing more is replaced until `resume`."
     if rollout.goes_back(status.generation, status.stable_generation):
         return f"**Going back** to generation {status.generation}: {line(rollout.undoing or '')}"
     if rollout.undoing is not None:
@@ -40,7 +41,10 @@ def _state(status: WorkloadStatus, rollout: RolloutState) -> str:
         )
     good = status.stable_generation
     known = "no generation before it was good" if good is None else f"{good} was the last good one"
-    return f"Generation {status.generation} is being rolled out; {known}."
+    return (
+        f"Generation {status.generation} is being rolled out; {known}. Began "
+        f"{moment(rollout.started_at)}, made progress {moment(rollout.progressed_at)}."
+    )
 
 
 def generation_sections(status: WorkloadStatus) -> tuple[Section, ...]:

@@ -30,12 +30,7 @@ from durable.model.fleet.drain import Drain, DrainProgress, DrainState
 from durable.model.ids import ActorId, OverrideId, RegionId
 from durable.model.operators.rights import Operator
 from durable.model.overrides.override import Override
-from durable.model.policy.rollout import (
-    PolicyRollout,
-    RolledBackShare,
-    ShadowReport,
-    TakenOrder,
-)
+from durable.model.policy.rollout import PolicyProgress, PolicyRollout, TakenOrder
 from durable.model.recovery.recoveries import Recovery, RecoveryProgress
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import show_amounts
@@ -45,7 +40,6 @@ from durable.resources.resource import LIMIT, Filters, Rows, Sources
 from durable.signals.names import drain_id, drain_target
 from durable.validation.quantities import show_roughly
 from durable.validation.text import counted
-from durable.validation.value import Value
 
 # ── drains ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,6 +102,7 @@ class OverrideRow(Override):
     left: str
     so_far: str
     obeyed_in: tuple[RegionId, ...]
+    read_at: AwareDatetime
     unreachable: Mapping[RegionId, str] = {}
 
 
@@ -143,6 +138,7 @@ def override_row(override: Override, effects: Effects, now: datetime) -> Overrid
     return OverrideRow(
         **dict(override),
         left=time_left(override, now),
+        read_at=now,
         so_far=_effect(override, by_region),
         obeyed_in=tuple(region for region, one in by_region.items() if one.is_obeyed),
     )
@@ -225,17 +221,12 @@ class PolicyRow(PolicyRollout):
     published_at: AwareDatetime
 
 
-class PolicyDetail(Value):
+class PolicyDetail(PolicyProgress):
     """Everything that is known of one revision."""
 
-    rollout: PolicyRollout
-    regions: Mapping[RegionId, PolicyState]
     unreachable: Mapping[RegionId, str] = {}
     orders: tuple[TakenOrder, ...]
     spec: dict[str, JsonValue]
-    shadows: tuple[ShadowReport, ...]
-    report: tuple[RolledBackShare, ...]
-    report_count: int
 
 
 async def read_policies(sources: Sources, filters: Filters) -> Rows[PolicyRow]:
@@ -271,7 +262,7 @@ async def show_policy(sources: Sources, name: str) -> PolicyDetail:
     return PolicyDetail(
         rollout=rollout,
         spec=(await read_revision(databases, revision)).spec,
-        regions={name: one.state for name, one in states.by_region.items()},
+        regions=states.by_region,
         unreachable=states.missing,
         orders=tuple(await read_orders(databases, revision)),
         shadows=await read_shadows(databases, revision),

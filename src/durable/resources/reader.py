@@ -8,7 +8,7 @@ async for status in durable.follow("drain", "drain/us-east/node-7"):
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from durable.resources.table import find_resource
 from durable.validation.value import Value
 
 R = TypeVar("R", bound=Value)
+T = TypeVar("T")
 
 POLL_SECONDS = 0.5
 
@@ -74,15 +75,23 @@ class Reader(Lookups):
     async def follow(self, kind: str | Resource[Any], name: str) -> AsyncIterator[Any]:
         """What `show` answers whenever that has changed, until the resource has ended."""
         resource = find_resource(kind) if isinstance(kind, str) else kind
-        last: Any = None
-        while True:
-            shown = await self.show(resource, name)
-            if shown != last:
-                last = shown
-                yield shown
-            if resource.has_ended(shown):
-                return
-            await asyncio.sleep(POLL_SECONDS)
+        async for shown in changes(lambda: self.show(resource, name), resource.has_ended):
+            yield shown
+
+
+async def changes(
+    read: Callable[[], Awaitable[T | None]], has_ended: Callable[[T], bool]
+) -> AsyncIterator[T]:
+    """What is read whenever that has changed, until it has ended; None is nothing to see yet."""
+    last: T | None = None
+    while True:
+        now = await read()
+        if now is not None and now != last:
+            last = now
+            yield now
+        if now is not None and has_ended(now):
+            return
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def read_filters(resource: Resource[Any], given: dict[str, Any]) -> Filters:

@@ -1,7 +1,7 @@
 """Drains for services and commands: begun, followed and cancelled.
 
 drain = await durable.drains.start(target, reason="kernel upgrade", request_id="CHG-7")
-async for now, progress in durable.drains.follow(drain): ...
+async for row in durable.drains.follow(drain): ...
 """
 
 import asyncio
@@ -11,18 +11,12 @@ from typing import Unpack
 
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drain, read_running
-from durable.model.fleet.drain import (
-    DEFAULT_DEADLINE,
-    Drain,
-    DrainProgress,
-    DrainState,
-    NodesTarget,
-)
+from durable.model.fleet.drain import DEFAULT_DEADLINE, Drain, NodesTarget
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.resources.orders import DrainRow, drain_row
+from durable.resources.reader import changes
 from durable.signals.names import drain_id
 from durable.temporal.sender import MessageSender, OrderFields, request_id_of
-
-POLL_SECONDS = 0.5
 
 
 class Drains:
@@ -48,7 +42,7 @@ class Drains:
         return drain
 
     async def cancel(self, target: NodesTarget, **who: Unpack[OrderFields]) -> str:
-        """Replaces nothing more, and undoes the cordon; refused if nothing drains."""
+        """Replaces nothing more, and uncordons the nodes; refused if nothing drains."""
         if await read_running(self._databases, target.region, target) is None:
             raise RefusedError(
                 RefusalCode.UNKNOWN_DRAIN,
@@ -56,23 +50,19 @@ class Drains:
             )
         return await self._sender.send(target, "cancel", **who)
 
-    async def follow(self, drain: Drain) -> AsyncIterator[tuple[Drain, DrainProgress]]:
+    def follow(self, drain: Drain) -> AsyncIterator[DrainRow]:
         """The drain and what is left whenever that differs, until it has ended."""
-        region, last = drain.target.region, None
-        while True:
-            now = await read_drain(self._databases, region, drain.request)
-            assert now is not None, "a drain keeps its row"
-            seen = (now, await read_progress(self._databases, region, now))
-            if seen != last:
-                last = seen
-                yield seen
-            if now.state is not DrainState.DRAINING:
-                return
-            await asyncio.sleep(POLL_SECONDS)
+        return changes(lambda: self._read(drain), lambda row: row.ended_at is not None)
+
+    async def _read(self, drain: Drain) -> DrainRow:
+        region = drain.target.region
+        now = await read_drain(self._databases, region, drain.request)
+        assert now is not None, "a drain keeps its row"
+        return drain_row(now, await read_progress(self._databases, region, now))
 
     async def wait(self, drain: Drain, *, within_seconds: float | None = None) -> Drain:
         """The drain when it has ended, however it did."""
         async with asyncio.timeout(within_seconds):
-            async for now, _ in self.follow(drain):
-                drain = now
+            async for row in self.follow(drain):
+                drain = row
         return drain

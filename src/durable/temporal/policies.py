@@ -1,11 +1,10 @@
-"""Policies for services and commands: published, promoted, followed and taken back.
+"""Policies for services and commands: published, promoted, followed and rolled back.
 
 revision = await durable.policies.publish(policy, reason="spread wider")
 await durable.policies.promote(revision, reason="CHG-7", request_id="CHG-7")
 async for now in durable.policies.follow(revision): ...
 """
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any, Unpack
@@ -13,7 +12,7 @@ from typing import Any, Unpack
 from durable.authority.fleet.regions import list_regions
 from durable.authority.policies.publishing import publish_next
 from durable.authority.policies.region_reads import read_reports
-from durable.authority.policies.rows import list_rollouts, read_rollout
+from durable.authority.policies.rows import list_rollouts
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.policy import Policy
 from durable.model.policy.rollout import (
@@ -25,13 +24,12 @@ from durable.model.policy.rollout import (
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.plan.shadow import Shadow
 from durable.planners.policy_rollout.shadow import admits_nothing
+from durable.resources.reader import changes
 from durable.scheduling.policies import check_policy
 from durable.signals.names import NEXT_POLICY, POLICY, policy_id
 from durable.signals.policies import PolicyStatus, PublishPolicy
 from durable.signals.starting import policy_options
 from durable.temporal.sender import MessageSender, OrderFields
-
-POLL_SECONDS = 0.5
 
 
 class Policies:
@@ -91,13 +89,9 @@ class Policies:
         after: int | None = None,
         **who: Unpack[OrderFields],
     ) -> str:
-        """Takes the revision back everywhere; with `reroll`, replaces what it has placed."""
+        """Rolls the revision back everywhere; with `reroll`, replaces what it has placed."""
         what: dict[str, Any] = {"to": to, "reroll": reroll, "after": after}
         return await self._sender.send(revision, "rollback", **what, **who)
-
-    async def read(self, revision: PolicyRevision) -> PolicyRollout:
-        """The revision as the authority has it."""
-        return await read_rollout(self._databases, revision)
 
     async def newest_in_force(self) -> PolicyRollout:
         """What a rollback is about: the revision on its way, or else the newest in force."""
@@ -109,7 +103,7 @@ class Policies:
                 return found
         raise RefusedError(
             RefusalCode.WRONG_STATE,
-            "No revision is being promoted or in force everywhere; name the one to take back with "
+            "No revision is being promoted or in force everywhere; name the one to roll back with "
             "`--revision`, see `durable policy list`.",
         )
 
@@ -122,17 +116,13 @@ class Policies:
         handle = self._client.get_workflow_handle(policy_id(revision))
         return PolicyStatus.read(await handle.query("status"))
 
-    async def follow(self, revision: PolicyRevision) -> AsyncIterator[PolicyProgress]:
-        """The revision whenever it has changed, until it has settled or waits for a person."""
-        last: PolicyProgress | None = None
-        while True:
-            progress = (await self.status(revision)).progress
-            if progress is not None and progress != last:
-                last = progress
-                yield progress
-            if progress is not None and _waits_for_a_person(progress):
-                return
-            await asyncio.sleep(POLL_SECONDS)
+    def follow(self, revision: PolicyRevision) -> AsyncIterator[PolicyProgress]:
+        """The revision whenever it has changed, until it has ended or waits for a person."""
+
+        async def read() -> PolicyProgress | None:
+            return (await self.status(revision)).progress
+
+        return changes(read, _waits_for_a_person)
 
 
 def _waits_for_a_person(progress: PolicyProgress) -> bool:

@@ -4,7 +4,6 @@ key = await durable.recoveries.declare(region, reason="INC-42", request_id="INC-
 async for now in durable.recoveries.follow(key): ...
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Unpack
 
@@ -17,12 +16,11 @@ from durable.model.recovery.detection import Suspicion
 from durable.model.recovery.recoveries import UNFENCED, RecoveryKey, RecoveryProgress
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
+from durable.resources.reader import changes
 from durable.signals.names import RECOVERY
 from durable.signals.recoveries import RecoveryStatus
 from durable.signals.starting import recovery_options
 from durable.temporal.sender import MessageSender, OrderFields
-
-POLL_SECONDS = 0.5
 
 
 async def begin_recovery(client: Client, suspicion: Suspicion) -> None:
@@ -60,30 +58,27 @@ class Recoveries:
         return key
 
     async def confirm(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
-        """Confirms a suspicion; refused if nobody suspects the region."""
+        """Confirms a suspicion; refused if the region is not suspected."""
         key = await self.next_of(region)
         fact = await read_fact(self._databases, region)
         known = await newest_recovery(self._databases, region)
         if fact.state is RegionState.OPEN and (known is None or known.key != key):
             raise RefusedError(
                 RefusalCode.WRONG_STATE,
-                f"Nobody suspects {region}; if it is lost, declare it: durable recovery declare "
+                f"{region} is not suspected; if it is lost, declare it: durable recovery declare "
                 f"{region}.",
             )
         return await self._sender.send(key, "confirm", **who)
 
     async def veto(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
         """Says that a region is not lost; refused once it is fenced."""
-        key = await self.next_of(region)
-        return await self._sender.send(key, "veto", **who)
+        return await self._sender.send(await self.next_of(region), "veto", **who)
 
     async def fail_back(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
-        key = await self._under_way(region)
-        return await self._sender.send(key, "failback", **who)
+        return await self._sender.send(await self._under_way(region), "failback", **who)
 
     async def settle(self, region: RegionId, **who: Unpack[OrderFields]) -> str:
-        key = await self._under_way(region)
-        return await self._sender.send(key, "settle", **who)
+        return await self._sender.send(await self._under_way(region), "settle", **who)
 
     async def _under_way(self, region: RegionId) -> RecoveryKey:
         newest = await newest_recovery(self._databases, region)
@@ -99,14 +94,10 @@ class Recoveries:
         handle = self._client.get_workflow_handle(str(key))
         return RecoveryStatus.read(await handle.query("status"))
 
-    async def follow(self, key: RecoveryKey) -> AsyncIterator[RecoveryProgress]:
+    def follow(self, key: RecoveryKey) -> AsyncIterator[RecoveryProgress]:
         """The recovery whenever it has changed, until it has ended."""
-        last: RecoveryProgress | None = None
-        while True:
-            progress = (await self.status(key)).progress
-            if progress is not None and progress != last:
-                last = progress
-                yield progress
-            if progress is not None and progress.recovery.has_ended:
-                return
-            await asyncio.sleep(POLL_SECONDS)
+
+        async def read() -> RecoveryProgress | None:
+            return (await self.status(key)).progress
+
+        return changes(read, lambda now: now.recovery.has_ended)

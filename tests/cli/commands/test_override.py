@@ -31,8 +31,11 @@ def test_an_override_is_created_listed_extended_and_revoked(
     assert row["left"]
     assert row["obeyed_in"] == ["north", "south"]
     assert at_plane.run("override", "show", "o-cli") == 0
-    assert "obeyed in: north, south" in at_plane.stdout
-    assert "time left: 9m" in at_plane.stdout
+    shown = " ".join(at_plane.stdout.split())
+    assert shown.startswith("override/o-cli: hold, tenant shop, workload kept active; ends by")
+    assert "(9m left when this was written)" in shown
+    assert "- north: has it - south: has it" in shown
+    assert "It accepts now: extend, revoke." in shown
     assert at_plane.run("get", "overrides") == 0
     assert "INC-1" in at_plane.stdout
 
@@ -45,7 +48,7 @@ def test_an_override_is_created_listed_extended_and_revoked(
     known = at_plane.json("get", "overrides", "--all")["overrides"]
     assert [one["state"] for one in known if one["id"] == "o-cli"] == ["revoked"]
     assert at_plane.run("override", "show", "o-cli") == 0
-    assert "ticket: T-1" in at_plane.stdout
+    assert ": INC-1 (T-1)" in at_plane.stdout
     assert at_plane.refusal("override", "revoke", "o-cli", *WHY) == "override_ended"
     at_plane.json("delete", "shop/kept")
 
@@ -107,7 +110,7 @@ def test_a_second_person_with_a_key_approves_what_the_first_proposed(
             at_plane.refused(*approve).split()
         )
     at_plane.run("override", "show", "more-cli")
-    assert "state: proposed" in at_plane.stdout
+    assert "proposed; somebody other than person:first has to `approve` it" in at_plane.stdout
     approved = at_plane.json(*approve, "--request-id", "once")["answer"]
     assert approved.startswith("Approved: emergency-quota on region north, tenant shop is in force")
     assert at_plane.run(*approve, "--request-id", "once") == 0, "sent again, it counts once"

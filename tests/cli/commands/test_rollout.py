@@ -43,11 +43,12 @@ def test_a_rollout_is_shown_promoted_and_followed_to_its_end(rolling: Rolling) -
     terminal, name = rolling
     assert terminal.run("rollout", "status", name, "--no-watch") == 0
     shown = terminal.stdout
-    assert f"{name}: generation 2 is being rolled out; generation 1 was the last good one" in shown
-    assert "Step: pause point" in shown
-    assert "Replaced: 1 of 3" in shown
-    assert "generation 1: 2 bound, 2 ready, 2 serving" in shown
+    assert f"{name} generation 2\n" in shown
+    assert "Generation 2 is being rolled out; 1 was the last good one. Began " in shown
+    assert "1 of 3 replaced" in shown
+    assert "Generation 1: 2 serving, 2 ready, 2 bound" in shown
     assert "promote it to go on" in shown
+    assert "It accepts now: promote, pause, rollback, apply." in shown
     [row] = [
         one for one in terminal.json("get", "workloads")["workloads"] if one["workload"] == name
     ]
@@ -122,7 +123,7 @@ def test_an_apply_whose_generation_was_rolled_back_ends_with_1(
     report = json.loads(at_plane.stdout)
     [row] = report["workloads"]
     assert (row["phase"], row["generation"], row["status"]["generation"]) == ("rolled back", 2, 1)
-    assert ": too slow; generation 1 is wanted again." in row["undone"]
+    assert ": too slow; generation 1 is wanted again." in row["rolled_back"]
     assert report["error"]["code"] == "rolled_back"
     assert at_plane.run("apply", "-f", path, *asked) == 1
     assert "rolled back" in at_plane.stdout

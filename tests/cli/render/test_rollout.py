@@ -7,7 +7,7 @@ import pytest
 from durable.cli.render.delays import describe_delay
 from durable.cli.render.plan import print_plan
 from durable.cli.render.progress import WaitTarget, counts_of
-from durable.cli.render.rollout import RolloutReport, print_rollout
+from durable.cli.render.reports import print_report
 from durable.cli.render.spec_diff import differences, show_value
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.placement.pending_reasons import PendingCode
@@ -15,6 +15,7 @@ from durable.model.work.rollout import RolloutStep
 from durable.plan.outlook import RolloutOutlook
 from durable.plan.planner import Plan
 from durable.plan.step import Action
+from durable.reports.workload import describe_workload
 from tests.model.pending import pending
 from tests.workflows.test_rollout_pages import PAUSE, SHARES, at, state, workload
 
@@ -23,31 +24,31 @@ API = WaitTarget("risk", "api", "serving")
 
 def shown(capsys: pytest.CaptureFixture[str], **values: Any) -> str:
     counts = {"bound": 4, "ready": 4, "serving": 4, "updated": 1}
-    print_rollout(RolloutReport.of(workload(**counts, shares=SHARES, **values), []))
+    print_report(describe_workload(workload(**counts, shares=SHARES, **values)))
     return capsys.readouterr().out
 
 
 def test_bound_ready_and_serving_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, rollout=state(), progress=at(RolloutStep.SURGING))
-    assert "risk/api: generation 2 is being rolled out; generation 1 was the last good" in text
-    assert "Step: surging in east" in text
-    assert "Replaced: 1 of 4; at least 3 have to be available, and 4 are" in text
-    assert "Surge: 1 of 2 are available" in text
-    assert "Replicas: 4 bound, 4 ready, 4 serving of 4" in text
-    assert "generation 1: 3 bound, 3 ready, 3 serving" in text
-    assert "Waits: Surging in east: 1 of 4 replicas replaced and available;" in text
+    assert "Generation 2 is being rolled out; 1 was the last good one." in text
+    assert "Began 2026-01-01 12:00:00Z, made progress 2026-01-01 12:00:00Z." in text
+    assert "1 of 4 replaced; 4 are available and at least 3 have to be" in text
+    assert "1 of 2 surge replicas are available" in text
+    assert "rolling: 4 serving, 4 ready, 4 bound of 4" in text
+    assert "Generation 1: 3 serving, 3 ready, 3 bound" in text
+    assert "Surging in east: 1 of 4 replicas replaced and available;" in text
 
 
 def test_whoever_paused_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, rollout=state(pause=PAUSE), progress=at(RolloutStep.PAUSED))
     assert "Paused by ann: [look](x), since 2026-01-01 12:00:00Z" in text
-    assert "durable rollout resume risk/api" in text
+    assert "It accepts now: resume, rollback, apply." in text
 
 
 def test_a_failure_with_nothing_to_go_back_to_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     failed = {"rollout": state(undoing="bad"), "stable_generation": None}
     text = shown(capsys, **failed, progress=at(RolloutStep.REPLACING))
-    assert "generation 2 has failed, and there is no good one to go back to" in text
+    assert "Generation 2 has failed: bad; no other one was ever good, so `apply` one" in text
 
 
 def test_progress_says_how_many_are_replaced() -> None:

@@ -1,8 +1,6 @@
 """`durable apply`: submits manifests one after the other, and waits for what they describe."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
 from durable.activities.workload_steps import AdmissionAnswer
 from durable.cli.connections import with_durable
@@ -17,16 +15,10 @@ from durable.cli.input.options import (
     request_id_of,
 )
 from durable.cli.render.following import reassure_when_interrupted
-from durable.cli.render.output import error_object, fail, print_json, progress
+from durable.cli.render.output import conclude, progress
 from durable.cli.render.progress import WaitTarget
 from durable.cli.render.waiting import wait_for_all
-from durable.cli.render.workloads import (
-    AppliedWorkload,
-    applied_row,
-    failure_of,
-    print_applied,
-    undone_of,
-)
+from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied, rollback_of
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
@@ -43,119 +35,79 @@ def apply(
 ) -> None:
     """Create or change workloads, and wait until they serve or complete."""
     manifests = load_workloads(file)
+    within = None if no_wait else timeout
     with reassure_when_interrupted():
-        rows = apply_all(
-            manifests,
-            timeout_seconds=timeout,
-            waits=not no_wait,
-            request_id=request_id,
-            reason=reason,
-            state_dir=state_dir,
+        rows = with_durable(
+            state_dir,
+            lambda durable: apply_all(durable, manifests, within, request_id, reason=reason),
+            within_seconds=timeout,
         )
-    failure = undone_of(rows) or failure_of(rows)
-    if as_json:
-        content = [row.model_dump(mode="json") for row in rows]
-        code = "rolled_back" if undone_of(rows) else "failed"
-        print_json({"workloads": content, **error_object(code, failure)})
-    else:
-        print_applied(rows)
-    if failure is not None:
-        fail(failure)
-
-
-def apply_all(
-    manifests: Sequence[WorkloadManifest],
-    *,
-    timeout_seconds: float,
-    waits: bool = True,
-    request_id: str | None,
-    reason: str,
-    state_dir: Path | None,
-) -> list[AppliedWorkload]:
-    """Applies manifests, and waits for all of them unless told not to."""
-    return with_durable(
-        state_dir,
-        lambda durable: apply_with(
-            durable,
-            manifests,
-            timeout_seconds=timeout_seconds,
-            waits=waits,
-            request_id=request_id,
-            reason=reason,
-        ),
-        within_seconds=timeout_seconds,
+    rolled_back = rollback_of(rows)
+    conclude(
+        as_json,
+        {"workloads": rows},
+        lambda: print_applied(rows),
+        failure=rolled_back or failure_of(rows),
+        code="rolled_back" if rolled_back else "failed",
     )
 
 
-async def apply_with(
+async def apply_all(
     durable: Durable,
     manifests: Sequence[WorkloadManifest],
-    *,
-    timeout_seconds: float,
-    waits: bool = True,
+    within_seconds: float | None,
     request_id: str | None = None,
+    *,
     reason: str,
 ) -> list[AppliedWorkload]:
-    """The same by a connection that exists."""
-    request_ids = {_name_of(one): request_id_of(request_id) for one in manifests}
-    submitted = await _submit_all(durable, manifests, request_ids, reason)
-    statuses = {}
-    undone: dict[WaitTarget, str] = {}
-    if waits:
-        # A job that already completed under this request id does not run again.
-        pending = [one for one in manifests if not submitted[_name_of(one)].has_ended]
-        targets = [WaitTarget.of(one) for one in pending]
-        last = await wait_for_all(durable, targets, timeout_seconds, undone)
-        statuses = {f"{status.tenant}/{status.workload}": status for status in last}
+    """Applies manifests, and waits for all of them if there is time to."""
+    rows = await _submit_all(durable, manifests, request_id, reason)
+    if within_seconds is None:
+        return rows
+    # A job that already completed under this request id does not run again.
+    targets = {
+        row.workload: WaitTarget.of(manifest)
+        for row, manifest in zip(rows, manifests, strict=True)
+        if row.phase != ENDED
+    }
+    why: dict[WaitTarget, str] = {}
+    last = await wait_for_all(durable, [*targets.values()], within_seconds, why)
+    statuses = {f"{status.tenant}/{status.workload}": status for status in last}
     return [
-        applied_row(
-            one,
-            submitted[_name_of(one)].answer,
-            statuses.get(_name_of(one)),
-            has_ended=submitted[_name_of(one)].has_ended,
-            undone=undone.get(WaitTarget.of(one)),
-        )
-        for one in manifests
+        row.after(statuses[row.workload], why.get(targets[row.workload]))
+        if row.workload in targets
+        else row
+        for row in rows
     ]
 
 
-@dataclass(frozen=True)
-class _AppliedManifest:
-    """What a request was answered, and whether the workload has ended since."""
-
-    answer: AdmissionAnswer
-    has_ended: bool
+ENDED = "ended"
 
 
 async def _submit_all(
-    durable: Durable,
-    manifests: Sequence[WorkloadManifest],
-    request_ids: Mapping[str, str],
-    reason: str,
-) -> dict[str, _AppliedManifest]:
+    durable: Durable, manifests: Sequence[WorkloadManifest], request_id: str | None, reason: str
+) -> list[AppliedWorkload]:
     """Submits in order; the first refusal stops, and says what was applied before it."""
-    done: dict[str, _AppliedManifest] = {}
-    for manifest in manifests:
-        name = _name_of(manifest)
+    done: list[AppliedWorkload] = []
+    requests = [request_id_of(request_id) for _ in manifests]
+    for manifest, request in zip(manifests, requests, strict=True):
+        name = f"{manifest.tenant}/{manifest.name}"
         before = await durable.admitted(manifest.tenant, manifest.name)
         try:
-            answer = await durable.apply(manifest, request_id=request_ids[name], reason=reason)
+            answer = await durable.apply(manifest, request_id=request, reason=reason)
             now = await durable.admitted(manifest.tenant, manifest.name)
             assert now is not None, "a workload keeps its row"
-            _refuse_deleted_since(manifest, answer, now, request_ids[name])
+            _refuse_deleted_since(manifest, answer, now, request)
         except RefusedError as error:
-            so_far = f"Applied before it: {', '.join(done)}." if done else "Nothing was applied."
+            names = ", ".join(row.workload for row in done)
+            so_far = f"Applied before it: {names}." if done else "Nothing was applied."
             sentence = f"{name} was refused: {error} {so_far}"
             raise RefusedError(error.refusal.code, sentence) from error
-        done[name] = _AppliedManifest(answer, now.deleted)
+        done.append(AppliedWorkload.of(name, answer, ENDED if now.deleted else "admitted"))
         progress.print(
             f"[green]✓[/] {name} {_outcome(before, now)}, generation {answer.generation}"
         )
     return done
-
-
-def _name_of(manifest: WorkloadManifest) -> str:
-    return f"{manifest.tenant}/{manifest.name}"
 
 
 def _outcome(before: AdmittedWorkload | None, now: AdmittedWorkload) -> str:

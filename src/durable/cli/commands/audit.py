@@ -1,4 +1,4 @@
-"""`durable audit`: the log of who changed what, and proof that nobody changed the log."""
+"""`durable audit`: the log of who changed what, and proof that it was not changed."""
 
 import json
 from collections.abc import Sequence
@@ -16,12 +16,11 @@ from durable.cli.connections import with_authority, with_reader
 from durable.cli.input.anchors import append_anchors, parse_head, read_anchors
 from durable.cli.input.options import AsJson, StateDir, flag, parse_option
 from durable.cli.render.output import (
+    conclude,
     error_object,
-    missing_object,
-    note_missing,
-    print_json,
     progress,
     results,
+    say,
     timestamp,
 )
 from durable.cli.render.tables import print_table
@@ -61,17 +60,16 @@ def verify(
     """Verify every chain; exit with 1 and name the first broken event if one is broken."""
     anchors = {} if file is None else read_anchors(file)
     anchors |= {head.chain: head for head in map(_parse_head, anchor or [])}
-    reports, missing = _verify(state_dir, anchors, from_anchors=file is not None and not everything)
-    broken = [report for report in reports if report.broken_at is not None]
-    note_missing(missing)
-    if as_json:
-        content = {"holds": not broken, "chains": [_as_json(report) for report in reports]}
-        first = broken[0].sentence if broken else None
-        failure = error_object("broken_chain", first)
-        print_json({**content, **missing_object(missing), **failure})
-    else:
-        _print_reports(reports)
-    if broken or missing:
+    from_anchors = file is not None and not everything
+    reports, unreachable = _verify(state_dir, anchors, from_anchors=from_anchors)
+    broken = _broken(reports)
+    content = {
+        "holds": broken is None,
+        "chains": [_as_json(report) for report in reports],
+        **error_object("broken_chain", broken),
+    }
+    conclude(as_json, content, lambda: _print_reports(reports), unreachable=unreachable)
+    if broken or unreachable:
         raise typer.Exit(1)
 
 
@@ -86,35 +84,29 @@ def write_anchor(
 ) -> None:
     """Verify every chain from the last anchor in FILE on, then append its head as the next."""
     anchors = read_anchors(file) if file.exists() else {}
-    reports, missing = _verify(state_dir, anchors, from_anchors=True)
-    broken = [report for report in reports if report.broken_at is not None]
-    note_missing(missing)
+    reports, unreachable = _verify(state_dir, anchors, from_anchors=True)
+    broken = _broken(reports)
+    heads = [] if broken else [report.head for report in reports]
     if not broken:
-        append_anchors(file, [report.head for report in reports])
-    first = broken[0].sentence if broken else None
-    if as_json:
-        heads = [] if broken else [str(report.head) for report in reports]
-        failure = error_object("broken_chain", first)
-        print_json({"heads": heads, **missing_object(missing), **failure})
-    elif broken:
-        _print_reports(reports)
-    else:
-        results.print(f"{counted(len(reports), 'chain')} anchored in {escape(str(file))}.")
-    if broken or missing:
+        append_anchors(file, heads)
+    anchored = say(f"{counted(len(reports), 'chain')} anchored in {file}.")
+    conclude(
+        as_json,
+        {"heads": list(map(str, heads)), **error_object("broken_chain", broken)},
+        (lambda: _print_reports(reports)) if broken else anchored,
+        unreachable=unreachable,
+    )
+    if broken or unreachable:
         raise typer.Exit(1)
 
 
 @app.command()
 def head(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Print the head of every chain, to be stored where no database user can write."""
-    reports, missing = _verify(state_dir, {})
-    heads = [report.head for report in reports]
-    note_missing(missing)
-    if as_json:
-        print_json({"heads": [str(head) for head in heads], **missing_object(missing)})
-    else:
-        for one in heads:
-            results.print(str(one))
+    reports, unreachable = _verify(state_dir, {})
+    heads = [str(report.head) for report in reports]
+    show = say("\n".join(heads)) if heads else lambda: None
+    conclude(as_json, {"heads": heads}, show, unreachable=unreachable)
 
 
 @app.command()
@@ -140,29 +132,29 @@ def log(
     """Show the latest events, oldest first: who did what, when, and under which role."""
     begin = None if since is None else parse_option("--since", _moment, since)
     # One event more than requested shows whether older ones were left out.
-    found, missing = with_reader(
+    found, unreachable = with_reader(
         state_dir,
         lambda reader: reader.events(
             chain=chain, target=target, actor=actor, since=begin, last=last + 1
         ),
     )
     events, has_older = found[-last:], len(found) > last
-    note_missing(missing)
-    if as_json:
-        content = [event.model_dump(mode="json") for event in events]
-        print_json({"events": content, "has_older": has_older, **missing_object(missing)})
-        return
-    if not events:
-        where = f" in {escape(chain)}; see `durable audit head`" if chain else " yet"
-        if target or actor or since:
-            where = " like that; leave out --object, --actor or --since to see others"
-        results.print(f"There are no events{where}.")
-        return
-    print_events(events)
-    if has_older:
-        progress.print(
-            f"Older events are not shown: raise --last (up to {MAX_EVENTS:,}) or name a --chain"
-        )
+
+    def show() -> None:
+        if events:
+            print_events(events)
+        else:
+            where = f" in {chain}; see `durable audit head`" if chain else " yet"
+            if target or actor or since:
+                where = " like that; leave out --object, --actor or --since to see others"
+            results.print(f"There are no events{where}.", markup=False)
+        if has_older:
+            progress.print(
+                f"Older events are not shown: raise --last (up to {MAX_EVENTS:,}) or name a --chain"
+            )
+
+    content = {"events": events, "has_older": has_older}
+    conclude(as_json, content, show, unreachable=unreachable)
 
 
 def print_events(events: Sequence[AuditEvent]) -> None:
@@ -214,6 +206,11 @@ def _verify(
     return with_authority(
         state_dir, lambda databases: verify_all(databases, anchors, from_anchors=from_anchors)
     )
+
+
+def _broken(reports: Sequence[ChainReport]) -> str | None:
+    """What is wrong with the first chain that is broken."""
+    return next((report.sentence for report in reports if report.broken_at is not None), None)
 
 
 def _parse_head(text: str) -> ChainHead:

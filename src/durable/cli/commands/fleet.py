@@ -13,7 +13,7 @@ from durable.cli.connections import current_user, with_authority
 from durable.cli.input.manifests import load_manifest
 from durable.cli.input.options import AsJson, StateDir
 from durable.cli.render.amounts import show_rounded
-from durable.cli.render.output import fail, note_missing, print_json, progress, results
+from durable.cli.render.output import conclude, fail, note_unreachable, progress, results
 from durable.cli.render.tables import print_table
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
@@ -28,10 +28,10 @@ File = Annotated[Path, typer.Option("--file", "-f", help="A YAML file that decla
 def load(file: File, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Create and change what a manifest declares; what it does not name stays as it is."""
     fleets = load_manifest(file, Fleet)
-    missing = load_fleets(fleets, state_dir)
+    unreachable = load_fleets(fleets, state_dir)
     _show(state_dir, as_json)
-    if missing:
-        fail(not_loaded(missing))
+    if unreachable:
+        fail(not_loaded(unreachable))
 
 
 @app.command()
@@ -42,9 +42,9 @@ def show(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> Missing:
     """Loads what can be loaded; answers the regions that could not."""
-    missing: dict[RegionId, str] = {}
+    unreachable: dict[RegionId, str] = {}
     for fleet in fleets:
-        missing |= with_authority(
+        unreachable |= with_authority(
             state_dir,
             lambda databases, fleet=fleet: apply_fleet(
                 databases,
@@ -54,12 +54,12 @@ def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> Missing:
                 report=lambda line: progress.print(f"[green]✓[/] {line}"),
             ),
         )
-    return missing
+    return unreachable
 
 
-def not_loaded(missing: Missing) -> str:
+def not_loaded(unreachable: Missing) -> str:
     """What to do about regions that did not answer."""
-    regions = ", ".join(sorted(missing))
+    regions = ", ".join(sorted(unreachable))
     return (
         f"Nothing was loaded into {regions}, nor was grant moved there, because the database did "
         "not answer; everything else was loaded. Load the same file again when it answers."
@@ -68,14 +68,11 @@ def not_loaded(missing: Missing) -> str:
 
 def _show(state_dir: Path | None, as_json: bool) -> None:
     census = with_authority(state_dir, take_census)
-    if as_json:
-        print_json(census)
-    else:
-        print_census(census)
+    note_unreachable(census.unreachable)
+    conclude(as_json, census, lambda: print_census(census))
 
 
 def print_census(census: Census) -> None:
-    note_missing(census.unreachable)
     if not census.regions and not census.unreachable:
         results.print("No region exists yet: load a fleet with `durable fleet load -f FILE`.")
         return

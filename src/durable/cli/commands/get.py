@@ -1,4 +1,4 @@
-"""`durable get`: lists every resource of the table, with the filters that each knows."""
+"""`durable get` and `durable queue`: list resources of the table, by the filters of each."""
 
 import inspect
 from collections.abc import Callable
@@ -19,11 +19,10 @@ from durable.cli.input.options import (
     parse_tenant,
     parse_workload,
 )
-from durable.cli.render.output import fail
 from durable.cli.render.tables import print_resource
 from durable.resources.reader import read_filters
 from durable.resources.resource import LIMIT, Resource, Rows
-from durable.resources.table import REGIONS, RESOURCES
+from durable.resources.table import QUEUE, REGIONS, RESOURCES
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,8 +60,6 @@ def list_resource(
     rows = with_reader(state_dir, lambda reader: reader.get(resource, **filters))
     failure = None if failure_of is None else failure_of(rows)
     print_resource(resource, rows, read_filters(resource, filters), as_json, failure)
-    if failure is not None:
-        fail(failure)
 
 
 def _parse(resource: Resource[Any], name: str, value: Any) -> Any:
@@ -132,3 +129,5 @@ for one in RESOURCES:
     app.command(one.name)(list_one)
     for alias in filter(None, (one.singular, one.short)):
         app.command(alias, hidden=True)(list_one)
+
+queue = resource_command(QUEUE)

@@ -1,6 +1,6 @@
 """`durable operator`: people and services, what they may do, and the keys they sign with."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import typer
@@ -18,7 +18,7 @@ from durable.cli.input.options import (
     load_settings,
     parse_option,
 )
-from durable.cli.render.output import print_json, results, timestamp
+from durable.cli.render.output import conclude, say, timestamp
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.operators.rights import (
     EVERYTHING,
@@ -86,45 +86,45 @@ def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> Non
     _show(with_reader(state_dir, lambda reader: reader.show(OPERATORS, operator)), as_json)
 
 
-@app.command()
-def grant(
-    name: Name,
-    verbs: Verbs,
-    tenant: OfTenant = None,
-    region: InRegion = None,
-    reason: Reason = "durable operator grant",
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Grant rights: for one tenant, in one region, or without both on everything."""
-    operator, why, scope = _named(name), _reason(reason), _scope(tenant, region)
-    rights = [Right(verb=_verb(verb), scope=scope) for verb in verbs]
+def _rights(
+    verb: str, change: Callable[..., Awaitable[Operator]], sentence: str
+) -> Callable[..., None]:
+    """One command that changes rights, each by itself."""
 
-    async def change(databases: Databases) -> Operator:
-        await _refuse_unknown(databases, scope)
-        return await _each(changes.grant_right, databases, operator, rights, why)
+    def command(
+        name: Name,
+        verbs: Verbs,
+        tenant: OfTenant = None,
+        region: InRegion = None,
+        reason: Reason = f"durable operator {verb}",
+        state_dir: StateDir = None,
+        as_json: AsJson = False,
+    ) -> None:
+        operator, why, scope = _named(name), _reason(reason), _scope(tenant, region)
+        rights = [Right(verb=_verb(one), scope=scope) for one in verbs]
 
-    _show(with_authority(state_dir, change), as_json)
+        async def run(databases: Databases) -> Operator:
+            if change is changes.grant_right:
+                await _refuse_unknown(databases, scope)
+            by = {"actor": current_user(), "reason": why}
+            changed = [await change(databases, operator, right, **by) for right in rights]
+            return changed[-1]
+
+        _show(with_authority(state_dir, run), as_json)
+
+    command.__name__, command.__doc__ = verb, sentence
+    return command
 
 
-@app.command()
-def revoke(
-    name: Name,
-    verbs: Verbs,
-    tenant: OfTenant = None,
-    region: InRegion = None,
-    reason: Reason = "durable operator revoke",
-    state_dir: StateDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Revoke rights as they were granted."""
-    operator, why, scope = _named(name), _reason(reason), _scope(tenant, region)
-    rights = [Right(verb=_verb(verb), scope=scope) for verb in verbs]
-
-    async def change(databases: Databases) -> Operator:
-        return await _each(changes.revoke_right, databases, operator, rights, why)
-
-    _show(with_authority(state_dir, change), as_json)
+for _verb_name, _change, _sentence in (
+    (
+        "grant",
+        changes.grant_right,
+        "Grant rights: for one tenant, in one region, or without both on everything.",
+    ),
+    ("revoke", changes.revoke_right, "Revoke rights as they were granted."),
+):
+    app.command()(_rights(_verb_name, _change, _sentence))
 
 
 @app.command()
@@ -140,11 +140,8 @@ def remove(
     async def change(databases: Databases) -> Operator:
         return await changes.remove_operator(databases, operator, actor=current_user(), reason=why)
 
-    removed = with_authority(state_dir, change)
-    if as_json:
-        print_json({"removed": str(removed.id)})
-    else:
-        results.print(f"{removed.id} is no longer an operator.")
+    removed = str(with_authority(state_dir, change).id)
+    conclude(as_json, {"removed": removed}, say(f"{removed} is no longer an operator."))
 
 
 @app.command()
@@ -183,41 +180,24 @@ def key(
         return await changes.set_key(databases, operator, public, actor=current_user(), reason=why)
 
     changed = with_authority(state_dir, change)
-    if as_json:
-        print_json({**changed.model_dump(mode="json"), "file": None if path is None else str(path)})
-    elif public is None:
-        results.print(f"{changed.id} no longer has a key; what it signed is refused from now on.")
-    else:
-        where = "" if path is None else f" The key is in {path}; keep it to yourself."
-        results.print(f"{changed.id} signs with {public}.{where}")
+    where = "" if path is None else f" The key is in {path}; keep it to yourself."
+    sentence = f"{changed.id} signs with {public}.{where}"
+    if public is None:
+        sentence = f"{changed.id} no longer has a key; what it signed is refused from now on."
+    content = {**changed.model_dump(mode="json"), "file": None if path is None else str(path)}
+    conclude(as_json, content, say(sentence))
 
 
 def _show(operator: Operator, as_json: bool) -> None:
-    if as_json:
-        print_json(operator)
-        return
-    results.print(
-        f"{operator.id}, a {operator.kind}, added by {operator.created_by} at "
-        f"{timestamp(operator.created_at)}"
-    )
-    results.print(f"Key: {operator.public_key or 'none'}")
-    for right in operator.rights:
-        results.print(f"May: {right}")
+    at = timestamp(operator.created_at)
+    lines = [
+        f"{operator.id}, a {operator.kind}, added by {operator.created_by} at {at}",
+        f"Key: {operator.public_key or 'none'}",
+        *(f"May: {right}" for right in operator.rights),
+    ]
     if not operator.rights:
-        results.print("May: nothing; see `durable operator grant`")
-
-
-async def _each(
-    change: Callable[..., Awaitable[Operator]],
-    databases: Databases,
-    operator: ActorId,
-    rights: Sequence[Right],
-    reason: str,
-) -> Operator:
-    assert rights, "the command line demands one"
-    for right in rights[:-1]:
-        await change(databases, operator, right, actor=current_user(), reason=reason)
-    return await change(databases, operator, rights[-1], actor=current_user(), reason=reason)
+        lines.append("May: nothing; see `durable operator grant`")
+    conclude(as_json, operator, say("\n".join(lines)))
 
 
 async def _refuse_unknown(databases: Databases, scope: Scope) -> None:

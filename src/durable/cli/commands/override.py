@@ -1,4 +1,4 @@
-"""`durable override`: what people decide for a while, and how they take it back."""
+"""`durable override`: what people decide for a while, and how they end it."""
 
 import json
 from typing import Annotated, Any
@@ -12,18 +12,21 @@ from durable.cli.input.options import (
     Reason,
     StateDir,
     parse_option,
+    parse_pairs,
     request_id_of,
 )
-from durable.cli.render.output import note_missing, print_json, print_lines, results
-from durable.cli.render.overrides import lines_of
+from durable.cli.render.output import conclude, note_unreachable, say
+from durable.cli.render.reports import print_report
 from durable.cli.verbs import MessageCommand, message
 from durable.client import Durable
 from durable.model.ids import OverrideId
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.kinds import KINDS
+from durable.reports.override import describe_override
 from durable.resources.orders import OverrideRow
 from durable.resources.table import OVERRIDES
 from durable.signals.names import OVERRIDE
+from durable.signals.overrides import OverrideStatus
 from durable.validation.quantities import show_duration
 
 app = typer.Typer(
@@ -78,14 +81,12 @@ def create(
             raise typer.BadParameter(
                 f"there is no kind {kind!r}; allowed: {', '.join(KINDS)}", param_hint="KIND"
             )
-        named = dict(_pair(one, "--scope", "zone=us-east-a") for one in scope or [])
+        named = parse_pairs("--scope", scope, "zone=us-east-a", str)
         unknown = sorted(set(named) - set(OverrideScope.model_fields))
         if unknown:
             known = ", ".join(OverrideScope.model_fields)
             raise typer.BadParameter(f"got {unknown[0]!r}; allowed: {known}", param_hint="--scope")
-        effects = {
-            key: _json(value) for key, value in (_pair(e, "--set", "by=200") for e in effect or [])
-        }
+        effects = parse_pairs("--set", effect, "by=200", _json)
         lasts = None if ttl is None else parse_option("--ttl", KINDS[kind].read_ttl, ttl)
         called = None if name is None else parse_option("--name", OverrideId, name)
 
@@ -103,22 +104,18 @@ def create(
         return await durable.show(OVERRIDES, made.id), answer
 
     override, answer = with_durable(state_dir, propose)
-    note_missing(override.unreachable)
-    if as_json:
-        print_json({"override": override.model_dump(mode="json"), "answer": answer})
-    else:
-        results.print(f"{override.id}: {answer}", markup=False)
+    note_unreachable(override.unreachable)
+    conclude(as_json, {"override": override, "answer": answer}, say(f"{override.id}: {answer}"))
 
 
 def _override(name: str) -> OverrideId:
     return parse_option("NAME", OverrideId, name)
 
 
-def _order(name: str, sentence: str) -> MessageCommand:
+def _order(name: str) -> MessageCommand:
     return MessageCommand(
         path=f"override {name}",
         message=message(OVERRIDE, name),
-        sentence=sentence,
         target={"name": (Name,)},
         parse=_override,
         send=lambda durable, given: getattr(durable.overrides, name)(given.target, **given.fields),
@@ -126,34 +123,19 @@ def _order(name: str, sentence: str) -> MessageCommand:
     )
 
 
-for _command in (
-    _order("approve", "Agree to what somebody else proposed; from now on it is in force."),
-    _order("reject", "Refuse what was proposed; it never has an effect."),
-    _order("revoke", "End an override now."),
-    _order("extend", "Let an override last longer, never past the maximum of its kind."),
-):
-    _command.add_to(app)
+for _name in ("approve", "reject", "revoke", "extend"):
+    _order(_name).add_to(app)
 
 
 @app.command()
 def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show one override: what it does, until when, who agreed, and its effect so far."""
     id = _override(name)
-    override: OverrideRow = with_reader(state_dir, lambda reader: reader.show(OVERRIDES, id))
-    note_missing(override.unreachable)
-    if as_json:
-        print_json({"override": override.model_dump(mode="json")})
-    else:
-        print_lines(lines_of(override))
-
-
-def _pair(text: str, option: str, example: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise typer.BadParameter(
-            f"got {text!r}; allowed: NAME=VALUE, such as {example}", param_hint=option
-        )
-    return name, value
+    row: OverrideRow = with_reader(state_dir, lambda reader: reader.show(OVERRIDES, id))
+    status = OverrideStatus(override=row, regions=row.obeyed_in, missing=row.unreachable)
+    report = describe_override(status, row.read_at, row.so_far)
+    note_unreachable(row.unreachable)
+    conclude(as_json, {"override": row}, lambda: print_report(report))
 
 
 def _json(text: str) -> Any:

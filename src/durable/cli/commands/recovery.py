@@ -1,13 +1,13 @@
 """`durable recovery`: declare, show, confirm, veto, fail back and settle the loss of a region."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from durable.cli.connections import with_reader
 from durable.cli.input.options import AsJson, StateDir, parse_region
 from durable.cli.render.following import follow_lines
-from durable.cli.render.output import error_object, fail, print_json
+from durable.cli.render.output import conclude
 from durable.cli.render.reports import print_recovery
 from durable.cli.verbs import MessageCommand, VerbInput, message, print_answer
 from durable.model.ids import RegionId
@@ -53,17 +53,10 @@ def show(region: RegionArgument, state_dir: StateDir = None, as_json: AsJson = F
     """Show the newest recovery of a region: what was moved, what waits, and the objective."""
     name = _region(region)
     shown: RecoveryProgress = with_reader(state_dir, lambda reader: reader.show(RECOVERIES, name))
-    if as_json:
-        print_json(shown.model_dump(mode="json"))
-    else:
-        print_recovery(shown)
+    conclude(as_json, shown, lambda: print_recovery(shown))
 
 
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────
-
-
-async def _declare(durable: "Durable", given: VerbInput) -> RecoveryKey:
-    return await durable.recoveries.declare(given.target, **given.fields)
 
 
 async def _follow(
@@ -77,7 +70,6 @@ async def _follow(
         summary_of_recovery,
         name=str(key),
         within_seconds=given.timeout_seconds,
-        waits_for=lambda now: now.waits_for,
         until=lambda now: now.recovery.phase in _MOVED and _is_settled(now),
     )
 
@@ -89,13 +81,13 @@ def _conclude(given: VerbInput, _: RecoveryKey, now: RecoveryProgress | None) ->
         print_answer(given, f"{given.target} is being fenced and emptied; see {see}.")
         return
     failure = None if now.report.is_met else f"The objective was missed: {now.report}."
-    if given.as_json:
-        shown = now.model_dump(mode="json")
-        print_json({"recovery": shown, **error_object("objective_missed", failure)})
-    else:
-        print_recovery(now)
-    if failure is not None:
-        fail(failure)
+    conclude(
+        given.as_json,
+        {"recovery": now},
+        lambda: print_recovery(now),
+        failure=failure,
+        code="objective_missed",
+    )
 
 
 def _is_settled(now: RecoveryProgress) -> bool:
@@ -104,11 +96,11 @@ def _is_settled(now: RecoveryProgress) -> bool:
     return report.recovered == report.critical or report.missed > 0 or now.recovery.has_ended
 
 
-def _order(name: str, sentence: str, order: str = "") -> MessageCommand:
+def _order(name: str, sentence: str, row: str = "", order: str = "", **own: Any) -> MessageCommand:
     """What is sent to the recovery that a region has, or would have."""
     return MessageCommand(
         path=f"recovery {name}",
-        message=message(RECOVERY, name),
+        message=message(RECOVERY, row or name),
         sentence=sentence,
         target={"region": (RegionArgument,)},
         parse=_region,
@@ -116,23 +108,20 @@ def _order(name: str, sentence: str, order: str = "") -> MessageCommand:
             given.target, **given.fields
         ),
         continues=("recovery", "durable get recoveries"),
+        **own,
     )
 
 
-MessageCommand(
-    path="recovery declare",
-    message=message(RECOVERY, "confirm"),
-    sentence="Say that a region is lost: it is fenced, and its work moves elsewhere, critical work "
-    "first.\n\nEnds when everything was moved; exits 1 if the objective was missed.",
-    target={"region": (RegionArgument,)},
-    parse=_region,
-    send=_declare,
-    follow=_follow,
-    conclude=_conclude,
-    follows_seconds=600.0,
-    continues=("recovery", "durable get recoveries"),
-).add_to(app)
 for _command in (
+    _order(
+        "declare",
+        "Say that a region is lost: it is fenced, and its work moves elsewhere, critical work "
+        "first.\n\nEnds when everything was moved; exits 1 if the objective was missed.",
+        row="confirm",
+        follow=_follow,
+        conclude=_conclude,
+        follows_seconds=600.0,
+    ),
     _order(
         "confirm",
         "Confirm that a suspected region is lost, without waiting for the policy's grace.",
@@ -141,7 +130,7 @@ for _command in (
     _order(
         "failback",
         "Open the region, and give it back what was moved out of it, make-before-break.",
-        "fail_back",
+        order="fail_back",
     ),
     _order("settle", "Leave what was moved where it is, and end the recovery."),
 ):

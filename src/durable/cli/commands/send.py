@@ -1,26 +1,34 @@
-"""`durable send`: sends an operator's message to the placements of a workload."""
+"""`durable send` and `durable sign`: any message to placements, and one signed for the UI."""
 
 import asyncio
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from pydantic import ValidationError
 
-from durable.cli.connections import with_durable
-from durable.cli.input.options import AsJson, StateDir, parse_workload
-from durable.cli.render.output import error_object, fail, numbered, print_json
+from durable.cli.connections import current_user, with_authority, with_durable
+from durable.cli.input.options import (
+    AsJson,
+    StateDir,
+    load_settings,
+    parse_pairs,
+    parse_workload,
+)
+from durable.cli.render.output import conclude, numbered
 from durable.cli.render.tables import print_table
-from durable.client import Durable
-from durable.model.ids import TenantId, WorkloadName
+from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.signals.names import PLACEMENT
-from durable.signals.registry import Message, messages_to
+from durable.signals.names import PLACEMENT, kind_of
+from durable.signals.registry import Message, Sender, messages_to
 from durable.state_dir.record import StackError
 from durable.validation.problems import problems_in, sentences
 from durable.validation.value import Value
+
+if TYPE_CHECKING:
+    from durable.client import Durable
 
 # The messages that the command offers, as they are written on the command line.
 _OFFERED = {
@@ -60,9 +68,9 @@ def send(
     """Send an operator's message to placements, and print what each answers."""
     offered = _find_message(message, has_slots=bool(slot))
 
-    async def send_all(durable: Durable) -> list[AnswerRow]:
+    async def send_all(durable: "Durable") -> list[AnswerRow]:
         content = {
-            **_parse_fields(fields or []),
+            **parse_pairs("--set", fields, "replicas=3", json.loads, "JSON"),
             "reason": reason,
             "request_id": f"cli-{uuid.uuid4()}" if request_id is None else request_id,
         }
@@ -80,17 +88,14 @@ def send(
     answers = with_durable(state_dir, send_all)
     refused = [answer for answer in answers if answer.refused is not None]
     failure = None if not refused else _failure(refused, len(answers))
-    if as_json:
-        content = [answer.model_dump(mode="json") for answer in answers]
-        code = refused[0].refused or "" if refused else ""
-        print_json({"answers": content, **error_object(code, failure)})
-    else:
-        print_table(
-            ("Placement", "Outcome", "Answer"),
-            [(one.placement, one.refused or "accepted", one.answer) for one in answers],
-        )
-    if failure is not None:
-        fail(failure)
+    rows = [(one.placement, one.refused or "accepted", one.answer) for one in answers]
+    conclude(
+        as_json,
+        {"answers": answers},
+        lambda: print_table(("Placement", "Outcome", "Answer"), rows),
+        failure=failure,
+        code=refused[0].refused or "" if refused else "",
+    )
 
 
 class AnswerRow(Value):
@@ -103,7 +108,7 @@ class AnswerRow(Value):
 
 
 async def _send(
-    durable: Durable, placement: str, message: Message, fields: Mapping[str, object]
+    durable: "Durable", placement: str, message: Message, fields: Mapping[str, object]
 ) -> AnswerRow:
     try:
         answer = await durable.send(placement, message.name, **fields)
@@ -132,29 +137,15 @@ def _find_message(name: str, *, has_slots: bool) -> Message:
     return message
 
 
-def _parse_fields(fields: Sequence[str]) -> dict[str, object]:
-    content: dict[str, object] = {}
-    for field in fields:
-        name, equals, value = field.partition("=")
-        try:
-            content[name] = json.loads(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise typer.BadParameter(
-                f"got {field!r}; allowed: NAME=JSON, such as replicas=3", param_hint="--set"
-            )
-    return content
-
-
-def _check(message: Message, content: Mapping[str, object]) -> None:
+def _check(message: Message, content: Mapping[str, object], where: str | None = None) -> None:
     try:
-        message.payload.model_validate(content)
+        message.payload.model_validate_json(json.dumps(content))
     except ValidationError as error:
-        raise typer.BadParameter(sentences(problems_in(error, message.payload))) from None
+        problems = sentences(problems_in(error, message.payload))
+        raise typer.BadParameter(problems, param_hint=where) from None
 
 
-async def _find_targets(durable: Durable, target: str, slots: list[int]) -> dict[str, list[int]]:
+async def _find_targets(durable: "Durable", target: str, slots: list[int]) -> dict[str, list[int]]:
     """The placements to send to, each with its part of the slots; all are known before any send."""
     if target.startswith("placement/"):
         return {target: slots}
@@ -186,3 +177,68 @@ def _refuse_unknown_slots(
             RefusalCode.UNKNOWN_SLOT,
             f"{tenant}/{workload} has no slot {unknown[0]}; it has {numbered('slot', known)}.",
         )
+
+
+# ── signing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def sign(
+    workflow_id: Annotated[
+        str, typer.Argument(metavar="WORKFLOW_ID", help="Such as workload/risk/risk-api.")
+    ],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Such as scale.")],
+    content: Annotated[
+        str,
+        typer.Argument(
+            metavar="JSON",
+            help="The payload; actor and request_id are filled in where they are missing.",
+        ),
+    ],
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a message's payload signed with your key, to paste into the Temporal UI."""
+    # Imported here: only this command has to do with keys.
+    from durable.temporal.signing import key_path, read_key, signer_of
+
+    del as_json  # it prints nothing else
+    offered = _find_signed(workflow_id, message)
+    payload = {"actor": current_user(), "request_id": f"ui-{uuid.uuid4()}", **_object(content)}
+    _check(offered, payload, "JSON")
+    actor, keys = ActorId(str(payload["actor"])), load_settings(state_dir).own_keys
+    key = read_key(keys, actor)
+    if key is None:
+        raise RefusedError(
+            RefusalCode.SIGNATURE_MISSING,
+            f"There is no key at {key_path(keys, actor)}; make one with `durable operator key`, or "
+            "name its directory in DURABLE_KEYS_DIR.",
+        )
+    signer = with_authority(state_dir, lambda databases: signer_of(databases, key))
+    typer.echo(json.dumps(signer.sign_content(workflow_id, message, payload)))
+
+
+def _find_signed(workflow_id: str, name: str) -> Message:
+    kind = kind_of(workflow_id)
+    if kind is None:
+        raise typer.BadParameter(
+            f"{workflow_id!r} is not a workflow that takes messages; see the Temporal UI, or "
+            "docs/messages.md",
+            param_hint="WORKFLOW_ID",
+        )
+    offered = {one.name: one for one in messages_to(kind, sender=Sender.PERSON)}
+    if name not in offered:
+        raise typer.BadParameter(
+            f"a {kind} takes no message {name!r}; allowed: {', '.join(offered)}",
+            param_hint="MESSAGE",
+        )
+    return offered[name]
+
+
+def _object(content: str) -> dict[str, Any]:
+    try:
+        read: object = json.loads(content)
+    except ValueError as error:
+        raise typer.BadParameter(f"it is not JSON: {error}", param_hint="JSON") from None
+    if not isinstance(read, dict):
+        raise typer.BadParameter("allowed: one JSON object", param_hint="JSON")
+    return cast(dict[str, Any], read)

@@ -9,8 +9,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from durable.cli.input.options import AsJson, StateDir, flag, load_settings
-from durable.cli.render.findings import print_findings
-from durable.cli.render.output import Steps, error_object, print_json, progress, results
+from durable.cli.render.output import (
+    Steps,
+    conclude,
+    error_object,
+    print_findings,
+    progress,
+    results,
+    say,
+)
 from durable.settings import Settings, variable
 from durable.stack.detached import start_detached
 from durable.stack.parts import PartStatus
@@ -56,22 +63,19 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Stop the stack and wait until every process has exited."""
     settings = load_settings(state_dir)
     stopped = stop_stack(settings.state_dir)
-    if as_json:
-        print_json({"state_dir": str(settings.state_dir.absolute()), "stopped": list(stopped)})
-    elif stopped:
-        results.print(f"Stopped {', '.join(stopped)}.")
-    else:
-        results.print(f"Nothing is running in {escape(str(settings.state_dir))}.")
+    sentence = f"Nothing is running in {settings.state_dir}."
+    if stopped:
+        sentence = f"Stopped {', '.join(stopped)}."
+    content = {"state_dir": str(settings.state_dir.absolute()), "stopped": list(stopped)}
+    conclude(as_json, content, say(sentence))
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Show what is wrong with the stack; exit with 0 if a placement would go through now."""
     found = stack_status(load_settings(state_dir))
-    if as_json:
-        wrong = None if found.healthy else found.sentence
-        print_json({**found.model_dump(mode="json"), **error_object("unhealthy", wrong)})
-    else:
-        _print_status(found)
+    wrong = None if found.healthy else found.sentence
+    content = {**found.model_dump(mode="json"), **error_object("unhealthy", wrong)}
+    conclude(as_json, content, lambda: _print_status(found))
     if not found.healthy:
         raise typer.Exit(1)
 
@@ -110,10 +114,7 @@ def show_event(steps: Steps, event: StackEvent) -> None:
 
 def _print_running(settings: Settings, as_json: bool) -> None:
     found = stack_status(settings)
-    if as_json:
-        print_json(found)
-    else:
-        _print_status(found)
+    conclude(as_json, found, lambda: _print_status(found))
 
 
 def _owner(part: PartStatus) -> str:

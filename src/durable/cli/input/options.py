@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -53,6 +53,28 @@ def parse_tenant(text: str | None) -> TenantId | None:
 
 def parse_region(text: str | None) -> RegionId | None:
     return None if text is None else parse_option("--region", RegionId, text)
+
+
+def parse_pairs(
+    option: str,
+    texts: Sequence[str] | None,
+    example: str,
+    read: Callable[[str], Parsed],
+    value: str = "VALUE",
+) -> dict[str, Parsed]:
+    """`NAME=VALUE` of a repeatable option, by name."""
+    pairs: dict[str, Parsed] = {}
+    for text in texts or ():
+        name, _, given = text.partition("=")
+        try:
+            if not name or not given:
+                raise ValueError(text)
+            pairs[name] = read(given)
+        except ValueError:
+            raise typer.BadParameter(
+                f"got {text!r}; allowed: NAME={value}, such as {example}", param_hint=option
+            ) from None
+    return pairs
 
 
 def _directory(text: str) -> Path:

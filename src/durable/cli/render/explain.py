@@ -7,7 +7,7 @@ from durable.cli.render.attempts import AttemptDescriber
 from durable.cli.render.output import (
     grouped,
     listed,
-    note_missing,
+    note_unreachable,
     numbered,
     print_lines,
     results,
@@ -41,7 +41,7 @@ def print_explanation(explanation: Explanation) -> None:
     if explanation.deadline is not None:
         results.print(_deadline(explanation.deadline, explanation.deadline_missed_at))
     print_lines(_rollout(explanation), indent=2)
-    note_missing(explanation.unreachable)
+    note_unreachable(explanation.unreachable)
     if not explanation.regions and not explanation.unreachable:
         results.print("No region has a share of it.")
     to_come = _to_come(explanation)

@@ -3,14 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rich.markup import escape
 
 from durable.cli.render.output import progress
 from durable.model.refusal import RefusalCode, RefusedError
 
-T = TypeVar("T")
+
+class CanWait(Protocol):
+    """What says what it waits for, if it does."""
+
+    @property
+    def waits_for(self) -> str | None: ...
+
+
+T = TypeVar("T", bound=CanWait)
 
 
 class ChangedLines:
@@ -31,7 +39,6 @@ async def follow_lines(
     *,
     name: str,
     within_seconds: float,
-    waits_for: Callable[[T], str | None],
     until: Callable[[T], bool] = lambda _: False,
 ) -> T:
     """The last of the changes, or the one that is enough; refused if the time is over before it."""
@@ -44,7 +51,7 @@ async def follow_lines(
                 if until(last):
                     break
     except TimeoutError:
-        why = None if last is None else waits_for(last)
+        why = None if last is None else last.waits_for
         raise RefusedError(
             RefusalCode.TIMED_OUT,
             f"{name} is not done after {within_seconds:.0f} s; it continues."
@@ -58,7 +65,7 @@ async def follow_lines(
 def reassure_when_interrupted(
     what: str = "change", see: str = "durable get workloads"
 ) -> Generator[None]:
-    """Says that the interrupt undid nothing, and where to look."""
+    """Says that the interrupt stopped only the command, and where to look."""
     try:
         yield
     except KeyboardInterrupt:

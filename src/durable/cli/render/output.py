@@ -5,11 +5,11 @@ import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -18,6 +18,9 @@ from rich.status import Status
 
 from durable.cli.render.visible import VisibleConsole, in_one_cell, visible, visible_json
 from durable.model.ids import RegionId
+
+if TYPE_CHECKING:
+    from durable.health.findings import HealthFinding
 
 T = TypeVar("T")
 
@@ -97,10 +100,14 @@ def print_lines(lines: Iterable[str], indent: int = 0) -> None:
 
 
 def print_json(value: BaseModel | Mapping[str, Any]) -> None:
-    """One JSON object for programs."""
-    content = value.model_dump(mode="json") if isinstance(value, BaseModel) else dict(value)
-    sys.stdout.write(visible_json(json.dumps(content, indent=2, ensure_ascii=False)) + "\n")
+    """One JSON object for programs; values in it are written as they are dumped."""
+    text = json.dumps(_dumped(value), indent=2, ensure_ascii=False, default=_dumped)
+    sys.stdout.write(visible_json(text) + "\n")
     sys.stdout.flush()
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else dict(value)
 
 
 def error_object(code: str, message: str | None) -> dict[str, Any]:
@@ -108,15 +115,44 @@ def error_object(code: str, message: str | None) -> dict[str, Any]:
     return {} if message is None else {"error": {"code": code, "message": message}}
 
 
-def missing_object(missing: Mapping[RegionId, str]) -> dict[str, Any]:
-    """What programs read of regions that did not answer, beside what the others said."""
-    return {"unreachable": dict(missing)} if missing else {}
-
-
-def note_missing(missing: Mapping[RegionId, str]) -> None:
+def note_unreachable(regions: Mapping[RegionId, str]) -> None:
     """Says which regions did not answer; what the others said is the result all the same."""
-    for region, why in missing.items():
-        progress.print(f"[yellow]•[/] {escape(f'{region} is missing here. {why}')}")
+    for region, why in regions.items():
+        progress.print(f"[yellow]•[/] {escape(f'{region} is unreachable. {why}')}")
+
+
+def conclude(
+    as_json: bool,
+    content: BaseModel | Mapping[str, Any],
+    show: Callable[[], object],
+    *,
+    unreachable: Mapping[RegionId, str] | None = None,
+    failure: str | None = None,
+    code: str = "failed",
+) -> None:
+    """Ends a command: one object for programs or what `show` prints, and exit code 1 if it failed.
+
+    The regions that did not answer are said of both.
+    """
+    note_unreachable(unreachable or {})
+    if as_json:
+        missing = {"unreachable": dict(unreachable)} if unreachable else {}
+        print_json({**_dumped(content), **missing, **error_object(code, failure)})
+    else:
+        show()
+    if failure is not None:
+        fail(failure)
+
+
+def say(sentence: str) -> Callable[[], None]:
+    """Prints one plain sentence, when the command concludes."""
+    return lambda: results.print(sentence, markup=False)
+
+
+def print_findings(findings: "Sequence[HealthFinding]") -> None:
+    """What is wrong, a sentence each, above everything else."""
+    for one in findings:
+        results.print(f"[red]✗[/] {escape(str(one))}")
 
 
 def fail(sentence: str) -> NoReturn:
@@ -131,7 +167,7 @@ def print_error(sentence: str) -> None:
 
 
 def print_unknown_error(error: Exception) -> None:
-    """An error that nobody foresaw: its name and text, and how to see more."""
+    """An error that was not foreseen: its name and text, and how to see more."""
     print_error(f"{type(error).__name__}: {error}")
     progress.print("Run again with [bold]durable --debug[/] (or DURABLE_DEBUG=1) for the details.")
 

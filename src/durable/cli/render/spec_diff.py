@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
+from durable.cli.render.output import results
+from durable.cli.render.tables import print_table
 from durable.validation.value import Value
 
 
@@ -13,6 +16,35 @@ class Difference(Value):
     field: str
     before: object
     after: object
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two numbered specs of a kind, side by side."""
+
+    noun: str
+    before: int
+    after: int
+    old: Mapping[str, object]
+    new: Mapping[str, object]
+    # What is said if nothing differs.
+    same: str
+
+    @property
+    def content(self) -> dict[str, Any]:
+        found = differences(self.old, self.new)
+        return {"from": self.before, "to": self.after, "differences": found}
+
+    def print(self) -> None:
+        rows = [
+            (one.field, show_value(one.before), show_value(one.after))
+            for one in differences(self.old, self.new)
+        ]
+        if rows:
+            heads = ("Field", f"{self.noun} {self.before}", f"{self.noun} {self.after}")
+            print_table(heads, rows)
+        else:
+            results.print(self.same)
 
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[Difference]:

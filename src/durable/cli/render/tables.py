@@ -11,15 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from durable.cli.render.amounts import show_rounded
-from durable.cli.render.output import (
-    error_object,
-    missing_object,
-    note_missing,
-    print_json,
-    progress,
-    results,
-    timestamp,
-)
+from durable.cli.render.output import conclude, progress, results, timestamp
 from durable.cli.render.visible import in_one_cell
 from durable.model.resources import Resources
 from durable.resources.resource import Filters, Resource, Rows, head_of, value_in
@@ -42,14 +34,19 @@ def print_resource(
 ) -> None:
     """Prints the rows as a table of the resource's columns, or as one object.
 
-    `failure` says what is wrong with them, for programs.
+    `failure` says what is wrong with them.
     """
-    note_missing(rows.unreachable)
-    if as_json:
-        content = {resource.name: [resource.fields_of(row) for row in rows], "total": rows.total}
-        unreachable = missing_object(rows.unreachable)
-        print_json({**content, **unreachable, **error_object("unhealthy", failure)})
-        return
+    conclude(
+        as_json,
+        {resource.name: [resource.fields_of(row) for row in rows], "total": rows.total},
+        lambda: _print_rows(resource, rows, filters),
+        unreachable=rows.unreachable,
+        failure=failure,
+        code="unhealthy",
+    )
+
+
+def _print_rows(resource: Resource[R], rows: Rows[R], filters: Filters) -> None:
     ended = (
         f"{counted(rows.ended, resource.singular)} ended: see `durable get {resource.name} --all`"
     )

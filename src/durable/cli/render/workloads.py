@@ -1,10 +1,11 @@
 """Workloads after a change, for people and programs."""
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from durable.activities.workload_steps import AdmissionAnswer
 from durable.cli.render.tables import print_table
-from durable.model.work.workload import WorkloadKind, WorkloadManifest
+from durable.model.work.workload import WorkloadKind
 from durable.signals.status import WorkloadStatus
 from durable.validation.value import Value
 
@@ -16,42 +17,40 @@ class AppliedWorkload(Value):
     kind: WorkloadKind
     generation: int
     regions: Mapping[str, int]
-    phase: str
+    phase: str = "admitted"
     # Why it was rolled back; None if it was not.
-    undone: str | None = None
-    status: WorkloadStatus | None
+    rolled_back: str | None = None
+    status: WorkloadStatus | None = None
 
+    @classmethod
+    def of(cls, name: str, admitted: AdmissionAnswer, phase: str = "admitted") -> Self:
+        return cls(
+            workload=name,
+            kind=admitted.spec.kind,
+            generation=admitted.generation,
+            regions={str(region): len(slots) for region, slots in admitted.share.items()},
+            phase=phase,
+        )
 
-def applied_row(
-    manifest: WorkloadManifest,
-    admitted: AdmissionAnswer,
-    status: WorkloadStatus | None,
-    *,
-    has_ended: bool = False,
-    undone: str | None = None,
-) -> AppliedWorkload:
-    phase = "ended" if has_ended else status.phase if status else "admitted"
-    return AppliedWorkload(
-        workload=f"{manifest.tenant}/{manifest.name}",
-        kind=manifest.spec.kind,
-        generation=admitted.generation,
-        regions={str(region): len(slots) for region, slots in admitted.share.items()},
-        phase=phase if undone is None else "rolled back",
-        undone=undone,
-        status=status,
-    )
+    def after(self, status: WorkloadStatus | None, rolled_back: str | None = None) -> Self:
+        """The same, once it was waited for."""
+        phase = self.phase if status is None else status.phase
+        phase = phase if rolled_back is None else "rolled back"
+        return self.model_copy(
+            update={"phase": phase, "rolled_back": rolled_back, "status": status}
+        )
 
 
 def print_applied(rows: Sequence[AppliedWorkload]) -> None:
     heads = ["Workload", "Kind", "Generation", "Regions", "Phase", "Replicas"]
-    cells = [_applied_cells(row) for row in rows]
-    if any(row.undone for row in rows):
+    cells = [_cells(row) for row in rows]
+    if any(row.rolled_back for row in rows):
         heads.append("Reason")
-        cells = [[*some, row.undone or ""] for some, row in zip(cells, rows, strict=True)]
+        cells = [[*some, row.rolled_back or ""] for some, row in zip(cells, rows, strict=True)]
     print_table(heads, cells)
 
 
-def _applied_cells(row: AppliedWorkload) -> list[str]:
+def _cells(row: AppliedWorkload) -> list[str]:
     count = ""
     if row.status is not None:
         phase = "completed" if row.kind is WorkloadKind.JOB else "serving"
@@ -72,11 +71,12 @@ def failure_of(rows: Sequence[AppliedWorkload]) -> str | None:
     )
 
 
-def undone_of(rows: Sequence[AppliedWorkload]) -> str | None:
+def rollback_of(rows: Sequence[AppliedWorkload]) -> str | None:
     """What was rolled back, and why, in a sentence."""
-    undone = [row for row in rows if row.undone is not None]
-    if not undone:
+    rolled_back = [row for row in rows if row.rolled_back is not None]
+    if not rolled_back:
         return None
-    others = len(undone) - 1
+    others = len(rolled_back) - 1
     more = f" {others} more {'was' if others == 1 else 'were'} rolled back too." if others else ""
-    return f"{undone[0].undone}{more} See `durable rollout history {undone[0].workload}`."
+    first = rolled_back[0]
+    return f"{first.rolled_back}{more} See `durable rollout history {first.workload}`."

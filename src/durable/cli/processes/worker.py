@@ -13,8 +13,8 @@ from durable.authority.db.connection import Databases, refuse_other_schema
 from durable.authority.db.errors import CircuitOpenError
 from durable.authority.fleet.regions import list_regions
 from durable.cli.input.options import AsJson, StateDir, flag, load_settings, parse_option
-from durable.cli.render.output import error_object, fail, print_json, progress
-from durable.cli.stopping import force_exit_after
+from durable.cli.processes.stopping import force_exit_after
+from durable.cli.render.output import conclude, progress
 from durable.model.ids import RegionId
 from durable.resources.resource import unknown_region
 from durable.settings import Settings
@@ -154,10 +154,8 @@ def _report_pollers(pollers: dict[str, list[str]], as_json: bool) -> None:
         if idle
         else None
     )
-    if as_json:
-        print_json({"served": not idle, "queues": pollers, **error_object("stack", sentence)})
-    if sentence is not None:
-        fail(sentence)
+    content = {"served": not idle, "queues": pollers}
+    conclude(as_json, content, lambda: None, failure=sentence, code="stack")
 
 
 def _log(message: str) -> None:

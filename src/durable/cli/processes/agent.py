@@ -24,7 +24,7 @@ from durable.authority.fleet.regions import read_region
 from durable.cli.connections import with_authority
 from durable.cli.input.node_spec import parse_node_spec
 from durable.cli.input.options import StateDir, flag, load_settings, parse_option
-from durable.cli.stopping import force_exit_after
+from durable.cli.processes.stopping import force_exit_after
 from durable.model.fleet.manifest import MAX_GPUS_PER_NODE, NodeSpec
 from durable.model.ids import ActorId, RegionId
 

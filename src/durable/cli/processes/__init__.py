@@ -1,0 +1,1 @@
+"""Commands that are processes of the control plane, and how they end."""
