@@ -13,6 +13,7 @@ was the first time, with another payload it is refused. A refusal is a `RefusedE
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Self, Unpack, get_args
 
 from pydantic import ValidationError
@@ -23,6 +24,8 @@ from durable.activities.workload_steps import AdmissionAnswer
 from durable.authority.db.connection import Databases
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.explain.rollback import refuse_rolled_back
+from durable.health.diagnosis import workflow_health
+from durable.health.workflows import WorkflowHealth
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.phases import WorkloadPhase
@@ -32,6 +35,7 @@ from durable.resources.reader import Reader, names_of
 from durable.settings import Settings
 from durable.signals.names import workload_id
 from durable.signals.status import WorkloadStatus
+from durable.state_dir.record import StackError
 from durable.temporal.connection import connect
 from durable.temporal.drains import Drains
 from durable.temporal.overrides import Overrides
@@ -77,12 +81,12 @@ class Durable(Reader):
         patience: Patience = PATIENT,
         signer: Signer | None = None,
     ) -> None:
-        super().__init__(databases)
+        super().__init__(databases, self._workflow_health)
         self.client = client
         self.actor = actor
         self._patience = patience
         self._sender = MessageSender(client, databases, actor, signer, patience)
-        # What this connection applied last: whoever waits afterwards waits for that.
+        # What this connection applied last: a wait afterwards is for that.
         self._applied: dict[str, Generation] = {}
 
     @property
@@ -96,7 +100,7 @@ class Durable(Reader):
 
     @property
     def policies(self) -> Policies:
-        """The revisions of the scheduler policy: publish, promote, take back."""
+        """The revisions of the scheduler policy: publish, promote, roll back."""
         return Policies(self._sender)
 
     @property
@@ -179,7 +183,7 @@ class Durable(Reader):
         return await self.send(names_of(tenant, name), "delete", **who)
 
     async def pause(self, tenant: str, name: str, **who: Unpack[RequestFields]) -> str:
-        """Replaces nothing more of a rollout until somebody resumes it."""
+        """Replaces nothing more of a rollout until it is resumed."""
         return await self.send(names_of(tenant, name), "pause", **who)
 
     async def resume(self, tenant: str, name: str, **who: Unpack[RequestFields]) -> str:
@@ -222,6 +226,11 @@ class Durable(Reader):
     async def plan(self, manifest: WorkloadManifest | Mapping[str, Any]) -> Plan:
         """What an apply would do now and why, or its refusal; changes nothing."""
         return await self.planner().plan(read_manifest(manifest))
+
+    async def _workflow_health(self, tenant: TenantId | None) -> WorkflowHealth | None:
+        """What lists say of workflows in trouble; nothing if Temporal does not answer."""
+        with suppress(StackError):
+            return await workflow_health(self.client, self.databases, tenant)
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────
 

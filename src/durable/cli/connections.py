@@ -102,18 +102,19 @@ async def look_at_workflows(
 ) -> "WorkflowHealth | None":
     """What is wrong with workflows; None, with a note, if Temporal cannot be asked."""
     from durable.health.diagnosis import workflow_health
+    from durable.temporal.connection import connect
 
     settings = load_settings(state_dir)
     try:
-        address = settings.require_temporal_address()
-        return await workflow_health(settings, databases, address, tenant)
+        client = await connect(settings, settings.require_temporal_address())
+        return await workflow_health(client, databases, tenant)
     except StackError as error:
         progress.print(f"Workflows were not checked: {escape(str(error))}")
         return None
 
 
 def current_user() -> ActorId:
-    """Whoever DURABLE_ACTOR names, else the user of this terminal."""
+    """The actor that DURABLE_ACTOR names, else the user of this terminal."""
     return ActorId(load_settings(None).acting_as)
 
 

@@ -17,14 +17,15 @@ class Subcommand:
     module: str
     # The Typer app of a group of commands, or the function of a single one.
     attribute: str
+    # Its help, here and with the command.
     sentence: str
 
     def add_to(self, app: typer.Typer, name: str) -> None:
         command = getattr(import_module(f"durable.cli.{self.module}"), self.attribute)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, help=self.sentence)
         else:
-            app.command(name)(command)
+            app.command(name, help=self.sentence)(command)
 
 
 SUBCOMMANDS = {

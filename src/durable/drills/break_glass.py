@@ -8,10 +8,16 @@ from durable.authority.cache.region_read import read_whole
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.overrides.rows import read_override
 from durable.client import Durable
-from durable.drills import two_people
 from durable.drills.checks import audit_tells, becomes, invariants_hold, is_refused
 from durable.drills.drill import Expectation
-from durable.drills.people import signed, temporary_person, without_key
+from durable.drills.people import (
+    OF_TWO_PEOPLE,
+    revoke,
+    signed,
+    temporary_person,
+    two_approve,
+    without_key,
+)
 from durable.drills.world import World, busiest_region, small_workload
 from durable.explain.attempts import AttemptExplanation
 from durable.explain.explanation import RegionExplanation
@@ -38,7 +44,7 @@ CORDON = (PendingCode.NODES_UNAVAILABLE,)
 SAFETY = (PendingCode.CAPACITY, PendingCode.GRANT, PendingCode.HEADROOM)
 MEMORY_MIB, LEAST_CPU_MILLIS = 64, 100
 REPLICAS = 2
-TOLD = ("reject message propose", *two_people.TOLD)
+TOLD = ("reject message propose", *OF_TWO_PEOPLE)
 
 
 class Site(Value):
@@ -86,12 +92,12 @@ async def run(world: World) -> AsyncIterator[Expectation]:
         if await read_override(durable.databases, glass) is None:  # as it has to be
             await _propose(durable, site, glass)
         override = await durable.overrides.read(glass)
-        async for expectation in two_people.approve(world, second, override, reason=WHY):
+        async for expectation in two_approve(world, second, override, reason=WHY):
             yield expectation
         yield await _serves(world, site, "one replica passes the cordon and serves")
         full = "the other still waits: no gate makes room where there is none"
         yield await _waits(world, site, full, 1, SAFETY)
-        yield await two_people.revoke(world, override, reason=WHY)
+        yield await revoke(world, override, reason=WHY)
         yield await _serves(world, site, "the replica that passed goes on")
         closed = "the gate is closed: the other waits for the cordon again"
         yield await _waits(world, site, closed, 1, CORDON)

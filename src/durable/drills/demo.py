@@ -1,16 +1,17 @@
 """The demo: drills in a row. A workload rolls out, another leaves a zone, and a region is lost."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 
 from durable.agent.simulated.faults import ASKED_FOR
-from durable.client import WaitTimeoutError
-from durable.drills import override_expiry
+from durable.authority.reads.transactions import count_commits
+from durable.client import Durable, WaitTimeoutError
 from durable.drills.drill import Expectation
 from durable.drills.faults import BrokenNodes
-from durable.drills.load_meter import ControlPlaneLoad, LoadMeter
 from durable.drills.region_loss import RegionLoss
 from durable.drills.world import World
+from durable.drills.zones import override_expiry
 from durable.ending import end_all
 from durable.model.ids import RegionId
 from durable.model.recovery.recoveries import RecoveryProgress
@@ -21,6 +22,46 @@ from durable.validation.value import Value
 # Of the examples: what changes while people watch.
 ROLLED = "billing-api"
 WAIT_SECONDS = 120.0
+
+
+class ControlPlaneLoad(Value):
+    """Transactions that the authority committed in a second, before the loss and during it."""
+
+    calm_per_second: float
+    mean_per_second: float
+    peak_per_second: float
+
+
+class LoadMeter:
+    """Counts what the database commits, once a second."""
+
+    def __init__(self, durable: Durable) -> None:
+        self._durable = durable
+        self._rates: list[float] = []
+        self._calm = 0.0
+
+    async def measure_calm(self, seconds: float = 3.0) -> None:
+        """What goes on while nothing is lost."""
+        self._calm = await self._rate(seconds)
+
+    async def run(self) -> None:
+        while True:
+            self._rates.append(await self._rate(1.0))
+
+    @property
+    def load(self) -> ControlPlaneLoad:
+        rates = self._rates or [0.0]
+        return ControlPlaneLoad(
+            calm_per_second=round(self._calm, 1),
+            mean_per_second=round(sum(rates) / len(rates), 1),
+            peak_per_second=round(max(rates), 1),
+        )
+
+    async def _rate(self, seconds: float) -> float:
+        before, began = await count_commits(self._durable.databases), time.monotonic()
+        await asyncio.sleep(seconds)
+        after = await count_commits(self._durable.databases)
+        return (after - before) / (time.monotonic() - began)
 
 
 class LostRegion(Value):
@@ -50,7 +91,7 @@ class DemoReport(Value):
 async def run(world: World, manifests: Sequence[WorkloadManifest]) -> DemoReport:
     """Finds the manifests applied and serving."""
     rollouts, avoided_zone = await asyncio.gather(
-        _all_of(roll_out(world, manifests)), _all_of(override_expiry.run(world))
+        _all_of(roll_out(world, manifests)), _all_of(override_expiry(world))
     )
     lost = await lose_region(world)
     return DemoReport(rollouts=rollouts, avoided_zone=avoided_zone, lost_region=lost)

@@ -6,7 +6,6 @@ import signal
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from durable.agent.simulated.faults import FaultKind, FaultsError, InjectedFault, read_faults
@@ -34,12 +33,7 @@ class BrokenNodes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.give_back()
 
     def lose(self, *, region: str = "*", zone: str = "*", kind: FaultKind = FaultKind.LOST) -> None:

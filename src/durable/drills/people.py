@@ -1,7 +1,7 @@
-"""Keys and operators that last as long as a drill."""
+"""People of a drill: keys and operators that last as long as it, and two who agree."""
 
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,14 +13,26 @@ from durable.authority.operators.changes import (
     set_key,
 )
 from durable.client import Durable
+from durable.drills.checks import is_refused, obeying, override_ends
+from durable.drills.drill import Expectation
+from durable.drills.world import World
 from durable.model.ids import ActorId
 from durable.model.operators.rights import OperatorKind, Right
 from durable.model.operators.signature import public_key_of
-from durable.model.refusal import RefusedError
+from durable.model.overrides.override import Override
+from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.states import OverrideState
 from durable.state_dir.record import StackError
 from durable.temporal.signing import signer_of
 
 WHY = "an operator for a drill"
+WITHIN_SECONDS = 60.0
+# What the audit has of an override that two people put in force: also that one person alone, and
+# a name alone, were refused.
+OF_TWO_PEOPLE = (
+    "propose override", "reject message approve", "reject message approve", "activate override",
+    "put override in force", "end override",
+)  # fmt: skip
 
 
 @asynccontextmanager
@@ -79,3 +91,44 @@ async def signed(durable: Durable) -> AsyncGenerator[None]:
 
 async def _set(durable: Durable, public_key: str | None, reason: str) -> None:
     await set_key(durable.databases, durable.actor, public_key, actor=durable.actor, reason=reason)
+
+
+# ── two people ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def two_approve(
+    world: World, second: Durable, proposed: Override, *, reason: str
+) -> AsyncIterator[Expectation]:
+    """Tries without the second person, then without their key, and then as it has to be."""
+    durable = world.durable
+    override = await durable.overrides.read(proposed.id)
+    yield Expectation(
+        what=f"{proposed.kind} is proposed, and no region obeys it yet",
+        met=override.state is OverrideState.PROPOSED and not await obeying(world, proposed.id),
+        seen=f"override {proposed.id}, {override.state}",
+    )
+    yield await is_refused(
+        f"{durable.actor}, who proposed it, cannot approve it",
+        RefusalCode.SELF_APPROVAL,
+        durable.overrides.approve(proposed.id, reason=reason),
+    )
+    yield await is_refused(
+        f"it cannot be approved in the name of {second.actor} without their key",
+        RefusalCode.SIGNATURE_MISSING,
+        without_key(second).overrides.approve(proposed.id, reason=reason),
+    )
+    if (await durable.overrides.read(proposed.id)).state is OverrideState.PROPOSED:
+        await second.overrides.approve(proposed.id, reason=reason)
+    override = await durable.overrides.read(proposed.id)
+    yield Expectation(
+        what=f"{second.actor} approves it with their key, and it is in force",
+        met=override.state is OverrideState.ACTIVE and override.approver == second.actor,
+        seen=f"{override.state} until {override.expires_at:%H:%M:%S}Z",
+    )
+
+
+async def revoke(world: World, override: Override, *, reason: str) -> Expectation:
+    """Ends it, long before its time."""
+    await world.durable.overrides.revoke(override.id, reason=reason)
+    what = "it is revoked, and no region obeys it any more"
+    return await override_ends(world, override, what, OverrideState.REVOKED, WITHIN_SECONDS)

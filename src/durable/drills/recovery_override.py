@@ -6,10 +6,9 @@ from datetime import timedelta
 from durable.authority.cache.region_read import read_whole
 from durable.authority.quota.budgets import find_draw, list_budgets
 from durable.authority.recovery.region_facts import read_facts
-from durable.drills import two_people
 from durable.drills.checks import audit_tells, invariants_hold
 from durable.drills.drill import Expectation
-from durable.drills.people import signed, temporary_person
+from durable.drills.people import OF_TWO_PEOPLE, revoke, signed, temporary_person, two_approve
 from durable.drills.world import World
 from durable.model.ids import IncidentId, RegionId
 from durable.model.operators.rights import Right, Scope, Verb
@@ -42,18 +41,18 @@ async def run(world: World) -> AsyncIterator[Expectation]:
             ttl=LASTS,
             reason=WHY,
         )
-        async for expectation in two_people.approve(world, second, override, reason=WHY):
+        async for expectation in two_approve(world, second, override, reason=WHY):
             yield expectation
         yield await _is_kept(world, override, region, incident, before)
         yield await _is_for_one_incident(world, region, incident)
-        yield await two_people.revoke(world, override, reason=WHY)
+        yield await revoke(world, override, reason=WHY)
         kept = await _kept(world, region)
         yield Expectation(
             what=f"ordinary work may use that capacity of {region} again",
             met=kept == before and not await _budgets(world, override, region),
             seen=f"kept for recovery: {show_amounts(before)} before, {show_amounts(kept)} now",
         )
-        yield await audit_tells(world, override_id(override.id), two_people.TOLD)
+        yield await audit_tells(world, override_id(override.id), OF_TWO_PEOPLE)
     yield await invariants_hold(world)
 
 

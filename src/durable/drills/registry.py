@@ -4,11 +4,10 @@ from durable.drills import (
     authority_outage,
     break_glass,
     lost_operator_key,
-    override_expiry,
     policy_rollback,
     recovery_override,
     region_loss,
-    zone_loss,
+    zones,
 )
 from durable.drills.drill import Drill
 
@@ -16,7 +15,7 @@ DRILLS: dict[str, Drill] = {
     name: Drill(name, sentence, f"runbooks/{runbook}.md", run)
     for name, runbook, run, sentence in (
         (
-            "override-expiry", "avoid-zone", override_expiry.run,
+            "override-expiry", "avoid-zone", zones.override_expiry,
             "Avoid a zone for thirty seconds: work moves, and the override ends by itself.",
         ),
         (
@@ -41,7 +40,7 @@ DRILLS: dict[str, Drill] = {
             "Lose a region: its critical work serves elsewhere in time, and goes back.",
         ),
         (
-            "zone-loss", "partition", zone_loss.run,
+            "zone-loss", "partition", zones.zone_loss,
             "Lose a zone: its work goes to other zones, and the region is not taken for lost.",
         ),
         (

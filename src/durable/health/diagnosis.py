@@ -2,11 +2,13 @@
 
 import asyncio
 
+from temporalio.client import Client
+
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.region_facts import read_facts
-from durable.health import findings
 from durable.health.disks import full_disks
-from durable.health.findings import HealthFinding
+from durable.health.findings import FindingCode as Code
+from durable.health.findings import HealthFinding, finding
 from durable.health.regions import impaired, read_regions, unready, unserved
 from durable.health.workflows import WorkflowHealth, read_workflow_health
 from durable.model.ids import TenantId
@@ -38,17 +40,16 @@ async def diagnose(
             found += await unserved(client, databases, regions)
             found += (await read_workflow_health(client, databases)).findings
     except (StackError, TimeoutError) as error:
-        found.append(findings.temporal_unreachable(str(error) or SILENT))
+        found.append(finding(Code.TEMPORAL_UNREACHABLE, why=(str(error) or SILENT).rstrip(".")))
     return found
 
 
 async def workflow_health(
-    settings: Settings, databases: Databases, temporal_address: str, tenant: TenantId | None
+    client: Client, databases: Databases, tenant: TenantId | None
 ) -> WorkflowHealth:
     """The workflows alone, for those who list them; a StackError says why they are unknown."""
     try:
         async with asyncio.timeout(TEMPORAL_SECONDS):
-            client = await connect(settings, temporal_address)
             return await read_workflow_health(client, databases, tenant)
     except TimeoutError:
         raise StackError(f"{SILENT}.") from None

@@ -3,14 +3,15 @@
 import os
 from pathlib import Path
 
-from durable.health.findings import HealthFinding, disk_full
+from durable.health.findings import FindingCode, HealthFinding, finding
 from durable.state_dir.record import StackRecord
 
 # The servers of a stack, by the folder in its directory where they write.
 SERVERS = {"postgres": "PostgreSQL", "temporal": "Temporal"}
 
 # PostgreSQL's write-ahead log grows by files of 16 MiB.
-MIN_FREE_BYTES = 32 * 2**20
+MIB = 2**20
+MIN_FREE_BYTES = 32 * MIB
 
 
 def free_bytes(path: Path) -> int | None:
@@ -31,7 +32,9 @@ def full_disks(state_dir: Path, record: StackRecord) -> list[HealthFinding]:
     """Of the servers that are ours: others' disks cannot be seen from here."""
     ours = {part.name for part in record.parts if part.ours}
     return [
-        disk_full(server, path, free_bytes(path) or 0)
+        finding(
+            FindingCode.DISK_FULL, str(path), part=server, free_mib=(free_bytes(path) or 0) / MIB
+        )
         for folder, server in SERVERS.items()
         if folder in ours and is_full(path := state_dir / folder)
     ]

@@ -1,15 +1,13 @@
 """What is wrong, in sentences: what it means, what to do next, and the runbook that says more."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 
 from durable.validation.text import show_moment
 from durable.validation.value import Value
 
 NAMES_SHOWN = 3
-MIB = 2**20
 
 
 class FindingCode(StrEnum):
@@ -30,6 +28,78 @@ class FindingCode(StrEnum):
     TEMPORAL_UNREACHABLE = "temporal_unreachable"
 
 
+_COMES_BACK = (
+    "Nothing that fails there is replaced meanwhile. The global worker starts what is missing "
+    "within a minute; `durable reconcile` does so at once."
+)
+# By code: the runbook, and the sentence. {0} is the first name that it is about; {count}, {s},
+# {are} and {them} speak of all of them, and {some} lists the first.
+_FINDINGS: Mapping[FindingCode, tuple[str, str]] = {
+    FindingCode.WORKFLOWS_MISSING: (
+        "temporal-lost",
+        "Workflows are missing: Temporal runs none for the {count:,} workload{s} that the "
+        "authority wants, as if its database had been lost. What serves keeps serving, and nothing "
+        "that fails is replaced. The global worker starts them again within a minute; `durable "
+        "reconcile` does so at once.",
+    ),
+    FindingCode.WORKLOADS_UNMANAGED: (
+        "temporal-lost",
+        "{count:,} workload{s} {are} wanted, but no workflow manages {them}: {some}. "
+        + _COMES_BACK,
+    ),
+    FindingCode.PLACEMENTS_MISSING: (
+        "temporal-lost",
+        "{count:,} placement{s} {are} wanted, but no workflow runs for {them}: {some}. "
+        + _COMES_BACK,
+    ),
+    FindingCode.WORKFLOWS_FAILING: (
+        "workflow-stuck",
+        "The tasks of {count:,} workflow{s} fail again and again, and nothing that was sent to "
+        "{them} is answered: {some}.",
+    ),
+    FindingCode.CLAIMS_OVERDUE: (
+        "worker-down",
+        "{count:,} reservation{s} in {0} {are} held past expiry, the oldest since {since}: that "
+        "capacity is of no use to others until the region's worker frees it.",
+    ),
+    FindingCode.DISK_FULL: (
+        "disk-full",
+        "The disk of {part} is full: {0} has {free_mib:.1f} MiB left. Free some space there, and "
+        "everything continues by itself.",
+    ),
+    FindingCode.QUEUE_UNSERVED: (
+        "worker-down",
+        "No worker serves {whom}: nothing {is_done} until one polls {0}.",
+    ),
+    FindingCode.REGION_WITHOUT_NODES: (
+        "worker-down",
+        "No node of {0} has a live lease (of {nodes:,}): nothing can be placed there; check that "
+        "an agent runs.",
+    ),
+    FindingCode.REGION_UNREACHABLE: (
+        "stack",
+        "The database of {0} is unreachable, so nothing changes there. {why}",
+    ),
+    FindingCode.REGION_IMPAIRED: (
+        "regional-failover",
+        "{0} is taken for {kind} since {since}. {why}",
+    ),
+    FindingCode.REGION_FENCED: (
+        "failback",
+        "{0} is fenced and takes nothing until its recovery opens it again.",
+    ),
+    FindingCode.REGION_LEASE_LAPSED: (
+        "worker-down",
+        "The lease of {0} lapsed at {since}: it takes nothing new until a worker that reaches both "
+        "the region and the global side renews it.",
+    ),
+    FindingCode.TEMPORAL_UNREACHABLE: (
+        "temporal-unreachable",
+        "Workflows could not be checked: {why}.",
+    ),
+}
+
+
 class HealthFinding(Value):
     """One thing that is wrong; while there is one, a placement may not go through."""
 
@@ -43,158 +113,28 @@ class HealthFinding(Value):
         return f"{self.sentence} See {self.runbook}."
 
 
-_COMES_BACK = (
-    "Nothing that fails there is replaced meanwhile. The global worker starts what is missing "
-    "within a minute; `durable reconcile` does so at once."
-)
-
-
-def workloads_unmanaged(names: Sequence[str], wanted: int) -> HealthFinding:
-    """Some workloads without a workflow, or all of them: then Temporal has lost everything."""
-    if len(names) == wanted:
-        count = "the one workload" if wanted == 1 else f"any of the {wanted:,} workloads"
-        return HealthFinding(
-            code=FindingCode.WORKFLOWS_MISSING,
-            sentence=f"Workflows are missing: Temporal runs none for {count} that the authority "
-            "wants, as if its database had been lost. What serves keeps serving, and nothing that "
-            "fails is replaced. The global worker starts them again within a minute; `durable "
-            "reconcile` does so at once.",
-            runbook="runbooks/temporal-lost.md",
-            names=tuple(names),
-        )
-    return HealthFinding(
-        code=FindingCode.WORKLOADS_UNMANAGED,
-        sentence=f"{_count(names, 'workload')} wanted, but no workflow manages {_them(names)}: "
-        f"{_some(names)}. {_COMES_BACK}",
-        runbook="runbooks/temporal-lost.md",
-        names=tuple(names),
-    )
-
-
-def placements_missing(ids: Sequence[str]) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.PLACEMENTS_MISSING,
-        sentence=f"{_count(ids, 'placement')} wanted, but no workflow runs for {_them(ids)}: "
-        f"{_some(ids)}. {_COMES_BACK}",
-        runbook="runbooks/temporal-lost.md",
-        names=tuple(ids),
-    )
-
-
-def workflows_failing(problems: Mapping[str, str]) -> HealthFinding:
-    """Workflow ids with the last cause of each."""
-    ids = sorted(problems)
-    verb = "fails its" if len(ids) == 1 else "fail their"
-    noun = "workflow" if len(ids) == 1 else "workflows"
-    return HealthFinding(
-        code=FindingCode.WORKFLOWS_FAILING,
-        sentence=f"{len(ids):,} {noun} {verb} tasks again and again, and nothing that was sent to "
-        f"{_them(ids)} is answered: {_some([f'{id} ({problems[id]})' for id in ids])}.",
-        runbook="runbooks/workflow-stuck.md",
-        names=tuple(ids),
-    )
-
-
-def claims_overdue(region: str, count: int, since: datetime) -> HealthFinding:
-    noun, have = ("reservation", "is") if count == 1 else ("reservations", "are")
-    return HealthFinding(
-        code=FindingCode.CLAIMS_OVERDUE,
-        sentence=f"{count:,} {noun} in {region} {have} held past expiry, the oldest since "
-        f"{show_moment(since)}: that capacity is of no use to anybody until the region's "
-        "worker frees it.",
-        runbook="runbooks/worker-down.md",
-        names=(region,),
-    )
-
-
-def disk_full(part: str, path: Path, free_bytes: int) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.DISK_FULL,
-        sentence=f"The disk of {part} is full: {path} has {free_bytes / MIB:.1f} MiB left. Free "
-        "some space there, and everything continues by itself.",
-        runbook="runbooks/disk-full.md",
-        names=(str(path),),
-    )
-
-
-def queue_unserved(queue: str, region: str | None) -> HealthFinding:
-    where = "workloads" if region is None else region
-    effect = (
-        "nothing can be applied, scaled or deleted"
-        if region is None
-        else "nothing is placed or replaced there"
-    )
-    return HealthFinding(
-        code=FindingCode.QUEUE_UNSERVED,
-        sentence=f"No worker serves {where}: {effect} until one polls {queue}.",
-        runbook="runbooks/worker-down.md",
-        names=(queue,),
-    )
-
-
-def region_without_nodes(region: str, nodes: int) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.REGION_WITHOUT_NODES,
-        sentence=f"No node of {region} has a live lease (of {nodes:,}): nothing can be placed "
-        "there; check that an agent runs.",
-        runbook="runbooks/worker-down.md",
-        names=(region,),
-    )
-
-
-def region_unreachable(region: str, why: str) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.REGION_UNREACHABLE,
-        sentence=f"The database of {region} is out of reach, so nothing changes there. {why}",
-        runbook="runbooks/stack.md",
-        names=(region,),
-    )
-
-
-def region_impaired(region: str, kind: str, sentence: str, since: datetime) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.REGION_IMPAIRED,
-        sentence=f"{region} is taken for {kind} since {show_moment(since)}. {sentence}",
-        runbook="runbooks/regional-failover.md",
-        names=(region,),
-    )
-
-
-def region_fenced(region: str) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.REGION_FENCED,
-        sentence=f"{region} is fenced and takes nothing until its recovery opens it again.",
-        runbook="runbooks/failback.md",
-        names=(region,),
-    )
-
-
-def region_lease_lapsed(region: str, since: datetime) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.REGION_LEASE_LAPSED,
-        sentence=f"The lease of {region} lapsed at {show_moment(since)}: it takes nothing "
-        "new until a worker that reaches both the region and the global side renews it.",
-        runbook="runbooks/worker-down.md",
-        names=(region,),
-    )
-
-
-def temporal_unreachable(why: str) -> HealthFinding:
-    return HealthFinding(
-        code=FindingCode.TEMPORAL_UNREACHABLE,
-        sentence=f"Workflows could not be checked: {why.rstrip('.')}.",
-        runbook="runbooks/temporal-unreachable.md",
-    )
-
-
-def _count(names: Sequence[str], noun: str) -> str:
-    return f"1 {noun} is" if len(names) == 1 else f"{len(names):,} {noun}s are"
-
-
-def _them(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "them"
-
-
-def _some(names: Sequence[str]) -> str:
+def finding(
+    code: FindingCode, *names: str, causes: Mapping[str, str] | None = None, **values: object
+) -> HealthFinding:
+    """What is wrong with these; `causes` are put behind their names."""
+    runbook, sentence = _FINDINGS[code]
+    count = values.get("count", len(names))
+    named = [f"{name} ({causes[name]})" for name in names] if causes else names
     more = len(names) - NAMES_SHOWN
-    return f"{', '.join(names[:NAMES_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
+    words = {
+        "count": count,
+        "s": "" if count == 1 else "s",
+        "are": "is" if count == 1 else "are",
+        "them": "it" if count == 1 else "them",
+        "some": ", ".join(named[:NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else ""),
+    }
+    shown = {
+        name: show_moment(value) if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }
+    return HealthFinding(
+        code=code,
+        sentence=sentence.format(*names, **words | shown),
+        runbook=f"runbooks/{runbook}.md",
+        names=names,
+    )

@@ -10,15 +10,15 @@ from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.reads.readiness import RegionReadiness, read_readiness
-from durable.health import findings
-from durable.health.findings import HealthFinding
+from durable.health.findings import FindingCode as Code
+from durable.health.findings import HealthFinding, finding
 from durable.model.fleet.region_life import RegionFact
 from durable.model.recovery.detection import LossKind
 from durable.model.states import RegionState
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.temporal.running import unserved_queues
 
-# The others are found by who looks now: a worker or nodes that are away, for example. What has just
+# The others are found by looking now: a worker or nodes that are gone, for example. What has just
 # begun may be a stack that starts.
 _MATTERS = frozenset(
     {LossKind.ZONE, LossKind.WATCH, LossKind.DATABASE, LossKind.REGION, LossKind.OBSERVER}
@@ -28,9 +28,13 @@ LASTING = timedelta(seconds=30)
 
 async def read_regions(databases: Databases) -> tuple[list[RegionReadiness], list[HealthFinding]]:
     """The regions of every database that answers, and a finding for each that does not."""
-    answers, missing = await ask_databases(databases, lambda url: read_readiness(databases, url))
-    unreachable = [findings.region_unreachable(region, why) for region, why in missing.items()]
-    return list(chain.from_iterable(answers)), unreachable
+    answers, unreachable = await ask_databases(
+        databases, lambda url: read_readiness(databases, url)
+    )
+    found = [
+        finding(Code.REGION_UNREACHABLE, region, why=why) for region, why in unreachable.items()
+    ]
+    return list(chain.from_iterable(answers)), found
 
 
 async def unserved(
@@ -38,35 +42,39 @@ async def unserved(
 ) -> list[HealthFinding]:
     """A finding for each queue that no worker polls."""
     now = await read_time(databases)
-    queues = {
-        GLOBAL_QUEUE: None,
-        **{regional_queue(one.region): str(one.region) for one in regions},
+    queues = {GLOBAL_QUEUE: ("workloads", "can be applied, scaled or deleted")}
+    queues |= {
+        regional_queue(one.region): (str(one.region), "is placed or replaced there")
+        for one in regions
     }
     return [
-        findings.queue_unserved(queue, queues[queue])
+        finding(Code.QUEUE_UNSERVED, queue, whom=queues[queue][0], is_done=queues[queue][1])
         for queue in await unserved_queues(client, queues, now)
     ]
 
 
 def unready(regions: Sequence[RegionReadiness]) -> list[HealthFinding]:
-    """Pure: regions that take nothing, whose nodes are all away, and claims that nobody frees."""
+    """Pure: regions that take nothing, without live nodes, and claims that are not freed."""
     found: list[HealthFinding] = []
     for one in regions:
         if one.state is RegionState.FENCED:
-            found.append(findings.region_fenced(one.region))
+            found.append(finding(Code.REGION_FENCED, one.region))
         elif one.lease_lapsed_at is not None:
-            found.append(findings.region_lease_lapsed(one.region, one.lease_lapsed_at))
+            found.append(finding(Code.REGION_LEASE_LAPSED, one.region, since=one.lease_lapsed_at))
         if one.nodes and not one.live:
-            found.append(findings.region_without_nodes(one.region, one.nodes))
+            found.append(finding(Code.REGION_WITHOUT_NODES, one.region, nodes=one.nodes))
         if one.overdue_since is not None:
-            found.append(findings.claims_overdue(one.region, one.overdue, one.overdue_since))
+            overdue = {"count": one.overdue, "since": one.overdue_since}
+            found.append(finding(Code.CLAIMS_OVERDUE, one.region, **overdue))
     return found
 
 
 def impaired(facts: Iterable[RegionFact]) -> list[HealthFinding]:
     """Pure: what regions have been taken for from outside for a while, where that matters."""
     return [
-        findings.region_impaired(fact.region, seen.kind, seen.sentence, seen.since)
+        finding(
+            Code.REGION_IMPAIRED, fact.region, kind=seen.kind, why=seen.sentence, since=seen.since
+        )
         for fact in facts
         if (seen := fact.seen) is not None
         and seen.kind in _MATTERS

@@ -14,8 +14,8 @@ from durable.authority.reads.wanted import (
     read_wanted,
 )
 from durable.authority.slots.shares import open_shares
-from durable.health import findings
-from durable.health.findings import HealthFinding
+from durable.health.findings import FindingCode as Code
+from durable.health.findings import HealthFinding, finding
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
 from durable.signals.names import placement_id, workload_id
@@ -54,11 +54,15 @@ class WorkflowHealth(Value):
     def findings(self) -> list[HealthFinding]:
         found: list[HealthFinding] = []
         if self.unmanaged:
-            found.append(findings.workloads_unmanaged(self.unmanaged, self.wanted))
+            # Without any, Temporal has lost everything.
+            is_all = len(self.unmanaged) == self.wanted
+            code = Code.WORKFLOWS_MISSING if is_all else Code.WORKLOADS_UNMANAGED
+            found.append(finding(code, *self.unmanaged))
         if self.missing:
-            found.append(findings.placements_missing(self.missing))
+            found.append(finding(Code.PLACEMENTS_MISSING, *self.missing))
         if self.failing:
-            found.append(findings.workflows_failing(self.failing))
+            failing = sorted(self.failing)
+            found.append(finding(Code.WORKFLOWS_FAILING, *failing, causes=self.failing))
         return found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from durable.cli.render.amounts import show_rounded
+from durable.cli.render.tables import show_rounded
 from durable.model.resources import Resources
 
 

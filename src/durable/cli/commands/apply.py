@@ -33,7 +33,6 @@ def apply(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create or change workloads, and wait until they serve or complete."""
     manifests = load_workloads(file)
     within = None if no_wait else timeout
     with reassure_when_interrupted():

@@ -21,14 +21,13 @@ from durable.cli.render.output import (
     progress,
     results,
     say,
-    timestamp,
 )
 from durable.cli.render.tables import print_table
 from durable.model.placement.records import AuditEvent
 from durable.validation.quantities import read_duration
-from durable.validation.text import counted
+from durable.validation.text import counted, show_moment
 
-app = typer.Typer(no_args_is_help=True, help="Show and verify the hash-chained audit log.")
+app = typer.Typer(no_args_is_help=True)
 
 MAX_EVENTS = 10_000
 
@@ -166,7 +165,7 @@ def print_events(events: Sequence[AuditEvent]) -> None:
 def _cells(event: AuditEvent) -> list[str]:
     link = f"{event.chain} {event.sequence}"
     action = event.action + _sender(event) + _refusal(event)
-    return [timestamp(event.at), link, event.actor, action, event.object, event.database_role]
+    return [show_moment(event.at), link, event.actor, action, event.object, event.database_role]
 
 
 def _sender(event: AuditEvent) -> str:

@@ -32,8 +32,7 @@ from durable.cli.render.output import (
     progress,
     results,
 )
-from durable.cli.render.recovery_view import RecoveryView
-from durable.cli.render.reports import print_recovery
+from durable.cli.render.reports import RecoveryView, print_recovery
 from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.client import Durable
 from durable.drills import demo as story
@@ -67,7 +66,6 @@ def demo(
     state_dir: OwnStateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a stack, run five workloads, roll one, avoid a zone, lose a region, check it all."""
     fleets, manifests = load_manifest(file, Fleet), load_workloads([workloads])
     directory = own_directory(state_dir, OWN_STATE_DIR, "The demo")
     with example_stack(fleets, directory, keep=keep):
@@ -227,7 +225,6 @@ def drill(
     state_dir: Annotated[Path | None, state_dir_option(str(DRILL_STATE_DIR))] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rehearse what a runbook says, on the stack that runs here or on one of its own."""
     chosen = DRILLS.get(name)
     if chosen is None:
         raise typer.BadParameter(

@@ -40,7 +40,6 @@ def explain_workload(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain where a workload runs, how that was decided, and what happens next."""
     tenant, workload = parse_workload(name)
     selection = {"generation": generation, "slot": slot, "attempt": attempt}
     why = with_reader(state_dir, lambda reader: reader.explain(tenant, workload, **selection))
@@ -48,7 +47,6 @@ def explain_workload(
 
 
 def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Show what an apply would do, without changing anything."""
     manifests = load_workloads(file)
 
     async def plan_all(reader: Reader) -> tuple[list[Plan], list[tuple[RefusalCode, str]]]:
@@ -80,7 +78,6 @@ def plan(file: Files, state_dir: StateDir = None, as_json: AsJson = False) -> No
 def readiness(
     region: RegionOption = None, state_dir: StateDir = None, as_json: AsJson = False
 ) -> None:
-    """Show what the loss of a region would mean now; exit 1 if the objective would be missed."""
     only = parse_region(region)
     outlooks = with_reader(state_dir, lambda reader: reader.readiness(only))
     is_met = all(one.is_met for one in outlooks)
@@ -109,7 +106,6 @@ def diff(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what differs between two generations of a workload."""
     tenant, workload = parse_workload(name)
 
     async def read(reader: Reader) -> tuple[Mapping[str, object], Mapping[str, object]]:

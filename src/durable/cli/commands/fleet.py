@@ -12,14 +12,13 @@ from durable.authority.reads.census import Census, take_census
 from durable.cli.connections import current_user, with_authority
 from durable.cli.input.manifests import load_manifest
 from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.amounts import show_rounded
 from durable.cli.render.output import conclude, fail, note_unreachable, progress, results
-from durable.cli.render.tables import print_table
+from durable.cli.render.tables import print_table, show_rounded
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
 from durable.model.resources import ZERO, Resources
 
-app = typer.Typer(no_args_is_help=True, help="Load and show regions, nodes and tenants.")
+app = typer.Typer(no_args_is_help=True)
 
 File = Annotated[Path, typer.Option("--file", "-f", help="A YAML file that declares a fleet.")]
 

@@ -24,10 +24,7 @@ from durable.resources.reader import read_filters
 from durable.resources.resource import LIMIT, Resource, Rows
 from durable.resources.table import QUEUE, REGIONS, RESOURCES
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="List workloads, placements, decisions, nodes, drains, overrides and others.",
-)
+app = typer.Typer(no_args_is_help=True)
 
 # By filter: its option and default; what is typed, made a value; and the filter's name in the SDK.
 _OPTIONS: dict[str, tuple[Any, object]] = {

@@ -43,7 +43,6 @@ def logs(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the logs of a replica; simulated replicas have none."""
     if follow and as_json:
         raise typer.BadParameter("--follow and --json exclude each other; omit one of them")
     tenant, workload = parse_workload(name)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Check every invariant, and that work could go on; exit with 1 if anything is wrong."""
     settings = load_settings(state_dir)
 
     async def look(databases: Databases) -> "tuple[list[Violation], Missing, list[HealthFinding]]":
@@ -110,7 +109,6 @@ def _print_invariants(checked: Mapping[str, Sequence[str]]) -> None:
 
 
 def migrate(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Migrate every database to this release's schema; safe to repeat."""
     # Imported here: only this command needs what migrates.
     from durable.authority.migrations import head_revision, upgrade_all
 
@@ -130,7 +128,6 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 
 def reconcile(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Start every workload and placement that the authority knows and that does not run."""
 
     async def start_missing(durable: "Durable") -> "UnmanagedWorkflows":
         # Imported here: the other two work without Temporal.

@@ -72,9 +72,7 @@ class NodesChoice:
 # ── cordons ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _cordon(
-    verb: str, change: Callable[..., Awaitable[list[NodeId]]], sentence: str
-) -> Callable[..., None]:
+def _cordon(verb: str, change: Callable[..., Awaitable[list[NodeId]]]) -> Callable[..., None]:
     """One command that changes whether nodes take new work, also while Temporal does not answer."""
 
     def command(
@@ -101,16 +99,11 @@ def _cordon(
         content = {"nodes": list(map(str, nodes)), "region": str(target.region)}
         conclude(as_json, content, say(sentence))
 
-    command.__name__, command.__doc__ = verb, sentence
     return command
 
 
-cordon = _cordon("cordon", cordon_nodes, "Keep new work off nodes; what runs there stays.")
-uncordon = _cordon(
-    "uncordon",
-    uncordon_nodes,
-    "Let cordoned nodes take new work again; refused while they are drained.",
-)
+cordon = _cordon("cordon", cordon_nodes)
+uncordon = _cordon("uncordon", uncordon_nodes)
 
 
 # ── drains ──────────────────────────────────────────────────────────────────────────────────────
@@ -168,8 +161,6 @@ _CANCEL = flag("--cancel", help="Cancel the drain that runs, and uncordon what i
 drain = MessageCommand(
     path="drain",
     message=message(DRAIN, "drain"),
-    sentence="Cordon nodes and replace what runs there, each replica up elsewhere before it is "
-    "stopped.",
     target={
         "node": (NodeArgument, None),
         "zone": (ZoneOption, None),

@@ -18,7 +18,7 @@ from durable.cli.input.options import (
     load_settings,
     parse_option,
 )
-from durable.cli.render.output import conclude, say, timestamp
+from durable.cli.render.output import conclude, say
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.model.operators.rights import (
     EVERYTHING,
@@ -30,11 +30,9 @@ from durable.model.operators.rights import (
     Verb,
 )
 from durable.resources.table import OPERATORS
-from durable.validation.text import PLAIN_TEXT
+from durable.validation.text import PLAIN_TEXT, show_moment
 
-app = typer.Typer(
-    no_args_is_help=True, help="Add and remove operators, and change their rights and keys."
-)
+app = typer.Typer(no_args_is_help=True)
 
 _PUBLIC_KEY: TypeAdapter[str] = TypeAdapter(PublicKey)
 EVERY_VERB = "all"
@@ -189,7 +187,7 @@ def key(
 
 
 def _show(operator: Operator, as_json: bool) -> None:
-    at = timestamp(operator.created_at)
+    at = show_moment(operator.created_at)
     lines = [
         f"{operator.id}, a {operator.kind}, added by {operator.created_by} at {at}",
         f"Key: {operator.public_key or 'none'}",

@@ -29,10 +29,7 @@ from durable.signals.names import OVERRIDE
 from durable.signals.overrides import OverrideStatus
 from durable.validation.quantities import show_duration
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Propose, approve, extend or end an override: avoid a zone, hold a workload, and others.",
-)
+app = typer.Typer(no_args_is_help=True)
 
 _KINDS = "\n\n".join(
     f"{kind.name}: {kind.sentence} Lasts {show_duration(kind.default_ttl)} unless said otherwise, "

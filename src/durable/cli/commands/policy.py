@@ -52,9 +52,7 @@ from durable.validation.text import counted
 if TYPE_CHECKING:
     from durable.client import Durable
 
-app = typer.Typer(
-    no_args_is_help=True, help="Publish, compare, promote and roll back scheduler policies."
-)
+app = typer.Typer(no_args_is_help=True)
 
 MAX_REVISION = 2**31 - 1
 FREEZE = KINDS["policy-freeze"]

@@ -23,9 +23,7 @@ from durable.signals.names import RECOVERY
 if TYPE_CHECKING:
     from durable.client import Durable
 
-app = typer.Typer(
-    no_args_is_help=True, help="Declare, show, confirm, veto and end the loss of a region."
-)
+app = typer.Typer(no_args_is_help=True)
 
 RegionArgument = Annotated[str, typer.Argument(metavar="REGION", help="A region.")]
 

@@ -65,7 +65,6 @@ def send(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send an operator's message to placements, and print what each answers."""
     offered = _find_message(message, has_slots=bool(slot))
 
     async def send_all(durable: "Durable") -> list[AnswerRow]:
@@ -197,7 +196,6 @@ def sign(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a message's payload signed with your key, to paste into the Temporal UI."""
     # Imported here: only this command has to do with keys.
     from durable.temporal.signing import key_path, read_key, signer_of
 

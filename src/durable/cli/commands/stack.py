@@ -46,7 +46,6 @@ def up(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running."""
     if database_per_region is not None:
         # By the environment, which a detached supervisor reads as well.
         os.environ[variable("database_per_region")] = database_per_region
@@ -60,7 +59,6 @@ def up(
 
 
 def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Stop the stack and wait until every process has exited."""
     settings = load_settings(state_dir)
     stopped = stop_stack(settings.state_dir)
     sentence = f"Nothing is running in {settings.state_dir}."
@@ -71,7 +69,6 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 
 def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """Show what is wrong with the stack; exit with 0 if a placement would go through now."""
     found = stack_status(load_settings(state_dir))
     wrong = None if found.healthy else found.sentence
     content = {**found.model_dump(mode="json"), **error_object("unhealthy", wrong)}

@@ -45,16 +45,18 @@ def _parse(name: str, *_: object) -> tuple[TenantId, WorkloadName]:
     return parse_workload(name)
 
 
-def _command(path: str, name: str, sentence: str = "", **own: Any) -> MessageCommand:
+def _command(path: str, name: str, **own: Any) -> MessageCommand:
     """The command of one row; what is its own replaces the usual."""
 
     async def send(durable: "Durable", given: VerbInput) -> Any:
         return await durable.send(given.target, name, **given.fields)
 
-    usual = {"target": {"name": (WorkloadArgument,)}, "send": send, "conclude": _conclude_answer}
-    return MessageCommand(
-        path=path, message=message(WORKLOAD, name), sentence=sentence, parse=_parse, **usual | own
-    )
+    usual: dict[str, Any] = {
+        "target": {"name": (WorkloadArgument,)},
+        "send": send,
+        "conclude": _conclude_answer,
+    }
+    return MessageCommand(path=path, message=message(WORKLOAD, name), parse=_parse, **usual | own)
 
 
 async def _wait(
@@ -143,7 +145,6 @@ def _conclude_delete(given: VerbInput, _: None, is_deleted: bool) -> None:
 scale = _command(
     "scale",
     "scale",
-    "Change the replica count of a workload.",
     target={
         "name": (WorkloadArgument,),
         "replicas": (
@@ -161,7 +162,6 @@ scale = _command(
 delete = _command(
     "delete",
     "delete",
-    "Delete a workload: stop its replicas and release what they hold.",
     send=_delete,
     follow=_follow_delete,
     conclude=_conclude_delete,
@@ -171,9 +171,7 @@ delete = _command(
 
 # ── rollouts ────────────────────────────────────────────────────────────────────────────────────
 
-app = typer.Typer(
-    no_args_is_help=True, help="Follow, pause, resume, promote or undo a workload's rollout."
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 async def _follow_rollout(durable: "Durable", given: VerbInput, answer: str) -> RolloutView | None:
@@ -248,6 +246,5 @@ for _one in (
 replace = _command(
     "replace",
     "replace",
-    "Replace slots of a workload, each up before another is stopped.",
     follow=_follow_rollout,
 ).function()

@@ -71,7 +71,6 @@ def agent(
     as_json: Annotated[bool, flag("--json", help="Log JSON lines.")] = False,
     state_dir: StateDir = None,
 ) -> None:
-    """Run an agent: start and stop the replicas bound to its nodes, and report their state."""
     if simulated == (node is not None):
         raise typer.BadParameter("give either --simulated or --node NAME")
     log, timing = EventLog(as_json=as_json), Timing(lease_ttl_seconds=lease)

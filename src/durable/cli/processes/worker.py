@@ -54,7 +54,6 @@ def worker(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit."""
     if not serve_global and not region:
         raise typer.BadParameter("give --global, --region NAME or all, or both")
     regions = [parse_option("--region", RegionId, name) for name in dict.fromkeys(region or ())]

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from durable.cli.render.output import grouped, listed, numbered, timestamp
+from durable.cli.render.output import grouped, listed, numbered
 from durable.explain.attempts import AttemptExplanation, StepOutcome
 from durable.model.placement.pending import Pending
-from durable.validation.text import counted
+from durable.validation.text import counted, show_moment
 
 CANDIDATES_SHOWN = 3
 NODES_SHOWN = 6
@@ -74,13 +74,13 @@ def _findings(attempt: AttemptExplanation) -> object:
 
 
 def _decided(some: Sequence[AttemptExplanation]) -> str:
-    first, last = timestamp(some[0].decided_at), timestamp(some[-1].decided_at)
+    first, last = show_moment(some[0].decided_at), show_moment(some[-1].decided_at)
     decided = f"decided at {first}" if first == last else f"decided from {first} to {last}"
     repeated = [one for one in some if one.repeated_at is not None]
     if not repeated:
         return decided
     times = counted(sum(one.repeats for one in repeated), "time")
-    when = timestamp(max(one.repeated_at for one in repeated if one.repeated_at is not None))
+    when = show_moment(max(one.repeated_at for one in repeated if one.repeated_at is not None))
     return f"{decided}, and {times} more with the same findings, last at {when}"
 
 

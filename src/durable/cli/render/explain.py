@@ -11,7 +11,6 @@ from durable.cli.render.output import (
     numbered,
     print_lines,
     results,
-    timestamp,
 )
 from durable.explain.explanation import Explanation, RegionExplanation
 from durable.explain.queue import QueueExplanation
@@ -19,7 +18,7 @@ from durable.explain.slots import EndedSlot, SlotEnd
 from durable.model.placement.claims import ObservedSlot
 from durable.model.states import BindingState, RequestState
 from durable.model.work.phases import Owner, slot_owner
-from durable.validation.text import counted
+from durable.validation.text import counted, show_moment
 
 PLACES_SHOWN = 50
 SENTENCES_SHOWN = 50
@@ -63,7 +62,7 @@ def _rollout(explanation: Explanation) -> list[str]:
     is_back = rollout.state.goes_back(current, rollout.stable_generation)
     going = "Going back to" if is_back else "Rolling out"
     lines = [
-        f"{going} generation {current} since {timestamp(rollout.state.started_at)}: {counts}",
+        f"{going} generation {current} since {show_moment(rollout.state.started_at)}: {counts}",
         f"Waits for {rollout.waits_for}",
     ]
     if to_come := _to_come(explanation):
@@ -83,7 +82,7 @@ def _to_come(explanation: Explanation) -> set[str]:
 
 def _deadline(deadline: datetime, missed_at: datetime | None) -> str:
     missed = "" if missed_at is None else ": [bold]missed[/], and the job goes on until it ends"
-    return f"Due at {timestamp(deadline)}{missed}"
+    return f"Due at {show_moment(deadline)}{missed}"
 
 
 def _state(explanation: Explanation) -> str:
@@ -124,15 +123,15 @@ def _queue(queue: QueueExplanation) -> list[str]:
     request = queue.request
     is_pending = request.state is RequestState.PENDING
     state = f"{request.state.replace('_', ' ')} {'for' if is_pending else 'after'}"
-    deadline = f", deadline {timestamp(request.deadline)}" if request.pending else ""
+    deadline = f", deadline {show_moment(request.deadline)}" if request.pending else ""
     lines = [
-        f"Queue: {state} {queue.queue_seconds:.1f} s, enqueued {timestamp(request.enqueued_at)}, "
+        f"Queue: {state} {queue.queue_seconds:.1f} s, enqueued {show_moment(request.enqueued_at)}, "
         f"{counted(request.attempts, 'attempt')}{deadline}"
     ]
     if request.pending:
         position = f"position {queue.position}, " if queue.position else ""
         retry_at = request.next_retry_at
-        retry = f"next attempt {timestamp(retry_at)}" if retry_at else "no next attempt"
+        retry = f"next attempt {show_moment(retry_at)}" if retry_at else "no next attempt"
         lines.append(f"Waiting ({position}{retry}): {request.pending}")
     return lines
 
@@ -187,7 +186,7 @@ def _owner(slot: ObservedSlot) -> Owner:
 def _when(preposition: str, times: Sequence[datetime]) -> str:
     if not times:
         return ""
-    first, last = timestamp(min(times)), timestamp(max(times))
+    first, last = show_moment(min(times)), show_moment(max(times))
     if first == last:
         return f" {preposition} {first}"
     return f" {preposition} {first} (the last {preposition} {last})"

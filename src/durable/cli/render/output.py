@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import typer
@@ -56,10 +55,6 @@ def grouped(keyed: Iterable[tuple[T, Hashable]]) -> list[list[T]]:
     for item, key in keyed:
         groups.setdefault(key, []).append(item)
     return list(groups.values())
-
-
-def timestamp(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def clock_time(at: datetime) -> str:
@@ -185,12 +180,7 @@ class Steps:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._rest()
 
     def begin(self, text: str) -> None:

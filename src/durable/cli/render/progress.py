@@ -1,16 +1,16 @@
 """How far workloads have come: bars on a terminal, a line per change elsewhere."""
 
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from durable.cli.render.output import progress, timestamp
+from durable.cli.render.output import progress
 from durable.client import Until
 from durable.model.work.workload import WorkloadKind, WorkloadManifest
 from durable.signals.status import WorkloadStatus
+from durable.validation.text import show_moment
 
 STAGES = ("bound", "ready", "serving")
 
@@ -51,12 +51,7 @@ class ProgressDisplay:
             self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if progress.is_terminal:
             self._bars.stop()
 
@@ -91,7 +86,7 @@ def counts_of(status: WorkloadStatus, until: Until) -> str:
     if until == "complete":
         failed = f", {status.failures} failed" if status.failures else ""
         counts = f"{status.bound} bound, {status.completed} complete{failed} of {status.wanted}"
-        return counts if status.due_at is None else f"{counts}; due {timestamp(status.due_at)}"
+        return counts if status.due_at is None else f"{counts}; due {show_moment(status.due_at)}"
     phases = ", ".join(f"{getattr(status, phase)} {phase}" for phase in STAGES)
     rolling = status.progress
     replaced = "" if rolling is None else f"{rolling.replaced} replaced, "

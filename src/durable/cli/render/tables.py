@@ -10,17 +10,18 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from durable.cli.render.amounts import show_rounded
-from durable.cli.render.output import conclude, progress, results, timestamp
+from durable.cli.render.output import conclude, progress, results
 from durable.cli.render.visible import in_one_cell
 from durable.model.resources import Resources
 from durable.resources.resource import Filters, Resource, Rows, head_of, value_in
-from durable.validation.text import counted
+from durable.validation.quantities import show_cpu, show_memory
+from durable.validation.text import counted, show_moment
 from durable.validation.value import Value
 
 R = TypeVar("R", bound=Value)
 
 GAP = 2
+CORE, GI = 1_000, 1_024
 # A column of sentences is not folded to less than this.
 MIN_SENTENCE_WIDTH = 14
 
@@ -80,11 +81,33 @@ def _cell(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case datetime():
-            return timestamp(value)
+            return show_moment(value)
         case Resources():
             return show_rounded(value)
         case _:
             return str(value)
+
+
+def show_rounded(amount: Resources) -> str:
+    """`145.6 cpu, 159.8Gi, 2 gpu`: what is a core or a Gi and more has at most one decimal."""
+    if amount.is_zero:
+        return "none"
+    parts = [_cpu(amount.cpu_millis)]
+    if amount.memory_mib:
+        parts.append(_memory(amount.memory_mib))
+    if amount.gpus:
+        parts.append(f"{amount.gpus} gpu")
+    return ", ".join(parts)
+
+
+def _cpu(millis: int) -> str:
+    is_short = millis < CORE or millis % CORE == 0
+    return show_cpu(millis) if is_short else f"{millis / CORE:.1f} cpu"
+
+
+def _memory(mib: int) -> str:
+    is_short = mib < GI or mib % GI == 0
+    return show_memory(mib) if is_short else f"{mib / GI:.1f}Gi"
 
 
 def print_table(
