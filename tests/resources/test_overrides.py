@@ -84,7 +84,7 @@ def test_each_region_that_has_something_to_say_is_named() -> None:
 
 def test_what_has_no_effect_says_why() -> None:
     waits = override("emergency-quota", state="proposed")
-    assert shown(waits) == "none yet: somebody else has to approve it"
+    assert shown(waits) == "none yet: a second person has to approve it"
     assert shown(override()) == "", "no region has heard of it yet"
     ended = override("emergency-quota", state="revoked", outcome="revoked by person:ada: over")
     assert shown(ended) == "revoked by person:ada: over"

@@ -33,7 +33,7 @@ def test_nothing_is_proposed_yet() -> None:
 
 def test_a_proposal_names_who_has_to_act_and_until_when() -> None:
     shown = page(override(state="proposed", approver=None, activated_at=None))
-    assert "**proposed**; somebody other than ann has to `approve` it before" in shown
+    assert "**proposed**; a person other than ann has to `approve` it before" in shown
     assert "2030-01-01 12:15:00Z (15m left when this was written)" in shown
     assert (
         shown.index("- `approve`") < shown.index("### Other messages") < shown.index("- `extend`")

@@ -69,7 +69,7 @@ def test_it_lists_what_would_change_and_what_became_of_replicas() -> None:
         )
     )
     for words in (
-        "### Shadow in east: 2 decisions made again, 1 not repeatable",
+        "### Shadow in east: 2 recent decisions made again, 1 not repeatable; 1 of 1 workload",
         "- risk/api: 3 of 4 replicas elsewhere, 0 more placed, 1 not placed",
         "No decision would change.",
         "- risk/api in east: 1 decided again, 2 go on, 3 replaced",

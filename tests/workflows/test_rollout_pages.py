@@ -91,7 +91,8 @@ def test_without_a_rollout_there_is_nothing_of_it_on_the_page() -> None:
 def test_a_pause_names_who_paused_it_and_has_no_effect_on_the_page() -> None:
     rollout = {"rollout": state(pause=PAUSE), "progress": at(RolloutStep.PAUSED)}
     page = page_of(workload(**rollout))
-    assert r"**Paused** by ann: \[look\](x); nothing more is replaced until `resume`." in page
+    since = "since 2026-01-01 12:00:00Z; nothing more is replaced until `resume`."
+    assert rf"**Paused** by ann: \[look\](x), {since}" in page
 
 
 @pytest.mark.parametrize(

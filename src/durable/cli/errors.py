@@ -68,7 +68,7 @@ def _classify(error: Exception) -> tuple[int, str] | None:
             return USAGE, "manifest"
         case RefusedError():
             code = error.refusal.code
-            # What can never be accepted is wrong input, whoever finds out.
+            # What can never be accepted is wrong input, wherever that is found out.
             return USAGE if code is RefusalCode.INVALID else REFUSED, code.value
         case AuthorityError():
             return REFUSED, "authority"

@@ -1,4 +1,4 @@
-"""Faults of drills: simulated nodes go away, and a PostgreSQL hangs as its machine would."""
+"""Faults of drills: simulated nodes are lost, and a PostgreSQL hangs as its machine would."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def servers_of(directory: Path) -> Mapping[RegionId | None, int]:
 
 @contextmanager
 def stopped(pid: int) -> Generator[None]:
-    """Inside, the kernel still takes connections for it, and nobody answers them."""
+    """Inside, the kernel still takes connections for it, and does not answer them."""
     # The server first: what it forks no more cannot be missed.
     _send(signal.SIGSTOP, [pid])
     _send(signal.SIGSTOP, _children(pid))

@@ -66,7 +66,7 @@ async def run(world: World) -> AsyncIterator[Expectation]:
 async def _clear_up(
     world: World, lost: Durable, stolen: OverrideId, proposed: tuple[OverrideId, ...]
 ) -> AsyncIterator[Expectation]:
-    """Looks at what came of it all, and undoes it."""
+    """Looks at what came of it all, and revokes it."""
     durable = world.durable
     yield Expectation(
         what="nothing that was refused has changed anything",
@@ -76,7 +76,7 @@ async def _clear_up(
         await durable.overrides.revoke(override, reason=WHY)
     states = {(await durable.overrides.read(override)).state for override in proposed}
     yield Expectation(
-        what=f"{durable.actor} undoes what was done in that name",
+        what=f"{durable.actor} revokes what was proposed in that name",
         met=states == {OverrideState.REVOKED},
         seen=", ".join(f"override {override}" for override in proposed),
     )

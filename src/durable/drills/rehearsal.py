@@ -94,7 +94,7 @@ async def read_state(world: World) -> StackState:
             for override in await read_overrides(databases)
         },
         budgets={
-            f"budget {budget.budget} of {region}": f"open for {budget.incident or 'nobody'}, "
+            f"budget {budget.budget} of {region}": f"open for {budget.incident or 'no incident'}, "
             f"{budget.used} drawn"
             for region, budgets in (await world.in_each_region(list_budgets)).items()
             for budget in budgets
@@ -132,7 +132,7 @@ def differences(before: StackState, after: StackState) -> list[str]:
 
 
 def refuse_unwell(stack: StackState) -> None:
-    """A drill begins where all is well: otherwise its own doing could not be told apart."""
+    """A drill begins where all is well: otherwise what it does itself could not be seen."""
     closed = [name for name, state in stack.regions.items() if state != RegionState.OPEN]
     if closed or stack.recoveries:
         wrong = ", ".join([*closed, *stack.recoveries])

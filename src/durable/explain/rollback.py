@@ -1,4 +1,4 @@
-"""Why a generation that somebody applied is not what is wanted any more."""
+"""Why a generation that was applied is not what is wanted any more."""
 
 from collections.abc import Sequence
 

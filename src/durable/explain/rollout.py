@@ -69,23 +69,25 @@ def _waits_for(row: AdmittedWorkload, state: RolloutState, now: datetime) -> str
     name, settings = f"{row.tenant}/{row.workload}", row.spec.rollout
     if state.undoing is not None and not state.goes_back(row.generation, row.stable_generation):
         return (
-            "somebody to apply another version: no generation was ever good, and this one failed, "
+            "a person to apply another version: no generation was ever good, and this one failed, "
             f"because {state.undoing}"
         )
     if state.undoing is not None:
         return f"replicas of generation {row.generation} to serve, because {state.undoing}"
     if state.pause is not None:
         return (
-            f"somebody to resume it: it was paused by {state.pause}; `durable rollout resume "
+            f"a person to resume it: it was paused by {state.pause}; `durable rollout resume "
             f"{name}`"
         )
     point = pause_point(state, settings, row.spec.replicas)
     if point is not None and state.replaced >= point:
-        return f"somebody to promote it past its pause point: `durable rollout promote {name}`"
+        return f"a person to promote it past its pause point: `durable rollout promote {name}`"
     bake = settings.bake or timedelta(0)
     baking = [region for region, since in state.served_since.items() if now - since < bake]
     if baking:
         until = max(state.served_since[region] for region in baking) + bake
         return f"{', '.join(baking)} to have served until {show_moment(until)}"
     late = state.progressed_at + settings.progress_deadline
-    return f"more replicas to be available; it is undone if there are none by {show_moment(late)}"
+    return (
+        f"more replicas to be available; it is rolled back if there are none by {show_moment(late)}"
+    )

@@ -23,7 +23,7 @@ class GrantStanding(StrEnum):
     STARVES = "starves"
     # It has some unused for which slots wait elsewhere.
     HOARDS = "hoards"
-    # Nobody can ask it for what it does not use.
+    # It cannot be asked for what it does not use.
     UNREACHABLE = "unreachable"
     # The books took it back while the region could not be reached.
     LAPSED = "lapsed"
@@ -77,7 +77,7 @@ def judge_grants(
         standing, note = GrantStanding.FITS, ""
         if region in lapsed:
             standing = GrantStanding.LAPSED
-            note = "taken back while the region could not be reached; it is lowered before it opens"
+            note = "withdrawn while the region was unreachable; it is lowered before it opens"
         elif not need.is_zero:
             standing = GrantStanding.STARVES
             note = f"{elsewhere} unused elsewhere, {ungranted} ungranted"

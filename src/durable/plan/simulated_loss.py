@@ -31,7 +31,7 @@ def detection_seconds(
 ) -> float:
     """From the loss until the region's slots may move: leases lapse, and the signs last.
 
-    A region with a database of its own is lost with it: nobody suspects it before its own lease
+    A region with a database of its own is lost with it: it is not suspected before its own lease
     has lapsed too, and its slots wait for the margin.
     """
     grace = max(policy.grace_seconds, policy.lone_host_grace_seconds)

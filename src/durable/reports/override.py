@@ -68,10 +68,10 @@ def _next(override: Override, now: datetime) -> str:
     """Who acts next, and until when."""
     until = f"{moment(override.expires_at)} ({_left(override, now)})"
     if override.state is OverrideState.PROPOSED:
-        return f"somebody other than {override.actor} has to `approve` it before {until}"
+        return f"a person other than {override.actor} has to `approve` it before {until}"
     if override.state is OverrideState.ACTIVE:
         latest = moment(override.latest_expiry)
-        who = "anybody with the right" if override.of_kind.extends_alone else "a second person"
+        who = "any person with the right" if override.of_kind.extends_alone else "a second person"
         return f"ends by itself at {until}; {who} may `extend` it up to {latest}"
     return "nothing is left to do"
 

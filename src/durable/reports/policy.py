@@ -55,7 +55,7 @@ def _offer(status: PolicyStatus) -> Offer:
     name, progress = policy_id(status.revision), status.progress
     if progress is None:
         return Offer(POLICY, signed_to=name)
-    # Whoever pastes it acts on what this page shows, and is refused when it has changed since.
+    # What is pasted acts on what this page shows, and is refused when that has changed since.
     seen = {"after": progress.rollout.number}
     canary = next(iter(sorted(progress.regions)), None)
     begins = progress.rollout.phase is PolicyPhase.SHADOW and canary is not None

@@ -27,7 +27,7 @@ from durable.signals.status import PlacementStatus, RegionProgress, SlotView, Wo
 def describe_placement(status: PlacementStatus) -> Report:
     lines = [f"**{status.phase}**; {_next(status.owner)}"]
     if status.pending is not None:
-        helps = "may resolve on its own" if status.pending.waiting_helps else "somebody must act"
+        helps = "may resolve on its own" if status.pending.waiting_helps else "a person must act"
         reason = _reason(status.pending.sentence)
         lines.append(f"**Waits** ({status.pending.code}, {helps}): {reason}")
         lines.append(

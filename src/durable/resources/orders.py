@@ -161,7 +161,7 @@ def _effect(override: Override, by_region: Mapping[RegionId, RegionalEffect]) ->
     if override.outcome:
         parts.insert(0, override.outcome)
     if not parts and override.state is OverrideState.PROPOSED:
-        return "none yet: somebody else has to approve it"
+        return "none yet: a second person has to approve it"
     if not parts and by_region:
         return f"obeyed in {', '.join(by_region)}"
     return "; ".join(parts)

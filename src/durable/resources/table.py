@@ -252,7 +252,7 @@ OPERATORS = Resource[Operator](
     name="operators",
     singular="operator",
     short="op",
-    sentence="List everybody who may change something.",
+    sentence="List the people and services that may change something.",
     read=orders.read_operators,
     columns=(
         ("Operator", lambda row: row.id),

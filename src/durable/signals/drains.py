@@ -34,7 +34,7 @@ class CancelDrain(OperatorRequest):
 
 class DrainStatus(Value):
     target: NodesTarget
-    # None while nobody has asked for anything.
+    # None while nothing has been asked for.
     drain: Drain | None
     progress: DrainProgress | None = None
     # Why the region could not be asked.

@@ -37,7 +37,7 @@ RUNNING_QUERY = (
 ENDING = "ending"
 # Who acts for a workload.
 WORKLOAD_CONTROLLER = ActorId("controller:workload")
-# Who acts for a policy, when nobody has asked for it: a guardrail, or the next step.
+# Who acts for a policy, when no person has asked for it: a guardrail, or the next step.
 POLICY_CONTROLLER = ActorId("controller:policy")
 # Who acts for a recovery.
 RECOVERY_CONTROLLER = ActorId("controller:recovery")

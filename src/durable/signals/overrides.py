@@ -28,7 +28,7 @@ from durable.validation.value import Value
 
 
 class ProposeOverride(OperatorRequest):
-    """Have something different for a while: in force at once, or once somebody else approves."""
+    """Have something different for a while: in force at once, or once a second person approves."""
 
     kind: str
     scope: OverrideScope = OverrideScope()
@@ -78,11 +78,11 @@ def _problems_with_effect(kind: Kind, effect: Mapping[str, Any]) -> list[Finding
 
 
 class ApproveOverride(OperatorRequest):
-    """Agree to what somebody else proposed: from now on it is in force."""
+    """Agree to what another person proposed: from now on it is in force."""
 
 
 class RejectOverride(OperatorRequest):
-    """Refuse what somebody proposed; it never has an effect."""
+    """Refuse what was proposed; it never has an effect."""
 
 
 class RevokeOverride(OperatorRequest):
@@ -101,7 +101,7 @@ class ExtendOverride(OperatorRequest):
 
 
 class OverrideStatus(Value):
-    # None while nobody has proposed anything.
+    # None while nothing has been proposed.
     override: Override | None
     # The regions that obey it, and those that could not be asked, with the reason.
     regions: tuple[RegionId, ...] = ()

@@ -22,7 +22,7 @@ Slots = Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)]
 def controllers_request(what: str, *which: object) -> str:
     """The id of what a controller asks for by itself.
 
-    It has spaces, which no RequestId has: else somebody could use it first, and the controller's
+    It has spaces, which no RequestId has: else a person could use it first, and the controller's
     own request would be refused for ever.
     """
     return " ".join(("controller", what, *map(str, which)))
@@ -74,11 +74,11 @@ class DeleteWorkload(OperatorRequest):
 
 
 class PauseRollout(OperatorRequest):
-    """Replace nothing more until somebody resumes."""
+    """Replace nothing more until it is resumed."""
 
 
 class ResumeRollout(OperatorRequest):
-    """Go on with a rollout that somebody paused."""
+    """Go on with a rollout that was paused."""
 
 
 class PromoteRollout(OperatorRequest):
@@ -111,7 +111,7 @@ class Look(Payload):
     # What changed, if it is known: of a workload, this region's share of this generation.
     region: RegionId | None = None
     generation: Generation | None = None
-    # By the region's clock: whoever has read the share since then knows what is hinted at.
+    # By the region's clock: a reader of the share since then knows what is hinted at.
     seen_until: AwareDatetime | None = None
 
 

@@ -37,11 +37,11 @@ class PromotePolicy(PolicyRequest):
 
 
 class PausePolicy(PolicyRequest):
-    """Bring it into force nowhere else until somebody promotes it again."""
+    """Bring it into force nowhere else until it is promoted again."""
 
 
 class RollBackPolicy(PolicyRequest):
-    """Take the revision back in every region."""
+    """Roll the revision back in every region."""
 
     to: Annotated[PolicyRevision | None, Field(description="Go back to this.")] = None
     reroll: Annotated[

@@ -26,7 +26,7 @@ class SettleRecovery(OperatorRequest):
 class RecoveryStatus(Value):
     region: RegionId
     epoch: int
-    # None while nobody knows of a loss.
+    # None while no loss is known.
     progress: RecoveryProgress | None
     unreachable: str = ""
     rejected: tuple[MessageRecord, ...] = ()

@@ -76,7 +76,7 @@ REGISTRY: tuple[Message, ...] = (
     ),
     Message(
         "pause", WORKLOAD, payloads.PauseRollout,
-        "Replace nothing more of a rollout until somebody resumes.", verb=Verb.ROLLOUT,
+        "Replace nothing more of a rollout until it is resumed.", verb=Verb.ROLLOUT,
         example=_WHO, is_audited=False,
     ),
     Message(
@@ -143,12 +143,12 @@ REGISTRY: tuple[Message, ...] = (
     ),
     Message(
         "pause", POLICY, policies.PausePolicy,
-        "Bring it into force nowhere else until somebody promotes it again.",
+        "Bring it into force nowhere else until it is promoted again.",
         verb=Verb.POLICY, example={**_WHO, "after": 1}, is_audited=False,
     ),
     Message(
         "rollback", POLICY, policies.RollBackPolicy,
-        "Take the revision back in every region; with reroll, replace what it has placed.",
+        "Roll the revision back in every region; with reroll, replace what it has placed.",
         verb=Verb.POLICY, example={**_WHO, "after": 1, "to": 1, "reroll": False},
         is_audited=False, needs_reason=True,
     ),
@@ -170,7 +170,7 @@ REGISTRY: tuple[Message, ...] = (
     ),
     Message(
         "approve", OVERRIDE, overrides.ApproveOverride,
-        "Agree to what somebody else proposed; from now on it is in force.",
+        "Agree to what another person proposed; from now on it is in force.",
         verb=Verb.APPROVE, example=_WHO, is_audited=False, needs_reason=True,
     ),
     Message(

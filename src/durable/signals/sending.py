@@ -34,7 +34,7 @@ class SignalSender:
                     await handle.signal(name, payload)
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    return True  # it has ended: nobody is left to hear it
+                    return True  # it has ended: nothing is left to hear it
                 log.warning("could not signal %s: %s", workflow_id, error.message)
                 return False
             except TimeoutError:

@@ -1,4 +1,4 @@
-"""How workflows are started: the same options, whoever starts them."""
+"""How workflows are started: the same options everywhere."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,7 @@ def _options(
     details: str,
     priority: Priority = Priority.default,
 ) -> dict[str, Any]:
-    """One that runs is used as it is; one that has ended begins anew, and finds where it was."""
+    """One that runs is used as it is; one that has ended begins again, and finds where it was."""
     pairs = [SearchAttributePair(key, str(value)) for key, value in attributes.items()]
     return {
         "id": id,
@@ -114,7 +114,7 @@ def drain_options(target: NodesTarget) -> dict[str, Any]:
         },
         summary=f"drain {target}",
         details="Empties nodes within the disruption allowances of what runs there, each replica "
-        "up elsewhere before another is stopped. Its state is under current details. To undo it, "
+        "up elsewhere before another is stopped. Its state is under current details. To end it, "
         "send `cancel`; terminated, it is started again from what the authority knows.",
     )
 
@@ -137,13 +137,13 @@ def policy_options(revision: PolicyRevision) -> dict[str, Any]:
         summary=f"policy revision {revision}",
         details="Brings a revision of the scheduler policy into force: compared with recent "
         "decisions, then in one region, watched, then region by region. Its state is under "
-        "current details. To take it back, send `rollback`; terminated, it is started again from "
+        "current details. To roll it back, send `rollback`; terminated, it is started again from "
         "what the authority knows.",
     )
 
 
 def recovery_options(key: RecoveryKey) -> dict[str, Any]:
-    """On the global queue: the lost region's own may have nobody left who asks for work."""
+    """On the global queue: the lost region's own may have no worker left."""
     return _options(
         recovery_id(key.region, key.epoch),
         priority=Priority(priority_key=1),

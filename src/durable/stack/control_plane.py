@@ -26,7 +26,7 @@ _COMMANDS = {
     REGIONAL_WORKER: ("worker", "--region", "all"),
     AGENT: ("agent", "--simulated", "--region", "all"),
 }
-# What the record shows instead of an address: they connect to servers, nobody connects to them.
+# What the record shows instead of an address: nothing connects to them.
 ADDRESSES = {
     GLOBAL_WORKER: GLOBAL_QUEUE,
     REGIONAL_WORKER: "all regions",

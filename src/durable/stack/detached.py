@@ -115,7 +115,7 @@ class EventPipe:
             os.write(self._descriptor, event.model_dump_json().encode() + b"\n")
             is_last = event.kind in ("running", "failed")
         except BrokenPipeError:
-            # Nobody listens any more; the stack runs on.
+            # The starter has ended; the stack runs on.
             is_last = True
         if is_last:
             os.close(self._descriptor)

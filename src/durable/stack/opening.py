@@ -26,7 +26,7 @@ async def wait_until_ready(settings: Settings, database_url: str, address: str) 
     """
     client = await connect(settings, address)
     began = time.monotonic()
-    # Where the database is somebody else's, nobody here simulates its nodes.
+    # Where the database is not ours, its nodes are not simulated here.
     simulates = settings.database_url is None
     async with Databases(database_url, settings.known_regional_urls()) as databases:
         while True:

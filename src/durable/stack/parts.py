@@ -86,7 +86,7 @@ def _postgres_problem(address: str) -> str:
 
 
 def _connect_problem(host: str, port: int) -> str:
-    """All that can be checked of somebody else's server without the wheel's programs."""
+    """All that can be checked of a server that is not ours without the wheel's programs."""
     try:
         socket.create_connection((host, port), timeout=SERVER_PROBE_SECONDS).close()
     except OSError as error:

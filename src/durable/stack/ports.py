@@ -57,7 +57,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def is_connected(pid: int, port: int) -> bool:
-    """Whether this very process is connected to that port (off Linux, nobody can tell).
+    """Whether this very process is connected to that port (off Linux, that is unknown).
 
     The kernel knows; neither the process nor the server has to be asked.
     """

@@ -1,6 +1,6 @@
 """Restart a child that dies, with growing delays, and give up on one that dies too often.
 
-A full disk is nobody's own death: a child that dies of it is tried again until there is room.
+A full disk is no fault of a child: one that dies of it is tried again until there is room.
 """
 
 from __future__ import annotations

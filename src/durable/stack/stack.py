@@ -65,7 +65,7 @@ def _control_plane(
         temporal_address,
     )
     if settings.database_url is not None:
-        # Its nodes may be real machines: whoever owns the database decides who hosts them.
+        # Its nodes may be real machines: the owner of the database decides who hosts them.
         ours = [child for child in ours if child.name != AGENT]
         supervisor.note(
             "Nodes are not simulated because DURABLE_DATABASE_URL is set. To simulate them, run "

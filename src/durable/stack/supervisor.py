@@ -109,7 +109,7 @@ class Supervisor:
             running.wait_ready()
 
     def use(self, name: str, address: str, variable: str) -> None:
-        """Use a part that somebody else runs."""
+        """Use a part that runs elsewhere."""
         self._external.append(Part(name=name, address=address, ours=False))
         self.save()
         self.note(f"Using {name} at {address} because {variable} is set.")

@@ -66,7 +66,7 @@ _SHARED: list[EncodingPayloadConverter] = [
 
 
 class SharedPayloadConverter(CompositePayloadConverter):
-    """Shares the type validators, which each workflow run would otherwise build anew.
+    """Shares the type validators, which each workflow run would otherwise build again.
 
     That alone was a tenth of a placement's whole cost.
     """

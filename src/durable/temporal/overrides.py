@@ -35,14 +35,14 @@ class Overrides:
         id: str | None = None,
         **who: Unpack[OrderFields],
     ) -> tuple[Override, str]:
-        """Proposes it; answers the override and what its sender is told."""
+        """Proposes it; the override, and the answer to its sender."""
         override = new_id(kind) if id is None else OverrideId(id)
         what = {"kind": kind, "scope": dict(scope), "effect": dict(effect or {})}
         answer = await self._sender.send(override, "propose", **what, ttl=ttl, ticket=ticket, **who)
         return await self.read(override), answer
 
     async def approve(self, id: str, **who: Unpack[OrderFields]) -> str:
-        """Agrees to what somebody else proposed."""
+        """Agrees to what another person proposed."""
         return await self._change(id, "approve", **who)
 
     async def reject(self, id: str, **who: Unpack[OrderFields]) -> str:
@@ -76,5 +76,5 @@ class Overrides:
 
 
 def new_id(kind: str) -> OverrideId:
-    """A name that nobody has used, and that says what it is."""
+    """A name that is not used yet, and that says what it is."""
     return OverrideId(f"{kind[:40]}-{uuid.uuid4().hex[:8]}")

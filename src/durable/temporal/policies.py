@@ -77,7 +77,7 @@ class Policies:
     async def pause(
         self, revision: PolicyRevision, *, after: int | None = None, **who: Unpack[OrderFields]
     ) -> str:
-        """Brings it into force nowhere else until somebody promotes it again."""
+        """Brings it into force nowhere else until it is promoted again."""
         return await self._sender.send(revision, "pause", after=after, **who)
 
     async def roll_back(

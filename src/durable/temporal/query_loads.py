@@ -4,10 +4,10 @@ A query whose worker has died waits for another one, and then comes with the who
 with what happened since the last task, such as a timer that fired. The SDK's core (seen in 1.28 to
 1.35) runs the workflow over all of it, steps included, and keeps the run. The task that is still to
 come then goes on from there: a signal that came meanwhile is handed over later than any replay
-would, the history records what nothing repeats, and the workflow answers nobody any more.
+would, the history records what nothing repeats, and the workflow does not answer any more.
 
 So a run that was loaded from its history and has gone beyond it is forgotten before the query is
-answered, if a task is pending: that begins anew. What a step did in vain is idempotent.
+answered, if a task is pending: that begins again. What a step did in vain is idempotent.
 """
 
 import logging

@@ -90,7 +90,7 @@ async def statuses_of(
 async def unserved_queues(client: Client, queues: Iterable[str], now: datetime) -> list[str]:
     """The task queues that no worker polls, on this machine or on any other.
 
-    `now` is the authority's: by the clock of a host that is an hour ahead, nobody polls.
+    `now` is the authority's: by the clock of a host that is an hour ahead, no worker polls.
     """
     named = list(queues)
     served = await asyncio.gather(*(_is_served(client, queue, now) for queue in named))
@@ -100,7 +100,7 @@ async def unserved_queues(client: Client, queues: Iterable[str], now: datetime) 
 async def unserved_if_known(
     client: Client, queues: Iterable[str], now: datetime
 ) -> list[str] | None:
-    """The same for whoever can go on without the answer."""
+    """The same where the answer is not needed to go on."""
     try:
         return await unserved_queues(client, queues, now)
     except StackError:

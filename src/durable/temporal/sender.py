@@ -1,7 +1,7 @@
 """Sends any message of the registry to any workflow, until it is answered.
 
-Every message goes the same way, whatever it is and whoever it is for: its payload is read by its
-row of the registry, it is signed anew for each try, and it counts once by its request id. What is
+Every message goes the same way, whatever it is and wherever it goes: its payload is read by its
+row of the registry, it is signed again for each try, and it counts once by its request id. What is
 wrong with a payload is refused here, and is in the audit like every other refusal.
 """
 

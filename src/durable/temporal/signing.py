@@ -54,7 +54,7 @@ def read_key(keys: Path, actor: ActorId) -> Ed25519PrivateKey | None:
 
 
 def create_key(keys: Path, actor: ActorId) -> Ed25519PrivateKey:
-    """Makes a key for the actor; nobody but the owner of the file may read it."""
+    """Makes a key for the actor; only the owner of the file may read it."""
     key = Ed25519PrivateKey.generate()
     written = key.private_bytes(
         serialization.Encoding.PEM,

@@ -43,7 +43,7 @@ _TRANSIENT = frozenset(
 )
 # What says that the workflow is there, with too many messages before this one.
 _BUSY = frozenset({RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.ABORTED})
-# The workflow ended between accepting the update and answering it; the next run accepts it anew.
+# The workflow ended between accepting the update and answering it; the next run accepts it again.
 _ENDED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
 
 
@@ -60,7 +60,7 @@ class Patience:
 
     @classmethod
     def within(cls, seconds: float | None) -> "Patience":
-        """The usual patience, as far as somebody who waits for so many seconds has it."""
+        """The usual patience, as far as a wait of so many seconds allows."""
         if seconds is None:
             return PATIENT
         limit = timedelta(seconds=seconds)

@@ -56,7 +56,7 @@ DRAIN = timedelta(seconds=25)
 # After a crash another worker takes over within seconds; the SDK's own default is ten.
 STICKY_TIMEOUT = timedelta(seconds=3)
 CACHED_WORKFLOWS = 2_000
-# Whoever waits for a task is served in a fair order, and whoever is in one is not. With sixty at
+# What waits for a task is served in a fair order, and what is in one is not. With sixty at
 # once each lasted for seconds in a burst, and a small tenant waited for all of them.
 MAX_WORKFLOW_TASKS = 20
 # The SDK interrupts a task that has not yielded for two seconds. On a busy machine that is one that
@@ -103,7 +103,7 @@ def _worker(
 def patient(worker: Worker) -> Worker:
     """The SDK has no option for it but one that also changes how workflows run."""
     tasks: Any = worker._workflow_worker  # pyright: ignore[reportPrivateUsage]
-    if tasks._deadlock_timeout_seconds is not None:  # or somebody debugs
+    if tasks._deadlock_timeout_seconds is not None:  # or it is being debugged
         tasks._deadlock_timeout_seconds = STALLED_TASK_SECONDS
     return worker
 
@@ -188,7 +188,7 @@ async def regional_worker(
 
 
 async def _keep_running(controller: Callable[[], Awaitable[None]]) -> None:
-    """Restarts a controller that failed in a way nobody foresaw, and logs why."""
+    """Restarts a controller that failed in a way that was not foreseen, and logs why."""
     while True:
         try:
             await controller()

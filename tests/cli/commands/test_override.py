@@ -110,7 +110,7 @@ def test_a_second_person_with_a_key_approves_what_the_first_proposed(
             at_plane.refused(*approve).split()
         )
     at_plane.run("override", "show", "more-cli")
-    assert "proposed; somebody other than person:first has to `approve` it" in at_plane.stdout
+    assert "proposed; a person other than person:first has to `approve` it" in at_plane.stdout
     approved = at_plane.json(*approve, "--request-id", "once")["answer"]
     assert approved.startswith("Approved: emergency-quota on region north, tenant shop is in force")
     assert at_plane.run(*approve, "--request-id", "once") == 0, "sent again, it counts once"

@@ -1,4 +1,4 @@
-"""Why a workload is late, and whether it needs more time or somebody to act."""
+"""Why a workload is late, and whether it needs more time or a person to act."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ def describe_delay(
     within_seconds: float,
     stops: str = "",
 ) -> str:
-    """Which workload is late and why; one that needs somebody to act comes first.
+    """Which workload is late and why; one that needs a person to act comes first.
 
     `stops` says what a deletion waits for, if that is known.
     """

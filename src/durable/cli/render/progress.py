@@ -17,7 +17,7 @@ STAGES = ("bound", "ready", "serving")
 
 @dataclass(frozen=True)
 class WaitTarget:
-    """A workload that somebody waits for, and how far it must come."""
+    """A workload that is waited for, and how far it must come."""
 
     tenant: str
     name: str

@@ -17,7 +17,7 @@ from durable.signals.status import WorkloadStatus
 
 # A deletion that takes longer than this says what it waits for.
 PATIENCE_SECONDS = 5.0
-# Nobody who has waited long enough waits longer than this for the reason.
+# After a wait that was too long, the reason is waited for no longer than this.
 REASON_SECONDS = 2.0
 
 
@@ -25,16 +25,17 @@ async def wait_for_all(
     durable: Durable,
     targets: Sequence[WaitTarget],
     within_seconds: float,
-    undone: dict[WaitTarget, str] | None = None,
+    rolled_back: dict[WaitTarget, str] | None = None,
 ) -> list[WorkloadStatus]:
     """Shows every workload until it has come far enough, or refuses with the reason it has not.
 
-    Given `undone`, one that was rolled back is noted there and keeps nobody from the others.
+    Given `rolled_back`, one that was is noted there, and the others are waited for.
     """
     latest: dict[WaitTarget, WorkloadStatus] = {}
     with ProgressDisplay() as display:
         tasks = [
-            asyncio.create_task(_watch(durable, one, display, latest, undone)) for one in targets
+            asyncio.create_task(_watch(durable, one, display, latest, rolled_back))
+            for one in targets
         ]
         try:
             async with asyncio.timeout(within_seconds):
@@ -55,7 +56,7 @@ async def _watch(
     target: WaitTarget,
     display: ProgressDisplay,
     latest: dict[WaitTarget, WorkloadStatus],
-    undone: dict[WaitTarget, str] | None,
+    rolled_back: dict[WaitTarget, str] | None,
 ) -> None:
     hint = asyncio.create_task(_hint_at_delay(durable, target))
     try:
@@ -63,9 +64,9 @@ async def _watch(
             latest[target] = status
             display.show(target, status)
     except RefusedError as error:
-        if undone is None or error.refusal.code is not RefusalCode.ROLLED_BACK:
+        if rolled_back is None or error.refusal.code is not RefusalCode.ROLLED_BACK:
             raise
-        undone[target] = error.refusal.sentence
+        rolled_back[target] = error.refusal.sentence
     finally:
         hint.cancel()
 
@@ -77,7 +78,7 @@ async def _hint_at_delay(durable: Durable, target: WaitTarget) -> None:
 
 
 async def _describe_deletion(durable: Durable, target: WaitTarget) -> str:
-    """What keeps a deletion; empty if nothing does, nobody can tell, or it is not one."""
+    """What keeps a deletion; empty if nothing does, that is unknown, or it is not one."""
     if target.until == "deleted":
         with suppress(AuthorityError, TimeoutError):
             async with asyncio.timeout(REASON_SECONDS):

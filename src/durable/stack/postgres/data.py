@@ -53,7 +53,7 @@ class PostgresData:
             )
         if not self._password_file.exists():
             raise StackError(
-                f"{self._password_file} is missing, so nobody can log in to {self.path}: "
+                f"{self._password_file} is missing, so no login works for {self.path}: "
                 "restore the file, or move the data away."
             )
         self._remove_stale_pid_file()
@@ -61,7 +61,7 @@ class PostgresData:
     def _remove_stale_pid_file(self) -> None:
         """Our lock proves that no server of ours is alive, but PostgreSQL trusts its pid file.
 
-        That pid may be a zombie that nobody reaps, or another process by now. Only a live
+        That pid may be a zombie that is not reaped, or another process by now. Only a live
         server that was started by hand keeps its file.
         """
         pid_file = self.path / "postmaster.pid"
@@ -105,7 +105,7 @@ def _is_postgres(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
     except (FileNotFoundError, ProcessLookupError):
-        # Without /proc nobody can tell, so PostgreSQL decides.
+        # Without /proc that is unknown, so PostgreSQL decides.
         return not Path("/proc").exists()
 
 

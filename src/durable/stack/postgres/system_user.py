@@ -63,7 +63,7 @@ def _exists(user: str) -> bool:
 
 
 def _create(user: str) -> None:
-    """Create a system account that nobody can log in to."""
+    """Create a system account without a login."""
     failure = "useradd is missing"
     useradd = shutil.which("useradd", path="/usr/sbin:/sbin:/usr/bin")
     if useradd is not None:
