@@ -139,7 +139,7 @@ class Divider:
         if not named.issubset(regions):
             regions = await self._regions.get(None, seconds=0.0)
         answers = await ask_regions(regions, read_region)
-        division.missing = concerned(answers.missing, workload)
+        division.missing = concerned(answers.unreachable, workload)
         division.regions.update(answers.by_region)
         for region, replicas in answers.by_region.items():
             if replicas.must_serve is not None:
@@ -201,7 +201,7 @@ class Divider:
                 region, division.publication(floors[region])
             )
         )  # fmt: skip
-        division.missing |= answers.missing
+        division.missing |= answers.unreachable
         division.is_overtaken = not all(answers.by_region.values())
         division.floors |= {str(region): floors[region] for region in answers.by_region}
 
@@ -279,7 +279,7 @@ class Divider:
             return await self._side.slots.publish(region, publication)
 
         answers = await ask_regions(sorted({*floors, *shares}), write)
-        for region, why in answers.missing.items():
+        for region, why in answers.unreachable.items():
             activity.logger.warning("%s could not be given its share: %s", region, why)
             division.missing[region] = why
             division.unopened.append(region)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from durable.authority.db.everywhere import Missing
+from durable.authority.db.everywhere import UnreachableRegions
 from durable.authority.reads.replicas import OpenShare, RegionReplicas
 from durable.authority.slots.assignment import SlotOwner, SlotOwners
 from durable.authority.slots.shares import Publication, PublishedShare
@@ -273,7 +273,7 @@ class WorkloadDivision:
         return before if before.kind is WorkloadKind.JOB else with_template(spec, before)
 
 
-def concerned(missing: Missing, workload: AdmittedWorkload) -> dict[RegionId, str]:
+def concerned(missing: UnreachableRegions, workload: AdmittedWorkload) -> dict[RegionId, str]:
     """Regions that did not answer; one that has nothing of the workload is not waited for."""
     return {region: why for region, why in missing.items() if workload.share.get(region)}
 

@@ -15,7 +15,7 @@ from durable.activities.override_steps import OverrideReading, Spread
 from durable.activities.workload import refusal_failure
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.overrides.changes import (
     Change,
@@ -59,7 +59,7 @@ class OverrideActivities:
         """Records what somebody proposes, once per id."""
         id, proposed = override_of(message.workflow_id), message.payload_as(ProposeOverride)
         effects = effects_of(proposed.of_kind, proposed.scope, proposed.effect)
-        unasked: Missing = {}
+        unasked: UnreachableRegions = {}
         try:
             if await read_override(self._databases, id) is None:
                 await check_places(self._databases, proposed.scope)
@@ -91,7 +91,7 @@ class OverrideActivities:
         change = Change(
             id, kind, message.payload_as(ExtendOverride).by if extends else timedelta(0)
         )
-        unasked: Missing = {}
+        unasked: UnreachableRegions = {}
         try:
             if change.kind is ChangeKind.APPROVE:
                 unasked = await self._check_gates(id)
@@ -120,7 +120,7 @@ class OverrideActivities:
             return Spread(number=override.number)
         meant = override.regions(await list_regions(self._databases))
         copied = await ask_regions(meant, lambda one: self._copy(one, override))
-        missing, regions = dict(copied.missing), list[RegionId]()
+        missing, regions = dict(copied.unreachable), list[RegionId]()
         for region, one in copied.by_region.items():
             if isinstance(one, RefusedError):
                 missing[region] = str(one)
@@ -138,14 +138,16 @@ class OverrideActivities:
         reach(Failpoint.AFTER_COPY_OVERRIDE)
         return copied
 
-    async def _check_gates(self, id: OverrideId) -> Missing:
+    async def _check_gates(self, id: OverrideId) -> UnreachableRegions:
         override = await read_override(self._databases, id)
         if override is None or override.state is not OverrideState.PROPOSED:
             return {}
         regions = override.regions(await list_regions(self._databases))
         return await check_gates(self._databases, regions, override.effects)
 
-    async def _reading(self, answered: OverrideAnswer, unasked: Missing) -> OverrideReading:
+    async def _reading(
+        self, answered: OverrideAnswer, unasked: UnreachableRegions
+    ) -> OverrideReading:
         answer = answered.answer
         if unasked:
             answer += f" Could not ask which gates may be skipped in {', '.join(unasked)}."

@@ -119,7 +119,7 @@ class PolicyActivities:
                 health = await read_health(self._databases, bake.region, revision, bake.since)
         now = await read_time(self._databases)
         frozen = await read_frozen(self._databases, regions.by_region)
-        return ObservedPolicy(rollout, regions.by_region, now, regions.missing, health, frozen)
+        return ObservedPolicy(rollout, regions.by_region, now, regions.unreachable, health, frozen)
 
     async def _take(self, rollout: PolicyRollout, step: PolicyStep) -> Rest | None:
         """One step, or the wait for the end of a freeze.

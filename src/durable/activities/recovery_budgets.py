@@ -120,14 +120,17 @@ class RecoveryBudgets:
     async def find_open(self, recovery: Recovery) -> list[str]:
         """What is open for it, or may be, in sentences: a recovery does not end before."""
         found = await self._find_open(recovery)
-        drawn = sorted({draw.region for draw in recovery.draws}.intersection(found.missing))
+        drawn = sorted({draw.region for draw in recovery.draws}.intersection(found.unreachable))
         return [
             *(
                 f"Budget {one.budget} of {one.region} is still open."
                 for some in found.by_region.values()
                 for one in some
             ),
-            *(f"The budgets of {one} could not be checked: {found.missing[one]}" for one in drawn),
+            *(
+                f"The budgets of {one} could not be checked: {found.unreachable[one]}"
+                for one in drawn
+            ),
         ]
 
     async def _find_open(self, recovery: Recovery) -> Answers[list[RecoveryBudget]]:

@@ -62,5 +62,5 @@ async def _claims(databases: Databases, step: WorkloadRequest, wanted: Sequence[
     }
     count = sum(map(len, tokens.values()))
     sentence = f"Replacing {count} of {len(wanted)} slots; one without a claim needs no replacing."
-    missing = "".join(f" {region} does not answer." for region in found.missing)
+    missing = "".join(f" {region} does not answer." for region in found.unreachable)
     return {"answer": sentence + missing, "tokens": tokens}

@@ -137,8 +137,8 @@ class AdmissionCheck:
     async def _read_rooms(self, _: None) -> None:
         regions = await list_regions(self._databases)
         answers = await ask_regions(regions, lambda region: read_room(self._databases, region))
-        booked = await read_booked(self._databases, list(answers.missing))
-        for region in answers.missing:
+        booked = await read_booked(self._databases, list(answers.unreachable))
+        for region in answers.unreachable:
             known = self._rooms.get(region) or RegionRoom(Snapshot.empty(region))
             # The books know what is still its: what has lapsed is to be had again.
             known.snapshot.grants = {

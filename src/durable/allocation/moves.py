@@ -154,7 +154,8 @@ async def read_refuge(
     regions = await list_regions(databases)
     answers = await ask_regions(regions, lambda one: read_room(databases, one))
     rooms: Rooms = {
-        one: replace(RegionRoom(Snapshot.empty(one)), is_reachable=False) for one in answers.missing
+        one: replace(RegionRoom(Snapshot.empty(one)), is_reachable=False)
+        for one in answers.unreachable
     }
     for one, room in answers.by_region.items():
         rooms[one] = _without_use(room) if one in facts and facts[one].is_fenced else room

@@ -68,7 +68,7 @@ class ReadinessController:
         revisions = {(one.tenant, one.workload): one.revision for one in workloads}
         facts = await read_facts(self._databases)
         taken_for = {region: fact.state for region, fact in facts.items()}
-        seen = (states.by_region, tuple(states.missing), taken_for, revisions)
+        seen = (states.by_region, tuple(states.unreachable), taken_for, revisions)
         is_recent = now - self._simulated_at < LONGEST_SECONDS
         if is_recent and (seen == self._seen or await self._is_moving()):
             return 0

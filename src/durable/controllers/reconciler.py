@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
-from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.regions import list_regions
 from durable.authority.overrides.reads import obeyed_overrides
@@ -77,7 +77,7 @@ class UnmanagedWorkflows:
 
     starts: Mapping[str, WorkflowStart] = field(default_factory=dict[str, WorkflowStart])
     # Regions that did not answer: what they want is not known.
-    missing: Missing = field(default_factory=dict[RegionId, str])
+    missing: UnreachableRegions = field(default_factory=dict[RegionId, str])
 
     @property
     def ids(self) -> list[str]:
@@ -91,7 +91,7 @@ class UnmanagedWorkflows:
 
 # ── one reader for each kind of workflow: what must run of it ───────────────────────────────────
 
-Wanted = tuple[Iterable[WorkflowStart], Missing]
+Wanted = tuple[Iterable[WorkflowStart], UnreachableRegions]
 
 
 async def _recoveries(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
@@ -128,7 +128,7 @@ async def _placements(databases: Databases, regions: Sequence[RegionId]) -> Want
         )
         for region, rows in shares.by_region.items()
         for tenant, workload, generation in rows
-    ], shares.missing
+    ], shares.unreachable
 
 
 async def _drains(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
@@ -137,7 +137,7 @@ async def _drains(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
         WorkflowStart(DRAIN, drain_options(drain.target), {"target": drain.target})
         for rows in drains.by_region.values()
         for drain in rows
-    ], drains.missing
+    ], drains.unreachable
 
 
 async def _overrides(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
@@ -145,7 +145,7 @@ async def _overrides(databases: Databases, regions: Sequence[RegionId]) -> Wante
     # One that has ended and that a region still obeys has something left to do.
     copies = await ask_regions(regions, lambda region: obeyed_overrides(databases, region))
     ids.update(id for rows in copies.by_region.values() for id in rows)
-    return [WorkflowStart(OVERRIDE, override_options(id)) for id in sorted(ids)], copies.missing
+    return [WorkflowStart(OVERRIDE, override_options(id)) for id in sorted(ids)], copies.unreachable
 
 
 async def _policies(databases: Databases, regions: Sequence[RegionId]) -> Wanted:

@@ -38,7 +38,7 @@ async def explain(
     explainer = RegionExplainer(databases, row, search)
     answers = await ask_regions(await list_regions(databases), explainer.explain)
     found = tuple(one for one in answers.by_region.values() if one is not None)
-    is_known = bool(found or answers.missing)
+    is_known = bool(found or answers.unreachable)
     if not is_known and attempt is not None:
         raise await _unknown_attempt(search, tuple(answers.by_region))
     if not is_known and slot is not None:
@@ -61,7 +61,7 @@ async def explain(
         rollout=await explain_rollout(databases, row),
         outcome=None if is_current else await _outcome(databases, row, search.generation),
         regions=found,
-        unreachable=answers.missing,
+        unreachable=answers.unreachable,
     )
 
 

@@ -44,7 +44,7 @@ async def explain_rollout(databases: Databases, row: AdmittedWorkload) -> Rollou
         state=row.rollout,
         stable_generation=row.stable_generation,
         by_generation=_by_generation(shares),
-        regions_to_come=tuple(sorted(set(row.share) - begun - set(found.missing))),
+        regions_to_come=tuple(sorted(set(row.share) - begun - set(found.unreachable))),
         waits_for=_waits_for(row, row.rollout, now),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.quota.lapses import lapsed_regions
 from durable.authority.quota.quotas import read_booked
 from durable.authority.quota.rebalancing import read_needs
@@ -42,7 +42,7 @@ class GrantReport(Value):
     note: str
 
 
-async def report_grants(databases: Databases) -> tuple[list[GrantReport], Missing]:
+async def report_grants(databases: Databases) -> tuple[list[GrantReport], UnreachableRegions]:
     """Every grant, with what its region's queue waits for."""
     census = await take_census(databases)
     away = await read_booked(databases, list(census.unreachable))
@@ -55,7 +55,7 @@ async def report_grants(databases: Databases) -> tuple[list[GrantReport], Missin
         wanted = {one: needs.by_region.get(one, {}).get(name, ZERO) for one in regions}
         booked = {one: granted[name] for one, granted in away.items() if name in granted}
         reports += judge_grants(tenant.quota, tenant.grants, wanted, booked, lapsed)
-    return reports, {**census.unreachable, **needs.missing}
+    return reports, {**census.unreachable, **needs.unreachable}
 
 
 def judge_grants(

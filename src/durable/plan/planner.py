@@ -102,8 +102,8 @@ class Planner:
             self._regions[region].free(stops[region], manifest.tenant)
         most = _at_once(manifest, shares)
         plans = [
-            _unknown(region, shares.get(region, ()), found.missing[region])
-            if region in found.missing
+            _unknown(region, shares.get(region, ()), found.unreachable[region])
+            if region in found.unreachable
             else self._region_plan(
                 manifest,
                 generation,

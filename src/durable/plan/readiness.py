@@ -83,7 +83,7 @@ class Readiness:
         }
         others = [one for one in facts if one != lost and one not in closed]
         found = await ask_regions(others, lambda one: self._survivor(one, affected, paces))
-        unusable = closed | dict(found.missing)
+        unusable = closed | dict(found.unreachable)
         survivors: dict[RegionId, Survivor] = {}
         for region, survivor in found.by_region.items():
             if isinstance(survivor, str):

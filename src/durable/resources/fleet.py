@@ -44,7 +44,7 @@ async def read_nodes(sources: Sources, filters: Filters) -> Rows[NodeRow]:
         lambda region: read_whole(sources.databases, region),
     )
     rows = [_node_row(read, node) for read in answers.by_region.values() for node in read.nodes]
-    return Rows(rows, answers.missing)
+    return Rows(rows, answers.unreachable)
 
 
 def _node_row(read: RegionRead, node: NodeFacts) -> NodeRow:

@@ -7,7 +7,7 @@ from durable.authority.audit.events import read_events
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.db.everywhere import Answers, Missing, ask_regions
+from durable.authority.db.everywhere import Answers, UnreachableRegions, ask_regions
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.fleet.node_targets import locate_nodes
 from durable.authority.fleet.policies import read_recovery_policy, read_revision
@@ -102,7 +102,7 @@ class Lookups:
         )
         shares = {
             (workload.generation, region): set(workload.share.get(region, ()))
-            for region in answers.missing
+            for region in answers.unreachable
         }
         running: dict[Slot, tuple[int, RegionId]] = {}
         for region, there in answers.by_region.items():
@@ -130,7 +130,7 @@ class Lookups:
             for one in (slot for share in shares for slot in share.slots):
                 if one.slot == slot:
                     return one, await read_node(self.databases, region, one.node)
-        for sentence in answers.missing.values():
+        for sentence in answers.unreachable.values():
             raise AuthorityUnreachableError(sentence)
         return None
 
@@ -161,7 +161,7 @@ class Lookups:
         actor: str | None = None,
         since: datetime | None = None,
         last: int = 50,
-    ) -> tuple[Sequence[AuditEvent], Missing]:
+    ) -> tuple[Sequence[AuditEvent], UnreachableRegions]:
         """The newest events of the audit, oldest first, and the regions that did not answer."""
         return await read_events(
             self.databases, chain=chain, target=target, actor=actor, since=since, last=last

@@ -77,7 +77,7 @@ async def read_drain_rows(sources: Sources, filters: Filters) -> Rows[DrainRow]:
         return [drain_row(one, await read_progress(databases, region, one)) for one in drains]
 
     answers = await ask_regions(await sources.select_regions(filters.region), read_region)
-    return Rows([row for rows in answers.by_region.values() for row in rows], answers.missing)
+    return Rows([row for rows in answers.by_region.values() for row in rows], answers.unreachable)
 
 
 async def show_drain(sources: Sources, name: str) -> DrainRow:
@@ -116,7 +116,7 @@ async def read_override_rows(sources: Sources, filters: Filters) -> Rows[Overrid
     overrides = await read_overrides(databases, ended=ended, also=used)
     now = await read_time(databases)
     rows = [override_row(one, answers.by_region, now) for one in overrides]
-    return Rows(rows, answers.missing)
+    return Rows(rows, answers.unreachable)
 
 
 async def show_override(sources: Sources, name: str) -> OverrideRow:
@@ -128,7 +128,7 @@ async def show_override(sources: Sources, name: str) -> OverrideRow:
         await sources.select_regions(), lambda region: read_effects(databases, region)
     )
     row = override_row(override, answers.by_region, await read_time(databases))
-    return row.model_copy(update={"unreachable": answers.missing})
+    return row.model_copy(update={"unreachable": answers.unreachable})
 
 
 def override_row(override: Override, effects: Effects, now: datetime) -> OverrideRow:
@@ -248,7 +248,7 @@ async def read_policies(sources: Sources, filters: Filters) -> Rows[PolicyRow]:
         )
         for listed in await list_rollouts(databases)
     ]
-    return Rows(rows, answers.missing)
+    return Rows(rows, answers.unreachable)
 
 
 async def show_policy(sources: Sources, name: str) -> PolicyDetail:
@@ -263,7 +263,7 @@ async def show_policy(sources: Sources, name: str) -> PolicyDetail:
         rollout=rollout,
         spec=(await read_revision(databases, revision)).spec,
         regions=states.by_region,
-        unreachable=states.missing,
+        unreachable=states.unreachable,
         orders=tuple(await read_orders(databases, revision)),
         shadows=await read_shadows(databases, revision),
         report=report.shares,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing
+from durable.authority.db.everywhere import UnreachableRegions
 from durable.authority.fleet.regions import list_regions
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
@@ -85,7 +85,7 @@ class Rows(Generic[R]):
     """The rows that were read, and the regions that did not answer with theirs."""
 
     rows: list[R]
-    unreachable: Missing = field(default_factory=dict[RegionId, str])
+    unreachable: UnreachableRegions = field(default_factory=dict[RegionId, str])
     # How many have ended and are left out.
     ended: int = 0
     # How many there are, of which a limit may have left some out.

@@ -87,7 +87,7 @@ async def read_workloads(sources: Sources, filters: Filters) -> Rows[WorkloadRow
         )
         for one in ([*live, *ended] if filters.ended else live)
     ]
-    return Rows(rows, answers.missing, 0 if filters.ended else len(ended))
+    return Rows(rows, answers.unreachable, 0 if filters.ended else len(ended))
 
 
 async def _refuse_unknown(databases: Databases, tenant: TenantId | None) -> None:
@@ -245,7 +245,7 @@ async def read_placements(sources: Sources, filters: Filters) -> Rows[PlacementR
     ]
     if not rows:
         await _refuse_unknown(databases, tenant)
-    return Rows(rows, answers.missing)
+    return Rows(rows, answers.unreachable)
 
 
 def _placement_row(share: ShareStatus, trouble: WorkflowTrouble | None) -> PlacementRow:
@@ -322,7 +322,7 @@ async def read_decisions_on(sources: Sources, filters: Filters) -> Rows[Decision
         lambda region: read_decisions(databases, region, tenant, workload, last=filters.limit),
     )
     rows = [_decision_row(made) for found in answers.by_region.values() for made in found]
-    return Rows(rows, answers.missing)
+    return Rows(rows, answers.unreachable)
 
 
 def _decision_row(decision: Decision) -> DecisionRow:
@@ -359,4 +359,4 @@ async def read_waiting(sources: Sources, filters: Filters) -> Rows[QueuedRequest
         lambda region: read_queue(sources.databases, region),
     )
     rows = [request for queue in answers.by_region.values() for request in queue]
-    return Rows(rows, answers.missing)
+    return Rows(rows, answers.unreachable)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
-from durable.authority.db.everywhere import Missing
+from durable.authority.db.everywhere import UnreachableRegions
 from durable.authority.db.schema_version import SchemaVersionError
 from durable.authority.fleet.regions import regions_at
 from durable.authority.migrations import upgrade_all
@@ -141,7 +141,9 @@ async def _regions_in(database_url: str) -> list[RegionId]:
             return []  # it was never migrated
 
 
-def _migrate(database_url: str, regional_urls: Mapping[str, str], settings: Settings) -> Missing:
+def _migrate(
+    database_url: str, regional_urls: Mapping[str, str], settings: Settings
+) -> UnreachableRegions:
     operator = ActorId(settings.acting_as)
     try:
         _, missing = upgrade_all(database_url, regional_urls, operator)

@@ -51,7 +51,7 @@ async def test_who_does_not_answer_is_missing_and_keeps_nobody(
             assert EAST in {report.head.chain for report in reports}
             assert list(missing) == [WEST]
             answers = await ask_regions([WEST, EAST], lambda region: read_region(databases, region))
-            assert (list(answers.by_region), list(answers.missing)) == ([EAST], [WEST])
+            assert (list(answers.by_region), list(answers.unreachable)) == ([EAST], [WEST])
     urls = databases.urls
     with frozen(other_postgres):
         migrated, missing = await asyncio.to_thread(upgrade_all, urls[0], {WEST: urls[1]}, TEST)

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
-from durable.authority.db.everywhere import Missing, ask_databases
+from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 
 GLOBAL_CHAIN = "global"
 # Below every sequence that a row can have, also where somebody dropped the constraint.
@@ -173,7 +173,7 @@ async def verify_all(
     anchors: Mapping[str, ChainHead] | None = None,
     *,
     from_anchors: bool = False,
-) -> tuple[list[ChainReport], Missing]:
+) -> tuple[list[ChainReport], UnreachableRegions]:
     """Checks every chain of every region that answers, and that no anchored chain has vanished.
 
     And the regions that did not answer.

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
 from durable.authority.db.errors import BrokenConstraintError
-from durable.authority.db.everywhere import Missing, ask_databases
+from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 from durable.model.ids import ActorId, RegionId
 from durable.model.placement.records import AuditEvent
 
@@ -40,7 +40,7 @@ async def read_events(
     actor: str | None = None,
     since: datetime | None = None,
     last: int = 50,
-) -> tuple[Sequence[AuditEvent], Missing]:
+) -> tuple[Sequence[AuditEvent], UnreachableRegions]:
     """The newest events of every region that answers, oldest first, as far as they match.
 
     A target is meant with everything below it, as a path; an actor did it, or claims to have sent

@@ -1,7 +1,8 @@
-"""Reads across regions: all at once, and one database that does not answer keeps nobody else.
+"""Reads across regions: all at once, and one database that does not answer holds up no other.
 
-Who does not answer is given up by its breaker within seconds. What the others know is the answer,
-together with who is missing. Only the global side must answer: without it nothing is known.
+One that does not answer is given up by its breaker within seconds. What the others know is the
+answer, together with the regions that are unreachable. Only the global side must answer: without
+it nothing is known.
 """
 
 import asyncio
@@ -17,10 +18,10 @@ from durable.model.ids import RegionId
 T = TypeVar("T")
 
 # A database at another release's schema can be used as little as one that does not answer.
-_AWAY = (AuthorityUnreachableError, SchemaVersionError)
+_UNREACHABLE = (AuthorityUnreachableError, SchemaVersionError)
 
 # The regions that did not answer, each with the reason in a sentence.
-Missing = Mapping[RegionId, str]
+UnreachableRegions = Mapping[RegionId, str]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Answers(Generic[T]):
     """What the regions that answered said, in the order in which they were asked."""
 
     by_region: Mapping[RegionId, T]
-    missing: Missing = field(default_factory=dict[RegionId, str])
+    unreachable: UnreachableRegions = field(default_factory=dict[RegionId, str])
 
 
 async def ask_regions(
@@ -39,26 +40,26 @@ async def ask_regions(
     answers = await asyncio.gather(*(_answer(read, region) for region in asked))
     pairs = list(zip(asked, answers, strict=True))
     return Answers(
-        {region: one for region, one in pairs if not isinstance(one, _AWAY)},
-        {region: str(one) for region, one in pairs if isinstance(one, _AWAY)},
+        {region: one for region, one in pairs if not isinstance(one, _UNREACHABLE)},
+        {region: str(one) for region, one in pairs if isinstance(one, _UNREACHABLE)},
     )
 
 
 async def ask_databases(
     databases: Databases, read: Callable[[str], Awaitable[T]]
-) -> tuple[list[T], Missing]:
-    """Reads every database at once; the regions of one that does not answer are missing."""
+) -> tuple[list[T], UnreachableRegions]:
+    """Reads every database at once; the regions of one that does not answer are unreachable."""
     answers = await asyncio.gather(*(_answer(read, url) for url in databases.urls))
-    if isinstance(answers[0], _AWAY):
+    if isinstance(answers[0], _UNREACHABLE):
         raise answers[0]
-    missing: dict[RegionId, str] = {}
+    unreachable: dict[RegionId, str] = {}
     found: list[T] = []
     for url, answer in zip(databases.urls, answers, strict=True):
-        if isinstance(answer, _AWAY):
-            missing |= dict.fromkeys(databases.regions_of(url), str(answer))
+        if isinstance(answer, _UNREACHABLE):
+            unreachable |= dict.fromkeys(databases.regions_of(url), str(answer))
         else:
             found.append(answer)
-    return found, missing
+    return found, unreachable
 
 
 K = TypeVar("K")
@@ -69,5 +70,5 @@ async def _answer(
 ) -> T | AuthorityUnreachableError | SchemaVersionError:
     try:
         return await read(of)
-    except _AWAY as error:
+    except _UNREACHABLE as error:
         return error

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes
 from durable.authority.fleet.policies import use_shipped_policy
@@ -41,7 +41,7 @@ async def apply_fleet(
     actor: ActorId,
     request: str,
     report: Callable[[str], None],
-) -> Missing:
+) -> UnreachableRegions:
     """Adds what is missing and moves what differs; what the manifest does not name stays.
 
     Every part is idempotent, so a load that was cut off is finished by loading again. So is one
@@ -57,11 +57,11 @@ async def apply_fleet(
         report(f"Region {region}: {nodes} nodes")
     for tenant in fleet.tenants:
         report(f"Tenant {tenant.id}: {tenant.hard}")
-        for line in await _apply_tenant(databases, tenant, actor, request, applied.missing):
+        for line in await _apply_tenant(databases, tenant, actor, request, applied.unreachable):
             report(line)
     for line in await _left_alone(databases, fleet):
         report(line)
-    return applied.missing
+    return applied.unreachable
 
 
 async def _apply_region(databases: Databases, region: Region, actor: ActorId) -> None:
@@ -123,7 +123,11 @@ async def _read_clock(connection: AsyncConnection, region: RegionId) -> datetime
 
 
 async def _apply_tenant(
-    databases: Databases, tenant: TenantSpec, actor: ActorId, request: str, missing: Missing
+    databases: Databases,
+    tenant: TenantSpec,
+    actor: ActorId,
+    request: str,
+    missing: UnreachableRegions,
 ) -> list[str]:
     """Brings unused grants to what the manifest says, and reports those that are in use.
 

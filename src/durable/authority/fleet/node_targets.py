@@ -87,15 +87,15 @@ async def locate_nodes(
         return NodesTarget(region=region, kind=kind, name=name)
     answers = await ask_regions(regions, lambda one: _has_nodes(databases, one, kind, name))
     found = [one for one, has in answers.by_region.items() if has]
-    if len(found) == 1 and not answers.missing:
+    if len(found) == 1 and not answers.unreachable:
         return NodesTarget(region=found[0], kind=kind, name=name)
     if len(found) > 1:
         sentence = f"There is a {kind} {name} in {' and in '.join(found)}; add --region."
         raise RefusedError(_UNKNOWN[kind], sentence)
-    if answers.missing:
+    if answers.unreachable:
         sentence = (
-            f"{', '.join(answers.missing)} did not answer, so it is not known where {kind} {name} "
-            "is; add --region."
+            f"{', '.join(answers.unreachable)} did not answer, so it is not known where {kind} "
+            f"{name} is; add --region."
         )
         raise RefusedError(_UNKNOWN[kind], sentence)
     raise RefusedError(

@@ -18,7 +18,7 @@ from durable.authority.db.connection import (
     driver_url,
 )
 from durable.authority.db.errors import AuthorityUnreachableError, explained, sqlstate_of
-from durable.authority.db.everywhere import Missing
+from durable.authority.db.everywhere import UnreachableRegions
 from durable.authority.db.roles import grant_statements
 from durable.authority.db.schema_version import (
     READ_REVISION,
@@ -114,7 +114,7 @@ def _upgrade(connection: Connection, serves_global: bool) -> None:
 
 def upgrade_all(
     home: str, regional: Mapping[str, str], first_operator: ActorId
-) -> tuple[int, Missing]:
+) -> tuple[int, UnreachableRegions]:
     """Migrates the global side's database and every other that answers.
 
     Somebody must be able to begin: a database without operators gets this one, with every right.

@@ -6,7 +6,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.node_targets import find_nodes
 from durable.authority.fleet.policies import read_revision
@@ -66,7 +66,7 @@ async def check_incident(
 
 async def check_gates(
     databases: Databases, regions: Sequence[RegionId], effects: Effects
-) -> Missing:
+) -> UnreachableRegions:
     """Refuses to skip a gate that the active policy of some region does not let go of.
 
     Regions that do not answer are named and keep nobody waiting.
@@ -81,7 +81,7 @@ async def check_gates(
         closed = [gate for gate in effects.skips if gate not in policy.overridable_gates]
         if closed:
             raise _not_overridable(region, revision, closed[0], policy.overridable_gates)
-    return answers.missing
+    return answers.unreachable
 
 
 @regional_transaction("durable_reader", "read the policy of {region}")

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import READER, Databases, transact
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.db.everywhere import Missing, ask_databases
+from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 from durable.authority.db.roles import ROLES
 from durable.authority.reads.override_invariants import OVERRIDE_INVARIANTS
 
@@ -241,7 +241,7 @@ async def violations(connection: AsyncConnection) -> list[Violation]:
     ]
 
 
-async def check_invariants(databases: Databases) -> tuple[list[Violation], Missing]:
+async def check_invariants(databases: Databases) -> tuple[list[Violation], UnreachableRegions]:
     """The same for every database of an authority, and which regions could not be checked."""
 
     async def check(url: str) -> list[Violation]:

@@ -9,7 +9,7 @@ from typing import Self
 from durable.authority.db.batching import Batcher, RegionalQueues, chunks
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityUnreachableError
-from durable.authority.db.everywhere import Missing, ask_regions
+from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.db.fair_queue import Turn
 from durable.authority.fleet.regions import read_region
 from durable.authority.slots.assignment import (
@@ -49,7 +49,7 @@ class SlotQueue:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def assign(self, assignment: SlotAssignment) -> tuple[SlotOwners, Missing]:
+    async def assign(self, assignment: SlotAssignment) -> tuple[SlotOwners, UnreachableRegions]:
         """Who owns what of the workload, once every region holds what it owns of the assignment.
 
         And the regions that did not answer: they own what they own, and hold it when sent again.
@@ -70,7 +70,7 @@ class SlotQueue:
         copied = await ask_regions(
             held, lambda region: self._copies.submit(region, SlotCopies(*workload, held[region]))
         )
-        return owners, copied.missing
+        return owners, copied.unreachable
 
     async def publish(self, region: RegionId, publication: Publication) -> bool:
         """Hands a region a workload's floor and shares; false if it has newer ones."""

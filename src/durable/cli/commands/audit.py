@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from durable.authority.audit.chain import ChainHead, ChainReport, verify_all
-from durable.authority.db.everywhere import Missing
+from durable.authority.db.everywhere import UnreachableRegions
 from durable.cli.connections import with_authority, with_reader
 from durable.cli.input.anchors import append_anchors, parse_head, read_anchors
 from durable.cli.input.options import AsJson, StateDir, flag, parse_option
@@ -201,7 +201,7 @@ def _moment(text: str) -> datetime:
 
 def _verify(
     state_dir: Path | None, anchors: dict[str, ChainHead], *, from_anchors: bool = False
-) -> tuple[list[ChainReport], Missing]:
+) -> tuple[list[ChainReport], UnreachableRegions]:
     return with_authority(
         state_dir, lambda databases: verify_all(databases, anchors, from_anchors=from_anchors)
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from durable.authority.db.everywhere import Missing
+from durable.authority.db.everywhere import UnreachableRegions
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.reads.census import Census, take_census
 from durable.cli.connections import current_user, with_authority
@@ -39,7 +39,7 @@ def show(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     _show(state_dir, as_json)
 
 
-def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> Missing:
+def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> UnreachableRegions:
     """Loads what can be loaded; answers the regions that could not."""
     unreachable: dict[RegionId, str] = {}
     for fleet in fleets:
@@ -56,7 +56,7 @@ def load_fleets(fleets: list[Fleet], state_dir: Path | None) -> Missing:
     return unreachable
 
 
-def not_loaded(unreachable: Missing) -> str:
+def not_loaded(unreachable: UnreachableRegions) -> str:
     """What to do about regions that did not answer."""
     regions = ", ".join(sorted(unreachable))
     return (

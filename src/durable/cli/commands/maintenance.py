@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from durable.authority.db.connection import Databases
-from durable.authority.db.everywhere import Missing
+from durable.authority.db.everywhere import UnreachableRegions
 from durable.authority.reads.invariants import (
     AUDIT_INVARIANT,
     INVARIANTS,
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     settings = load_settings(state_dir)
 
-    async def look(databases: Databases) -> "tuple[list[Violation], Missing, list[HealthFinding]]":
+    async def look(
+        databases: Databases,
+    ) -> "tuple[list[Violation], UnreachableRegions, list[HealthFinding]]":
         # Imported here: `durable doctor --help` must not load Temporal.
         from durable.health.diagnosis import diagnose
 
@@ -86,7 +88,7 @@ def _by_invariant(violations: Sequence[Violation]) -> dict[str, list[str]]:
     }
 
 
-def _broken(checked: Mapping[str, Sequence[str]], unreachable: Missing) -> str | None:
+def _broken(checked: Mapping[str, Sequence[str]], unreachable: UnreachableRegions) -> str | None:
     violated = [invariant for invariant, rows in checked.items() if rows]
     if not violated and unreachable:
         return f"{', '.join(unreachable)} could not be checked; every other region was."

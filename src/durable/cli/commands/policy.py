@@ -149,8 +149,8 @@ def shadow(
     only = parse_region(region)
     answers = with_reader(state_dir, lambda reader: reader.shadow(revision, only))
     reports = list(answers.by_region.values())
-    content = {"revision": revision, "regions": reports, "unreachable": dict(answers.missing)}
-    note_unreachable(answers.missing)
+    content = {"revision": revision, "regions": reports, "unreachable": dict(answers.unreachable)}
+    note_unreachable(answers.unreachable)
     conclude(as_json, content, lambda: print_sections(map(describe_shadow, reports)))
 
 
