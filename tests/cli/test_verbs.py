@@ -59,7 +59,7 @@ CALLS: list[tuple[tuple[str, ...], Call]] = [
     (("recovery", "failback", "east"), ("recoveries.fail_back", (RegionId("east"),), {})),
     (("rollout", "pause", "risk/api"), ("send", (("risk", "api"), "pause"), {})),
     (
-        ("rollout", "undo", "risk/api", "--to", "3", "--no-wait"),
+        ("rollout", "rollback", "risk/api", "--to", "3", "--no-wait"),
         ("send", (("risk", "api"), "rollback"), {"to": 3}),
     ),
     (

@@ -69,7 +69,9 @@ SUBCOMMANDS = {
         "Delete a workload: stop its replicas and release what they hold.",
     ),
     "rollout": Subcommand(
-        "commands.workloads", "app", "Follow, pause, resume, promote or undo a workload's rollout."
+        "commands.workloads",
+        "app",
+        "Follow, pause, resume, promote or roll back a workload's rollout.",
     ),
     "replace": Subcommand(
         "commands.workloads",

@@ -5,7 +5,6 @@ answer is printed the same way everywhere. A command adds how its target is writ
 shown while it is followed.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,11 +19,13 @@ from durable.cli.input.options import (
     AsJson,
     IdempotencyKey,
     NoWait,
+    Parameters,
     Reason,
     StateDir,
     Timeout,
     flag,
     request_id_of,
+    with_options,
 )
 from durable.cli.render.following import reassure_when_interrupted
 from durable.cli.render.output import conclude, say
@@ -35,9 +36,6 @@ from durable.validation.quantities import show_duration
 
 if TYPE_CHECKING:
     from durable.client import Durable
-
-# What a command takes, by name: its annotation and, unless it has to be given, its default.
-Parameters = Mapping[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -117,20 +115,8 @@ class MessageCommand:
             "state_dir": (StateDir, None),
             "as_json": (AsJson, False),
         }
-        command.__name__ = self.name
         command.__doc__ = self.sentence or self.message.sentence
-        command.__annotations__ = {name: one[0] for name, one in options.items()}
-        parameters = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=one[0],
-                default=one[1] if one[1:] else inspect.Parameter.empty,
-            )
-            for name, one in options.items()
-        ]
-        cast(Any, command).__signature__ = inspect.Signature(parameters)
-        return command
+        return with_options(command, options)
 
     def _run(self, given: dict[str, Any]) -> None:
         state_dir: Path | None = given.pop("state_dir")

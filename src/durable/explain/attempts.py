@@ -68,25 +68,16 @@ def explain_attempt(
     proposal = _proposal(decision)
     evidence = proposal.evidence
     steps = [_step(intent) for intent in intents]
+    recorded = AttemptExplanation.model_fields.keys() & Decision.model_fields.keys()
+    weighed = ("nodes", "feasible", "sampled", "rejections", "candidates")
+    amounts = ("grant_before", "grant_after", "room_before")
     return AttemptExplanation(
-        region=decision.region,
-        attempt=decision.attempt,
-        decided_at=decision.decided_at,
-        repeats=decision.repeats,
-        repeated_at=decision.repeated_at,
+        **{name: getattr(decision, name) for name in recorded},
+        **{name: getattr(evidence, name) for name in weighed},
+        **{name: _amount(getattr(evidence, name)) for name in amounts},
         urgency=_urgency(decision),
-        policy_revision=decision.policy_revision,
-        cache_version=decision.cache_version,
         cache_age_seconds=round(evidence.cache_age_seconds, 3),
-        nodes=evidence.nodes,
-        feasible=evidence.feasible,
-        sampled=evidence.sampled,
         rejected=show_rejections(evidence.rejections, evidence.nodes),
-        rejections=evidence.rejections,
-        candidates=evidence.candidates,
-        grant_before=_amount(evidence.grant_before),
-        grant_after=_amount(evidence.grant_after),
-        room_before=_amount(evidence.room_before),
         placed=tuple(one for one in proposal.assignments if slot in (None, one.slot)),
         unplaced=tuple(one for one in proposal.unplaced if slot in (None, one)),
         pending=proposal.pending,

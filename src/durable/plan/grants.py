@@ -25,12 +25,12 @@ class GrantStanding(StrEnum):
     HOARDS = "hoards"
     # It cannot be asked for what it does not use.
     UNREACHABLE = "unreachable"
-    # The books took it back while the region could not be reached.
+    # The books withdrew it while the region was unreachable.
     LAPSED = "lapsed"
 
 
 class GrantReport(Value):
-    """One tenant's grant in one region; what is not known of a region that is away is None."""
+    """One tenant's grant in one region; what is not known of an unreachable region is None."""
 
     tenant: TenantId
     region: RegionId
@@ -45,7 +45,7 @@ class GrantReport(Value):
 async def report_grants(databases: Databases) -> tuple[list[GrantReport], UnreachableRegions]:
     """Every grant, with what its region's queue waits for."""
     census = await take_census(databases)
-    away = await read_booked(databases, list(census.unreachable))
+    unreachable = await read_booked(databases, list(census.unreachable))
     lapsed = await lapsed_regions(databases)
     regions = [one.region.region for one in census.regions]
     needs = await ask_regions(regions, lambda one: read_needs(databases, one))
@@ -53,7 +53,7 @@ async def report_grants(databases: Databases) -> tuple[list[GrantReport], Unreac
     for tenant in census.tenants:
         name = tenant.quota.tenant
         wanted = {one: needs.by_region.get(one, {}).get(name, ZERO) for one in regions}
-        booked = {one: granted[name] for one, granted in away.items() if name in granted}
+        booked = {one: granted[name] for one, granted in unreachable.items() if name in granted}
         reports += judge_grants(tenant.quota, tenant.grants, wanted, booked, lapsed)
     return reports, {**census.unreachable, **needs.unreachable}
 
@@ -62,10 +62,10 @@ def judge_grants(
     quota: Quota,
     grants: Sequence[Grant],
     needs: Mapping[RegionId, Resources],
-    away: Mapping[RegionId, Resources],
+    unreachable: Mapping[RegionId, Resources],
     lapsed: frozenset[RegionId],
 ) -> list[GrantReport]:
-    """The grants of one tenant; `away` has what regions were granted that do not answer. Pure."""
+    """The grants of one tenant; `unreachable` regions were granted that much. Pure."""
     starving = [region for region, need in sorted(needs.items()) if not need.is_zero]
     unused = {one.region: one.granted - one.used for one in grants if one.region not in lapsed}
     ungranted = quota.target.excess_over(quota.granted)
@@ -104,7 +104,7 @@ def judge_grants(
             standing=GrantStanding.UNREACHABLE,
             note="it lapses once the region is fenced, its lease is over and its slots have moved",
         )
-        for region, amount in away.items()
+        for region, amount in unreachable.items()
         if not amount.is_zero
     ]
     reports = [judge(one) for one in grants] + cut_off

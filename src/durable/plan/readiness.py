@@ -105,7 +105,7 @@ class Readiness:
             region=lost,
             at=now,
             # One by one beside the event loop: a large fleet takes seconds, and who watches
-            # the regions in this process must not be away for so long.
+            # the regions in this process must not wait for so long.
             workloads=tuple([await asyncio.to_thread(simulation.lose, one) for one in affected]),
             unusable=unusable,
         )

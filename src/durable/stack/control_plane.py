@@ -54,7 +54,7 @@ def control_plane(
             queues_not_polled_by(pid, settings, temporal_address, [GLOBAL_QUEUE])
         )
 
-    # Regions come and go, and one that is out of reach must not keep the stack from starting: what
+    # Regions come and go, and one that is unreachable must not keep the stack from starting: what
     # serves them is ready once it has reached its servers; `durable status` shows the rest.
     ready: dict[str, Callable[[int], bool]] = {
         GLOBAL_WORKER: polls,

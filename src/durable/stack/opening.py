@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 async def wait_until_ready(settings: Settings, database_url: str, address: str) -> list[str]:
     """Returns what to note of regions that are not ready; refuses if a worker serves nothing.
 
-    A region whose database is out of reach must not keep the others from starting, nor must nodes
+    A region whose database is unreachable must not keep the others from starting, nor must nodes
     whose agents run elsewhere.
     """
     client = await connect(settings, address)
@@ -35,9 +35,9 @@ async def wait_until_ready(settings: Settings, database_url: str, address: str) 
                 regions, unreachable = await read_regions(databases)
                 if idle := await unserved(client, databases, regions):
                     raise StackError(str(idle[0]))
-                away = [one for one in regions if one.simulated_away] if simulates else []
-                if not away or waited > NODES_SECONDS:
-                    return notes_on(unreachable, away)
+                waiting = [one for one in regions if one.simulated_away] if simulates else []
+                if not waiting or waited > NODES_SECONDS:
+                    return notes_on(unreachable, waiting)
             except (StackError, AuthorityError) as error:
                 # Servers that have just started may also take their time to answer.
                 if waited > WORKERS_SECONDS:
@@ -45,12 +45,12 @@ async def wait_until_ready(settings: Settings, database_url: str, address: str) 
             await asyncio.sleep(POLL_SECONDS)
 
 
-def notes_on(unreachable: Sequence[HealthFinding], away: Sequence[RegionReadiness]) -> list[str]:
+def notes_on(unreachable: Sequence[HealthFinding], waiting: Sequence[RegionReadiness]) -> list[str]:
     return [
         *(str(one) for one in unreachable),
         *(
             f"{one.region}: {one.simulated_away:,} of {one.nodes:,} nodes are not live yet; "
             "see `durable get nodes`."
-            for one in away
+            for one in waiting
         ),
     ]

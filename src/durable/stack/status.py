@@ -84,11 +84,11 @@ async def _findings(
 ) -> tuple[HealthFinding, ...]:
     address = settings.temporal_address or record.temporal_address
     # A server that does not answer is named as a part; nothing else can be asked of it.
-    silent = {part.name for part in parts if not part.healthy}
-    if databases is None or "postgres" in silent:
+    ill = {part.name for part in parts if not part.healthy}
+    if databases is None or "postgres" in ill:
         return tuple(full_disks_of(settings))
     try:
-        reached = None if "temporal" in silent else address
+        reached = None if "temporal" in ill else address
         return tuple(await diagnose(settings, databases, reached))
     except AuthorityError:
         # It answered a moment ago; the workers' own probes say that it does not any more.

@@ -81,13 +81,15 @@ def test_a_message_during_a_rollout_goes_where_each_slot_runs(rolling: Rolling) 
     assert terminal.refusal("send", name, "evict", *of, "--slot", "9") == "unknown_slot"
 
 
-def test_a_rollout_is_paused_resumed_and_undone(rolling: Rolling) -> None:
+def test_a_rollout_is_paused_resumed_and_rolled_back(rolling: Rolling) -> None:
     terminal, name = rolling
     before = state_of(terminal)
     assert "is not paused" in terminal.refused("rollout", "resume", name)
-    assert "no generation 9" in terminal.refused("rollout", "undo", name, "--to", "9")
-    assert terminal.refusal("rollout", "undo", name, "--to", "9") == "unknown_generation"
-    assert "was never good; good ones: 1" in terminal.refused("rollout", "undo", name, "--to", "2")
+    assert "no generation 9" in terminal.refused("rollout", "rollback", name, "--to", "9")
+    assert terminal.refusal("rollout", "rollback", name, "--to", "9") == "unknown_generation"
+    assert "was never good; good ones: 1" in terminal.refused(
+        "rollout", "rollback", name, "--to", "2"
+    )
     assert state_of(terminal)[2] == before[2], "nothing has changed"
 
     terminal.json("rollout", "pause", name, "--reason", "metrics", "--request-id", "p1")
@@ -98,9 +100,9 @@ def test_a_rollout_is_paused_resumed_and_undone(rolling: Rolling) -> None:
     assert ": metrics, since " in terminal.stdout
     assert "Resumed" in terminal.json("rollout", "resume", name)["answer"]
 
-    undone = terminal.json("rollout", "undo", name, "--reason", "too slow")
-    assert undone["answer"].startswith("Going back to generation 1")
-    assert (undone["rollout"]["generation"], undone["rollout"]["is_rolling"]) == (1, False)
+    back = terminal.json("rollout", "rollback", name, "--reason", "too slow")
+    assert back["answer"].startswith("Going back to generation 1")
+    assert (back["rollout"]["generation"], back["rollout"]["is_rolling"]) == (1, False)
     assert terminal.run("rollout", "status", name) == 1
     assert "Generation 2 was rolled back: " in terminal.stdout
     assert ": too slow; generation 1 is wanted again." in terminal.stderr
@@ -114,10 +116,10 @@ def test_a_rollout_is_paused_resumed_and_undone(rolling: Rolling) -> None:
 def test_an_apply_whose_generation_was_rolled_back_ends_with_1(
     at_plane: Terminal, write: Write
 ) -> None:
-    at_plane.json("apply", "-f", write(version("undone", 1)))
-    path, asked = write(version("undone", 2, pauses=[1])), ("--request-id", "deploy-2")
+    at_plane.json("apply", "-f", write(version("reverted", 1)))
+    path, asked = write(version("reverted", 2, pauses=[1])), ("--request-id", "deploy-2")
     at_plane.json("apply", "-f", path, *asked, "--no-wait")
-    at_plane.json("rollout", "undo", "shop/undone", "--reason", "too slow")
+    at_plane.json("rollout", "rollback", "shop/reverted", "--reason", "too slow")
     # Sent again, it is answered as it was first, and must not pass for what serves now.
     assert at_plane.run("apply", "-f", path, *asked, "--json") == 1
     report = json.loads(at_plane.stdout)
@@ -127,7 +129,7 @@ def test_an_apply_whose_generation_was_rolled_back_ends_with_1(
     assert report["error"]["code"] == "rolled_back"
     assert at_plane.run("apply", "-f", path, *asked) == 1
     assert "rolled back" in at_plane.stdout
-    assert "See `durable rollout history shop/undone`." in at_plane.stderr
+    assert "See `durable rollout history shop/reverted`." in at_plane.stderr
 
 
 def test_generations_are_printed_as_manifests_and_compared(rolling: Rolling, write: Write) -> None:
@@ -178,9 +180,9 @@ def test_what_does_not_roll_is_refused(seen: Terminal) -> None:
     before = state_of(seen)
     for request in ("pause", "resume", "promote"):
         assert "is not rolling out" in seen.refused("rollout", request, "shop/seen")
-    assert "no other generation" in seen.refused("rollout", "undo", "shop/seen")
+    assert "no other generation" in seen.refused("rollout", "rollback", "shop/seen")
     assert state_of(seen)[2] == before[2]
-    for command in ("status", "history", "pause", "undo"):
+    for command in ("status", "history", "pause", "rollback"):
         assert seen.refusal("rollout", command, "shop/none") == "unknown_workload"
         assert "TENANT/NAME" in seen.wrong("rollout", command, "none")
 

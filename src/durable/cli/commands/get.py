@@ -1,6 +1,5 @@
 """`durable get` and `durable queue`: list resources of the table, by the filters of each."""
 
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from durable.cli.input.options import (
     parse_region,
     parse_tenant,
     parse_workload,
+    with_options,
 )
 from durable.cli.render.tables import print_resource
 from durable.resources.reader import read_filters
@@ -85,17 +85,14 @@ def resource_command(resource: Resource[Any], **defaults: object) -> Callable[..
         given |= {} if limit is None else {"limit": limit}
         list_resource(resource, state_dir, as_json, **given)
 
-    options = {name: _OPTIONS[name] for name in resource.filters}
+    options = {
+        name: (option, defaults.get(name, default))
+        for name, (option, default) in _OPTIONS.items()
+        if name in resource.filters
+    }
     options |= {"state_dir": (StateDir, None), "as_json": (AsJson, False)}
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter(name, keyword, default=defaults.get(name, default), annotation=option)
-        for name, (option, default) in options.items()
-    ]
-    command.__dict__["__signature__"] = inspect.Signature(parameters)
-    command.__annotations__ = {name: option for name, (option, _) in options.items()}
     command.__doc__ = resource.sentence
-    return command
+    return with_options(command, options)
 
 
 def _regions(

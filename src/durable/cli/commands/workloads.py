@@ -239,7 +239,7 @@ for _one in (
     _command("rollout pause", "pause"),
     _command("rollout resume", "resume"),
     _command("rollout promote", "promote"),
-    _command("rollout undo", "rollback", follow=_follow_rollout),
+    _command("rollout rollback", "rollback", follow=_follow_rollout),
 ):
     _one.add_to(app)
 

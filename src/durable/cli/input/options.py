@@ -1,8 +1,9 @@
 """Options and names that several commands take."""
 
+import inspect
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -53,6 +54,24 @@ def parse_tenant(text: str | None) -> TenantId | None:
 
 def parse_region(text: str | None) -> RegionId | None:
     return None if text is None else parse_option("--region", RegionId, text)
+
+
+# What a command takes, by name: its annotation and, unless it has to be given, its default.
+Parameters = Mapping[str, tuple[Any, ...]]
+
+
+def with_options(command: Callable[..., None], options: Parameters) -> Callable[..., None]:
+    """The command as typer reads it: by its signature."""
+    command.__annotations__ = {name: option[0] for name, option in options.items()}
+    empty, keyword = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(
+            name, keyword, annotation=option[0], default=option[1] if option[1:] else empty
+        )
+        for name, option in options.items()
+    ]
+    command.__dict__["__signature__"] = inspect.Signature(parameters)
+    return command
 
 
 def parse_pairs(
