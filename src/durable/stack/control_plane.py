@@ -13,7 +13,7 @@ from durable.settings import Settings, variable
 from durable.signals.names import GLOBAL_QUEUE
 from durable.stack.child import Child
 from durable.stack.ports import is_connected, port_of
-from durable.temporal.connection import queues_not_polled_by
+from durable.temporal.running import queues_not_polled_by
 
 GLOBAL_WORKER = "worker-global"
 REGIONAL_WORKER = "worker-regions"

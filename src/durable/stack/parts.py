@@ -22,7 +22,8 @@ from durable.state_dir.record import (
     StackError,
     StackRecord,
 )
-from durable.temporal.connection import check_namespace, queues_not_polled_by
+from durable.temporal.connection import check_namespace
+from durable.temporal.running import queues_not_polled_by
 
 SERVER_PROBE_SECONDS = 3
 CONTROL_PLANE_PROBE_SECONDS = 5.0

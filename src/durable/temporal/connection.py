@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from pydantic import TypeAdapter
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import (
@@ -95,8 +91,6 @@ data_converter = replace(
 
 CONNECT_TIMEOUT = timedelta(seconds=10)
 PROBE_TIMEOUT = timedelta(seconds=2)
-# A poll lasts a minute at most; a worker whose last poll began longer ago hangs.
-MAX_SILENCE = timedelta(seconds=150)
 
 
 async def connect(settings: Settings, address: str) -> Client:
@@ -137,46 +131,6 @@ async def check_namespace(settings: Settings, address: str) -> None:
         await client.workflow_service.describe_namespace(wanted, timeout=PROBE_TIMEOUT)
     except RPCError as error:
         raise StackError(f"it answered: {error.message}") from error
-
-
-async def workers_of(
-    settings: Settings, address: str, queues: Sequence[str]
-) -> dict[str, list[str]]:
-    """The workers on this machine that poll each task queue, as `pid@host`."""
-    client = await connect(settings, address)
-    return {queue: await _pollers(client, queue) for queue in queues}
-
-
-async def queues_not_polled_by(
-    pid: int, settings: Settings, address: str, queues: Sequence[str]
-) -> list[str]:
-    """The queues that this process does not poll, as far as Temporal knows."""
-    identity = f"{pid}@"
-    found = await workers_of(settings, address, queues)
-    return [
-        queue
-        for queue, workers in found.items()
-        if not any(worker.startswith(identity) for worker in workers)
-    ]
-
-
-async def _pollers(client: Client, queue: str) -> list[str]:
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    try:
-        answer = await client.workflow_service.describe_task_queue(request, timeout=PROBE_TIMEOUT)
-    except RPCError as error:
-        raise StackError(f"Temporal could not say who polls {queue}: {error.message}") from error
-    here = f"@{socket.gethostname()}"
-    return sorted({one.identity for one in answer.pollers if _polls(one, here)})
-
-
-def _polls(poller: PollerInfo, here: str) -> bool:
-    last = poller.last_access_time.ToDatetime(tzinfo=UTC)
-    return poller.identity.endswith(here) and datetime.now(UTC) - last < MAX_SILENCE
 
 
 def _tls(settings: Settings) -> TLSConfig | bool:

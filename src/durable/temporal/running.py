@@ -1,4 +1,4 @@
-"""Which workflows of ours Temporal runs now, and which of them fail their tasks."""
+"""Which workflows of ours Temporal runs now, which of them fail their tasks, and who polls."""
 
 import asyncio
 import os
@@ -15,10 +15,11 @@ from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from durable.model.ids import TenantId
+from durable.settings import Settings
 from durable.signals.names import RUNNING_QUERY
 from durable.signals.search_attributes import TENANT
 from durable.state_dir.record import StackError
-from durable.temporal.connection import MAX_SILENCE
+from durable.temporal.connection import PROBE_TIMEOUT, connect
 from durable.validation.value import Value
 
 # The server sets it while a workflow's tasks fail one after the other, as often as its dynamic
@@ -28,6 +29,8 @@ PAGE_SIZE = 1_000
 MAX_LISTED = 100_000
 DESCRIBED_AT_ONCE = 10
 RPC_TIMEOUT = timedelta(seconds=5)
+# A poll lasts a minute at most; a worker whose last poll began longer ago hangs.
+MAX_SILENCE = timedelta(seconds=150)
 
 
 class RunningWorkflows(Value):
@@ -107,21 +110,54 @@ async def unserved_if_known(
         return None
 
 
+async def workers_of(
+    settings: Settings, address: str, queues: Sequence[str]
+) -> dict[str, list[str]]:
+    """The workers on this machine that poll each task queue, as `pid@host`."""
+    client, here = await connect(settings, address), f"@{socket.gethostname()}"
+    # Of this machine by its own clock, and within the time of a probe.
+    pollers = {
+        queue: await _pollers(client, queue, datetime.now(UTC), PROBE_TIMEOUT) for queue in queues
+    }
+    return {
+        queue: sorted({one for one in found if one.endswith(here)})
+        for queue, found in pollers.items()
+    }
+
+
+async def queues_not_polled_by(
+    pid: int, settings: Settings, address: str, queues: Sequence[str]
+) -> list[str]:
+    """The queues that this process does not poll, as far as Temporal knows."""
+    found = await workers_of(settings, address, queues)
+    return [
+        queue
+        for queue, workers in found.items()
+        if not any(worker.startswith(f"{pid}@") for worker in workers)
+    ]
+
+
 async def _is_served(client: Client, queue: str, now: datetime) -> bool:
+    pollers = await _pollers(client, queue, now, RPC_TIMEOUT)
+    return not all(map(_has_ended, pollers))
+
+
+async def _pollers(client: Client, queue: str, now: datetime, within: timedelta) -> list[str]:
+    """The identities of those that polled a moment ago."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     try:
-        answer = await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)
+        answer = await client.workflow_service.describe_task_queue(request, timeout=within)
     except RPCError as error:
         raise StackError(f"Temporal could not say who polls {queue}: {error.message}") from error
-    return any(
-        now - poller.last_access_time.ToDatetime(tzinfo=UTC) < MAX_SILENCE
-        and not _has_ended(poller.identity)
+    return [
+        poller.identity
         for poller in answer.pollers
-    )
+        if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < MAX_SILENCE
+    ]
 
 
 def _has_ended(identity: str) -> bool:

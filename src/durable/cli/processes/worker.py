@@ -19,7 +19,8 @@ from durable.model.ids import RegionId
 from durable.resources.resource import unknown_region
 from durable.settings import Settings
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
-from durable.temporal.connection import connect, workers_of
+from durable.temporal.connection import connect
+from durable.temporal.running import workers_of
 from durable.temporal.worker import (
     collect_garbage_rarely,
     global_worker,
