@@ -3,14 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
-from durable.authority.cache.region_read import read_whole
-from durable.authority.operators.changes import list_operators
 from durable.authority.overrides.rows import read_overrides
-from durable.authority.policies.region_reads import read_in_force
-from durable.authority.quota.budgets import list_budgets
 from durable.authority.recovery.recoveries import list_recoveries
-from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.client import Durable
 from durable.drills.checks import becomes
@@ -18,12 +14,13 @@ from durable.drills.drill import Drill, Expectation
 from durable.drills.people import signed
 from durable.drills.world import World, new_request
 from durable.model.ids import OverrideId
+from durable.model.operators.rights import Operator
 from durable.model.recovery.recoveries import UNFENCED, Recovery
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.model.work.workload import WorkloadKind
+from durable.resources.table import find_resource
 from durable.state_dir.record import StackError
-from durable.validation.value import Value
 
 WHY = "a drill leaves the stack as it found it"
 # Budgets are closed and overrides end after the work itself is back.
@@ -31,18 +28,23 @@ SETTLE_SECONDS = 60.0
 BACK_SECONDS = 300.0
 
 
-class StackState(Value):
-    """What people decided, by what it is about; where single replicas run is not part of it."""
+# What people decided, by kind and name; where single replicas run is not part of it.
+StackState = Mapping[tuple[str, str], str]
+# By kind, what of a row of its list that is.
+_DECIDED: Mapping[str, Callable[[Any], str | None]] = {
+    "regions": lambda row: row.state,
+    "recoveries": lambda row: row.phase,
+    "policies": lambda row: ", ".join(f"{state} in {name}" for name, state in row.in_force.items()),
+    "overrides": lambda row: row.state,
+    "budgets": lambda row: f"open for {row.incident or 'no incident'}, {row.used} drawn",
+    "operators": lambda row: f"{', '.join(map(str, row.rights)) or 'no rights'}, {_key(row)}",
+    "nodes": lambda row: row.cordoned,
+}
+MOST_ROWS = 10_000
 
-    regions: Mapping[str, str] = {}
-    shares: Mapping[str, str] = {}
-    recoveries: Mapping[str, str] = {}
-    policies: Mapping[str, str] = {}
-    overrides: Mapping[str, str] = {}
-    budgets: Mapping[str, str] = {}
-    operators: Mapping[str, str] = {}
-    keys: Mapping[str, str] = {}
-    cordons: Mapping[str, str] = {}
+
+def _key(operator: Operator) -> str:
+    return "no key" if operator.public_key is None else f"key {operator.public_key}"
 
 
 async def rehearse(
@@ -68,77 +70,44 @@ async def rehearse(
 
 
 async def read_state(world: World) -> StackState:
-    databases = world.databases
-    facts = await read_facts(databases)
-    operators = await list_operators(databases)
-    return StackState(
-        regions={f"region {region}": fact.state.value for region, fact in facts.items()},
-        shares={
-            f"{workload.tenant}/{workload.workload}": ", ".join(
+    state: dict[tuple[str, str], str] = {}
+    for kind, decided in _DECIDED.items():
+        resource = find_resource(kind)
+        for row in await world.durable.get(resource, limit=MOST_ROWS):
+            # A budget has the same name in every region.
+            where = f" of {row.region}" if kind == "budgets" else ""
+            if value := decided(row):
+                state[kind, f"{resource.singular} {resource.name_of(row)}{where}"] = value
+    for workload in await list_workloads(world.databases):
+        if workload.spec.kind is WorkloadKind.SERVICE:  # a job may end meanwhile
+            state["shares", f"{workload.tenant}/{workload.workload}"] = ", ".join(
                 f"{region} {len(slots)}"
                 for region, slots in sorted(workload.share.items())
                 if slots
             )
-            for workload in await list_workloads(databases)
-            if workload.spec.kind is WorkloadKind.SERVICE  # a job may end meanwhile
-        },
-        recoveries={
-            str(recovery.key): recovery.phase.value for recovery in await list_recoveries(databases)
-        },
-        policies={
-            f"the policy of {region}": ", ".join(f"revision {each}" for each in sorted(revisions))
-            for region, revisions in (await world.in_each_region(read_in_force)).items()
-        },
-        overrides={
-            f"override {override.id}": override.state.value
-            for override in await read_overrides(databases)
-        },
-        budgets={
-            f"budget {budget.budget} of {region}": f"open for {budget.incident or 'no incident'}, "
-            f"{budget.used} drawn"
-            for region, budgets in (await world.in_each_region(list_budgets)).items()
-            for budget in budgets
-        },
-        operators={
-            f"operator {operator.id}": ", ".join(map(str, operator.rights)) or "no rights"
-            for operator in operators
-        },
-        keys={
-            f"the key of {operator.id}": operator.public_key
-            for operator in operators
-            if operator.public_key is not None
-        },
-        cordons={
-            f"the cordon of {node.node}": node.cordon_reason
-            for read in (await world.in_each_region(read_whole)).values()
-            for node in read.nodes
-            if node.cordon_reason is not None
-        },
-    )
+    return state
 
 
 def differences(before: StackState, after: StackState) -> list[str]:
     """What is not as it was, in sentences."""
-    changes: list[str] = []
-    for field in StackState.model_fields:
-        was: Mapping[str, str] = getattr(before, field)
-        now: Mapping[str, str] = getattr(after, field)
-        changes += [
-            f"{name}: {was.get(name, 'not there')} before, {now.get(name, 'not there')} now"
-            for name in sorted({*was, *now})
-            if was.get(name) != now.get(name)
-        ]
-    return changes
+    return [
+        f"{key[1]}: {before.get(key, 'not there')} before, {after.get(key, 'not there')} now"
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    ]
 
 
 def refuse_unwell(stack: StackState) -> None:
     """A drill begins where all is well: otherwise what it does itself could not be seen."""
-    closed = [name for name, state in stack.regions.items() if state != RegionState.OPEN]
-    if closed or stack.recoveries:
-        wrong = ", ".join([*closed, *stack.recoveries])
+    wrong = [
+        name
+        for (kind, name), state in stack.items()
+        if kind == "recoveries" or (kind == "regions" and state != RegionState.OPEN)
+    ]
+    if wrong:
         raise StackError(
-            f"This stack has something to recover from already ({wrong}); end that first: see "
-            "durable get recoveries."
+            f"This stack has something to recover from already ({', '.join(wrong)}); end that "
+            "first: see durable get recoveries."
         )
 
 
@@ -161,10 +130,10 @@ async def put_back(world: World, before: StackState) -> None:
     """Ends what a drill began and could not end: its overrides and its recoveries."""
     durable = world.durable
     for override in await read_overrides(durable.databases):
-        if f"override {override.id}" not in before.overrides:
+        if ("overrides", f"override {override.id}") not in before:
             await _revoke(durable, override.id)
     for recovery in await list_recoveries(durable.databases):
-        if str(recovery.key) not in before.recoveries:
+        if ("recoveries", f"recovery {recovery.key}") not in before:
             await _fail_back(world, recovery)
 
 
