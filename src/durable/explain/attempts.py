@@ -70,11 +70,12 @@ def explain_attempt(
     steps = [_step(intent) for intent in intents]
     recorded = AttemptExplanation.model_fields.keys() & Decision.model_fields.keys()
     weighed = ("nodes", "feasible", "sampled", "rejections", "candidates")
-    amounts = ("grant_before", "grant_after", "room_before")
     return AttemptExplanation(
         **{name: getattr(decision, name) for name in recorded},
         **{name: getattr(evidence, name) for name in weighed},
-        **{name: _amount(getattr(evidence, name)) for name in amounts},
+        grant_before=_amount(evidence.grant_before),
+        grant_after=_amount(evidence.grant_after),
+        room_before=_amount(evidence.room_before),
         urgency=_urgency(decision),
         cache_age_seconds=round(evidence.cache_age_seconds, 3),
         rejected=show_rejections(evidence.rejections, evidence.nodes),

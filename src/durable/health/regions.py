@@ -64,8 +64,8 @@ def unready(regions: Sequence[RegionReadiness]) -> list[HealthFinding]:
         if one.nodes and not one.live:
             found.append(finding(Code.REGION_WITHOUT_NODES, one.region, nodes=one.nodes))
         if one.overdue_since is not None:
-            overdue = {"count": one.overdue, "since": one.overdue_since}
-            found.append(finding(Code.CLAIMS_OVERDUE, one.region, **overdue))
+            since, count = one.overdue_since, one.overdue
+            found.append(finding(Code.CLAIMS_OVERDUE, one.region, count=count, since=since))
     return found
 
 
