@@ -73,15 +73,43 @@ SERVERS = {"postgres", "other_postgres", "temporal_address", "plane", "scratch",
 SERVER_PROGRAMS = {"postgres", "temporal"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# What takes longest begins first: commands share one stack and one worker of the run, and these
+# wait for leases, watches and servers that are really killed.
+LONGEST = (
+    "tests/cli/",
+    "tests/workflows/test_local_progress.py",
+    "tests/workflows/test_partition.py",
+    "tests/workflows/test_recovery.py",
+    "tests/workflows/test_new_message.py",
+    "tests/workflows/test_killed_",
+    "tests/workflows/test_drain.py",
+    "tests/workflows/test_health.py",
+    "tests/workflows/test_rollout.py",
+    "tests/workflows/test_self_healing.py",
+    "tests/chaos/",
+    "tests/workflows/",
+    "tests/stack/",
+    "tests/agent/",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         assert isinstance(item, pytest.Function)
         if SERVERS.intersection(item.fixturenames):
             item.add_marker(pytest.mark.server)
+    if hasattr(config, "workerinput"):
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, int]:
+    """When a test begins in a run of several workers: what only computes fills the end."""
+    long = (number for number, path in enumerate(LONGEST) if item.nodeid.startswith(path))
+    return item.get_closest_marker("server") is None, next(long, len(LONGEST))
 
 
 class Chunks(LoadScopeScheduling):
-    """What a worker of the run takes at a time: the largest chunks come first."""
+    """What a worker of the run takes at a time, in the order in which tests are collected."""
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, _ = nodeid.partition("::")
@@ -96,6 +124,7 @@ class Chunks(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chunks:
+    config.option.loadscopereorder = False
     return Chunks(config, log)
 
 
