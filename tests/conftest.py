@@ -34,6 +34,11 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 # Tables are as wide as they need to be, whatever terminal the suite was started from.
 os.environ.pop("COLUMNS", None)
+# Everything is compiled once, not by each of the hundred processes that a run starts.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# What is collected stays to the end, and little of what a test makes is garbage in a cycle.
+gc.set_threshold(50_000, 20, 50)
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - the folder of every run has a name of its own below it
@@ -73,9 +78,11 @@ SERVERS = {"postgres", "other_postgres", "temporal_address", "plane", "scratch",
 SERVER_PROGRAMS = {"postgres", "temporal"}
 
 
+STACKS_OF_THEIR_OWN = {f"tests/cli/commands/test_{name}.py" for name in ("demo", "drill", "stack")}
 # What takes longest begins first: commands share one stack and one worker of the run, and these
 # wait for leases, watches and servers that are really killed.
 LONGEST = (
+    "tests/cli/commands/test_drill.py",
     "tests/cli/",
     "tests/workflows/test_local_progress.py",
     "tests/workflows/test_partition.py",
@@ -113,8 +120,8 @@ class Chunks(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, _ = nodeid.partition("::")
-        # All tests of commands share a stack, which no second worker has to start.
-        if path.startswith("tests/cli/"):
+        # All tests of commands share a stack, which no second worker has to start; but for these.
+        if path.startswith("tests/cli/") and path not in STACKS_OF_THEIR_OWN:
             return "tests/cli"
         # These share nothing but servers that every worker has, and take long.
         if path.startswith("tests/workflows/"):
@@ -144,9 +151,8 @@ sys.addaudithook(_guard)
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays to the end: no collection of garbage goes through it again."""
+    """No collection of garbage goes through what was collected again."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

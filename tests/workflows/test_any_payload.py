@@ -6,7 +6,7 @@ And whatever bytes an override is started with: its input is a message, too.
 import asyncio
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -97,13 +97,15 @@ def is_readable(message: Message, payloads: list[Payload]) -> bool:
     return len(payloads) == 1 and payloads[0].metadata.get("encoding") == b"json/plain"
 
 
-# Every message of every kind is read by the same code: those of other kinds than these two get all
-# shapes once, and each of them what no reader of JSON can take.
+# Every message of every kind is read by the same code: one of each kind gets all shapes, and all of
+# them what no reader of JSON can take. In the soak, each message of these two gets all shapes.
 THOROUGH = (WORKLOAD, PLACEMENT)
 UNREADABLE = ("none", "protobuf", "no JSON", "an empty text", "bytes that are no text")
 
 
-def cases(workflows: list[str]) -> Iterator[tuple[str, str, list[Payload]]]:
+def cases(
+    workflows: list[str], thorough: Collection[str]
+) -> Iterator[tuple[str, str, list[Payload]]]:
     """Each shape for each workflow and its messages, and for one that there is not."""
     for workflow in workflows:
         kind = kind_of(workflow)
@@ -111,7 +113,7 @@ def cases(workflows: list[str]) -> Iterator[tuple[str, str, list[Payload]]]:
         first, *others = messages_to(kind)
         for name, shape in SHAPES.items():
             yield workflow, "no_such_message", shape
-            takes_all = kind in THOROUGH or name in UNREADABLE
+            takes_all = kind in thorough or name in UNREADABLE
             for message in (first, *others) if takes_all else (first,):
                 if not is_readable(message, shape):
                     yield workflow, message.name, shape
@@ -208,7 +210,12 @@ async def one_of_each_kind(plane: Plane) -> list[str]:
     ]
 
 
-async def test_any_payload_is_answered_recorded_and_fails_no_task(plane: Plane) -> None:
+@pytest.mark.parametrize(
+    "thorough", [(), pytest.param(THOROUGH, marks=pytest.mark.soak)], ids=["one", "each"]
+)
+async def test_any_payload_is_answered_recorded_and_fails_no_task(
+    plane: Plane, thorough: tuple[str, ...]
+) -> None:
     workflows = await one_of_each_kind(plane)
     room = {one: asyncio.Semaphore(6) for one in workflows}
     client = plane.durable.client
@@ -219,7 +226,7 @@ async def test_any_payload_is_answered_recorded_and_fails_no_task(plane: Plane) 
             await signal(plane, workflow, name, payloads)
             return name, await update(plane, workflow, name, payloads)
 
-    sent = list(cases(workflows))
+    sent = list(cases(workflows, thorough))
     answers = await asyncio.gather(*(send(*case) for case in sent))
 
     for name, answer in answers:

@@ -86,7 +86,7 @@ async def test_a_regional_database_that_hangs_and_is_killed_comes_back_with_its_
             await plane.no_invariant_is_broken()
 
 
-@pytest.mark.parametrize("stays", ["original", "replacement"])
+@pytest.mark.parametrize("stays", ["original", pytest.param("replacement", marks=pytest.mark.soak)])
 async def test_what_runs_on_in_a_region_that_nobody_reaches_is_kept_if_the_spec_says_so(
     make_plane: MakePlane, copies: Copies, monkeypatch: pytest.MonkeyPatch, stays: str
 ) -> None:

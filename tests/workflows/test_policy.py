@@ -227,6 +227,7 @@ async def test_a_frozen_policy_is_not_promoted_and_can_be_rolled_back(plane: Pla
     await came_to(plane, PolicyPhase.ROLLED_BACK)
 
 
+@pytest.mark.soak
 async def test_the_drill_of_a_rollback_meets_every_expectation(plane: Plane) -> None:
     await ready(plane, EAST, WEST)
     await plane.durable.apply(manifest("api", replicas=2))

@@ -10,7 +10,6 @@ from durable.activities.workload_steps import AdmissionAnswer
 from durable.authority.reads.claims import read_claims
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
-from tests.workflows.conftest import MakePlane
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 
 
@@ -98,26 +97,21 @@ async def test_a_gang_starts_together_or_not_at_all(plane: Plane) -> None:
     await plane.no_invariant_is_broken()
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "sentence"),
-    [
+async def test_what_waiting_would_never_mend_is_refused_and_leaves_nothing(plane: Plane) -> None:
+    await (await plane.load()).work()
+    changes: list[tuple[dict[str, Any], RefusalCode, str]] = [
         ({"requirements": {"regions": ["mars"]}}, RefusalCode.UNKNOWN_REGION, "east"),
         ({"weights": {"east": 0}}, RefusalCode.RESIDENCY, "east"),
         ({"resources": {"cpu": 5}}, RefusalCode.NEVER_FITS, "cpu"),
         ({"requirements": {"labels": {"disk": "fast"}}}, RefusalCode.REQUIRED_LABELS, "disk"),
         ({"replicas": 100}, RefusalCode.OVER_HARD_QUOTA, "hard quota of risk"),
-    ],
-)
-async def test_what_waiting_would_never_mend_is_refused_and_leaves_nothing(
-    make_plane: MakePlane, change: dict[str, Any], code: RefusalCode, sentence: str
-) -> None:
-    plane = await make_plane()
-    await (await plane.load()).work()
+    ]
+    for change, code, sentence in changes:
+        with pytest.raises(RefusedError) as no:
+            await plane.durable.apply(manifest(**change))
 
-    with pytest.raises(RefusedError) as no:
-        await plane.durable.apply(manifest(**change))
-
-    assert (no.value.refusal.code, sentence in no.value.refusal.sentence) == (code, True), no.value
-    with pytest.raises(RefusedError, match="There is no workload"):
-        await plane.durable.status("risk", "api")
-    assert await read_claims(plane.databases, EAST, and_ended=True) == []
+        refusal = no.value.refusal
+        assert (refusal.code, sentence in refusal.sentence) == (code, True), no.value
+        with pytest.raises(RefusedError, match="There is no workload"):
+            await plane.durable.status("risk", "api")
+        assert await read_claims(plane.databases, EAST, and_ended=True) == [], code

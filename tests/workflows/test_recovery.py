@@ -163,20 +163,20 @@ async def steps_taken(plane: Plane) -> list[str]:
 async def test_work_goes_back_step_by_step_where_the_quota_leaves_nothing_beside_it(
     plane: Plane,
 ) -> None:
-    async with serving(plane, manifest(replicas=12, **CRITICAL)) as agents:
+    async with serving(plane, manifest(replicas=10, **CRITICAL)) as agents:
         await agents.aclose()
         await declare(plane)
         await whole(plane)
         await reached(plane, RecoveryPhase.HOLDING)
-        hard = Resources.of(12 * 500, 12 * 256)
+        hard = Resources.of(10 * 500, 10 * 256)
         await set_quota(plane.databases, TenantId("risk"), hard=hard, actor=TEST)
         log = ServingLog(plane)
         async with plane.agent(EAST):
             await plane.durable.recoveries.fail_back(EAST, reason="back", request_id="back")
             assert (await reached(plane, RecoveryPhase.FAILED_BACK)).findings == ()
-            assert await share(plane) == {EAST: 6, WEST: 6}
+            assert await share(plane) == {EAST: 5, WEST: 5}
             await plane.durable.wait("risk", "api")
-            assert log.lowest()["api"] >= 11, "its allowance is a tenth"
+            assert log.lowest()["api"] >= 9, "its allowance is a tenth"
             await plane.no_invariant_is_broken()
 
 

@@ -75,28 +75,30 @@ async def reset(handle: Any, at: int = 3) -> None:
     )
 
 
-@pytest.mark.parametrize("harm", [terminate, cancel, reset])
 @pytest.mark.parametrize("kind", ["workload", "placement"])
-async def test_what_was_harmed_comes_back_and_disturbs_nothing(
-    plane: Plane, kind: str, harm: Callable[[Any], Awaitable[None]]
-) -> None:
+async def test_what_was_harmed_comes_back_and_disturbs_nothing(plane: Plane, kind: str) -> None:
     before = await serving(plane)
     handle = workload(plane) if kind == "workload" else plane.handle()
-    run = (await handle.describe()).run_id
-    await harm(handle)
-    await runs_again(handle, run)
+    harms: list[Callable[[Any], Awaitable[None]]] = [terminate, cancel, reset]
+    for harm in harms:
+        run = (await handle.describe()).run_id
+        await harm(handle)
+        await runs_again(handle, run)
+        replicas = len(before)
 
-    async def knows() -> bool:
-        found = await plane.placement()
-        status = await plane.durable.status("risk", "api")
-        phases = [slot.phase for slot in found.slots]
-        return phases == ["serving", "serving"] and status.serving == 2
+        async def knows(replicas: int = replicas) -> bool:
+            found = await plane.placement()
+            status = await plane.durable.status("risk", "api")
+            phases = [slot.phase for slot in found.slots]
+            return phases == ["serving"] * replicas and status.serving == replicas
 
-    await until(knows, "it knows what serves")
-    assert await tokens(plane) == before
-    assert (await plane.durable.scale("risk", "api", 3)).generation == 1
-    assert (await plane.durable.wait("risk", "api")).serving == 3
-    assert before < await tokens(plane)
+        await until(knows, "it knows what serves")
+        assert await tokens(plane) == before, harm
+        assert (await plane.durable.scale("risk", "api", replicas + 1)).generation == 1
+        assert (await plane.durable.wait("risk", "api")).serving == replicas + 1
+        now = await tokens(plane)
+        assert before < now, harm
+        before = now
     await plane.no_invariant_is_broken()
 
 

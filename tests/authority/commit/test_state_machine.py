@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -333,12 +334,15 @@ class Authority(RuleBasedStateMachine):
         assert self.run(check()) == []
 
 
-def test_every_invariant_holds_after_every_step(copies: Copies, template: str) -> None:
+@pytest.mark.parametrize("examples", [8, pytest.param(25, marks=pytest.mark.soak)])
+def test_every_invariant_holds_after_every_step(
+    copies: Copies, template: str, examples: int
+) -> None:
     built = furnished(copies, template, build)
     run_state_machine_as_test(
         cast(Any, lambda: Authority(copies.lend(built))),
         settings=settings(
-            max_examples=25,
+            max_examples=examples,
             stateful_step_count=50,
             deadline=None,
             # Without shrinking: a step asks a real server, and a failure prints its steps anyway.

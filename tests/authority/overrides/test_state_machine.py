@@ -324,12 +324,15 @@ class WithOverrides(Authority):
         return code
 
 
-def test_every_invariant_holds_with_every_kind_of_override(copies: Copies, template: str) -> None:
+@pytest.mark.parametrize("examples", [4, pytest.param(12, marks=pytest.mark.soak)])
+def test_every_invariant_holds_with_every_kind_of_override(
+    copies: Copies, template: str, examples: int
+) -> None:
     built = furnished(copies, template, build_with_people)
     run_state_machine_as_test(
         cast(Any, lambda: WithOverrides(copies.lend(built))),
         settings=settings(
-            max_examples=12,
+            max_examples=examples,
             stateful_step_count=12,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],

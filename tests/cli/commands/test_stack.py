@@ -27,8 +27,6 @@ from durable.stack.status import StackStatus
 from durable.stack.temporal_server import temporal_child
 from durable.state_dir.record import is_running, read_record, record_path
 
-from ..terminal import Terminal
-
 COMMAND = "from durable.cli.main import run; run()"
 
 
@@ -384,10 +382,3 @@ def test_the_version_is_printed(durable: Durable) -> None:
 
     assert done.code == 0
     assert done.stdout.startswith("durable ")
-
-
-def test_status_reports_the_workers_and_the_agent(seen: Terminal) -> None:
-    assert seen.run("status", "--json") == 0, seen.stdout
-    parts = {part["name"]: part for part in json.loads(seen.stdout)["parts"]}
-    assert parts["worker-global"]["detail"] == "works"
-    assert parts["agent"]["healthy"]

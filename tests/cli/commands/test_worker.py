@@ -1,5 +1,6 @@
 """`durable worker` on a running control plane."""
 
+import json
 import os
 import signal
 import subprocess
@@ -39,3 +40,10 @@ def test_a_worker_drains_on_sigterm(seen: Terminal, plane: Path) -> None:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(DEADLINE_SECONDS) == 0
         assert "draining" in worker.stderr.read()
+
+
+def test_status_reports_the_workers_and_the_agent(seen: Terminal) -> None:
+    assert seen.run("status", "--json") == 0, seen.stdout
+    parts = {part["name"]: part for part in json.loads(seen.stdout)["parts"]}
+    assert parts["worker-global"]["detail"] == "works"
+    assert parts["agent"]["healthy"]
