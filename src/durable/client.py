@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from durable.activities.workload_steps import AdmissionAnswer
 from durable.authority.db.connection import Databases
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.explain.rollback import refuse_rolled_back
@@ -29,7 +28,7 @@ from durable.health.workflows import WorkflowHealth
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.phases import WorkloadPhase
-from durable.model.work.workload import WorkloadKind, WorkloadManifest
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind, WorkloadManifest
 from durable.plan.planner import Plan
 from durable.resources.reader import Reader, names_of
 from durable.settings import Settings
@@ -167,14 +166,14 @@ class Durable(Reader):
         self,
         manifest: WorkloadManifest | Mapping[str, Any],
         **who: Unpack[RequestFields],
-    ) -> AdmissionAnswer:
+    ) -> AdmittedWorkload:
         """Sets the desired state of a workload; returns its generation and the regions' shares."""
         wanted = read_manifest(manifest)
         return await self.send((wanted.tenant, wanted.name), "apply", manifest=wanted, **who)
 
     async def scale(
         self, tenant: str, name: str, replicas: int, **who: Unpack[RequestFields]
-    ) -> AdmissionAnswer:
+    ) -> AdmittedWorkload:
         """Changes the replica count."""
         return await self.send(names_of(tenant, name), "scale", replicas=replicas, **who)
 

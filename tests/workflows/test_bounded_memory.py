@@ -19,12 +19,9 @@ from durable.model.work.workload import MAX_REPLICAS, MAX_SPEC_BYTES, WorkloadSp
 from durable.signals.status import MessageRecord
 from durable.temporal.connection import data_converter
 from durable.workflows.inbox import (
-    ANSWER_CHARACTERS_KEPT,
     PAYLOAD_CHARACTERS_KEPT,
     REJECTED_KEPT,
-    REQUESTS_KEPT,
     UNAUDITED_KEPT,
-    AcceptedRequest,
     MessageLog,
 )
 from durable.workflows.placement.slots import CRASHES_KEPT, Leave
@@ -69,10 +66,6 @@ def fullest_log() -> MessageLog:
         rejected=[record(n) for n in range(REJECTED_KEPT)],
         rejected_count=10**9,
         unaudited=[record(n) for n in range(UNAUDITED_KEPT)],
-        requests=[
-            AcceptedRequest("i" * 128, "retry_now", "0" * 16, NOW, "a" * ANSWER_CHARACTERS_KEPT)
-            for _ in range(REQUESTS_KEPT)
-        ],
     )
 
 

@@ -122,15 +122,17 @@ async def test_a_request_id_is_not_used_for_something_else(plane: Plane) -> None
     assert (await send("retry_now", "t1")) == nothing
     assert (await send("retry_now", "t1")).startswith(nothing), "it was lost"
     assert (await send("evict", "e1", **evict)).startswith("Stopping")
+    again = await send("retry_now", "t1")
+    assert again.startswith(f"{nothing} (Request id t1 was used for the retry_now at 20")
+    assert again.endswith("; nothing changed now.)")
     for name, request, why in (
-        ("retry_now", "t1", "used for the retry_now at 20.*accepted since"),
-        ("evict", "t1", "used for the retry_now at 20.*not this request"),
-        ("retry_now", "e1", "used for the evict at 20.*not this request"),
+        ("evict", "t1", "used for the retry_now at 20.*send another request id"),
+        ("retry_now", "e1", "used for the evict at 20.*send another request id"),
     ):
         with pytest.raises(RefusedError, match=why) as no:
             await send(name, request)
         assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
-    assert (await plane.placement()).rejected_count == 3
+    assert (await plane.placement()).rejected_count == 2
 
 
 async def test_the_examples_on_a_page_are_accepted_when_pasted(plane: Plane) -> None:

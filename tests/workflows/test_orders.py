@@ -19,6 +19,8 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 from psycopg.rows import class_row
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 from temporalio import activity, workflow
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
@@ -26,11 +28,15 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from durable.activities.audit import AuditMessages, write_messages
-from durable.activities.authorize import AuthorizationActivities
-from durable.authority.audit.chain import GLOBAL_CHAIN
+from durable.activities.workload import refusal_failure
+from durable.authority.audit.chain import GLOBAL_CHAIN, append
 from durable.authority.audit.events import read_events
 from durable.authority.db.connection import Databases
-from durable.model.operators.rights import OperatorMessage, Scope, Verb
+from durable.authority.db.transaction import global_transaction
+from durable.authority.operators.authorization import authorize
+from durable.authority.operators.ledger import RequestLedger
+from durable.model.operators.rights import OperatorMessage, OrderAnswer, Scope, Verb
+from durable.model.refusal import RefusedError
 from durable.resources.resource import Filters, Resource, Rows, Sources
 from durable.settings import Settings
 from durable.signals import search_attributes
@@ -52,7 +58,7 @@ WHO = {"actor": "alice@example.com", "reason": "INC-42"}
 ORDER = {**WHO, "request_id": "INC-42-1", "hours": 1_000}
 SCHEMA = """
     CREATE TABLE lamps (lamp text PRIMARY KEY, hours int, burned int DEFAULT 0, actor text);
-    CREATE TABLE lamp_requests (lamp text, request text, PRIMARY KEY (lamp, request))
+    GRANT ALL ON lamps TO durable_workload
 """
 
 # ── the object ──────────────────────────────────────────────────────────────────────────────────
@@ -65,7 +71,15 @@ class LightLamp(OperatorRequest):
 
 
 MESSAGES = (
-    Message("light", "Lamp", LightLamp, "Light the lamp.", verb=Verb.RETRY, example=ORDER),
+    Message(
+        "light",
+        "Lamp",
+        LightLamp,
+        "Light the lamp.",
+        verb=Verb.RETRY,
+        example=ORDER,
+        is_audited=False,
+    ),
     Message("look", "Lamp", Look, "Look.", Sender.CONTROLLER, is_audited=False),
 )
 
@@ -82,8 +96,36 @@ def lamps_in(connection: psycopg.Connection[Any]) -> list[LampRow]:
     return rows.fetchall()
 
 
+LIGHT = text("""
+    INSERT INTO lamps VALUES (:lamp, :hours, 0, :actor)
+        ON CONFLICT (lamp) DO UPDATE SET hours = excluded.hours
+    RETURNING *
+""")
+
+
+@global_transaction("durable_workload", "light {message.workflow_id}")
+async def light(connection: AsyncConnection, message: OperatorMessage) -> OrderAnswer[LampRow]:
+    """Recall the request, then rights, then the change, then the answer."""
+    ledger = await RequestLedger.read(connection, [message])
+    sentence = ledger.repeat(message)
+    if sentence is not None:
+        row = (await connection.execute(text("SELECT * FROM lamps"))).mappings().one()
+        return OrderAnswer(target=LampRow.read(dict(row)), sentence=sentence)
+    await authorize(connection, message, Verb.RETRY, Scope())
+    hours = message.payload_as(LightLamp).hours
+    given = {"lamp": message.workflow_id, "hours": hours, "actor": message.actor}
+    row = (await connection.execute(LIGHT, given)).mappings().one()
+    sentence = f"It burns for {hours} h."
+    await append(
+        connection, GLOBAL_CHAIN, actor=message.actor, action="accept message light", target=ID
+    )
+    ledger.record(message, {"answer": sentence})
+    await ledger.write(connection)
+    return OrderAnswer(target=LampRow.read(dict(row)), sentence=sentence)
+
+
 class LampActivities:
-    """Its two tables, and the audit; each step is one transaction that may be repeated."""
+    """Its table, and the audit; each step is one transaction that may be repeated."""
 
     def __init__(self, databases: Databases, dies_once: str | None = None) -> None:
         self._databases, self._dies_once = databases, dies_once
@@ -98,17 +140,11 @@ class LampActivities:
         return self._query(lamp, "SELECT 1")
 
     @activity.defn
-    async def light_lamp(self, message: OperatorMessage) -> LampRow | None:
-        lit = self._query(
-            message.workflow_id,
-            """WITH counted AS (INSERT INTO lamp_requests VALUES (%(lamp)s, %(request)s)
-                                ON CONFLICT DO NOTHING RETURNING lamp)
-               INSERT INTO lamps SELECT lamp, %(hours)s, 0, %(actor)s FROM counted
-                   ON CONFLICT (lamp) DO UPDATE SET hours = excluded.hours""",
-            request=message.request_id,
-            hours=message.payload_as(LightLamp).hours,
-            actor=message.actor,
-        )
+    async def light_lamp(self, message: OperatorMessage) -> OrderAnswer[LampRow]:
+        try:
+            lit = await light(self._databases, message)
+        except RefusedError as error:
+            raise refusal_failure(error) from error
         self._die_once()
         return lit
 
@@ -162,13 +198,10 @@ class Lamp(OrderWorkflow[str, LampMemory]):
         lamp = self._memory.lamp
         return lamp is not None and lamp.burned >= lamp.hours
 
-    def _scope_of(self, envelope: Envelope[Any]) -> Scope:
-        return Scope()
-
     async def on_light(self, envelope: Envelope[LightLamp]) -> str:
-        message = envelope.request_message
-        self._memory.lamp = await ask_step(LampActivities.light_lamp, message, "light it")
-        return f"It burns for {envelope.payload.hours} h."
+        lit = await ask_step(LampActivities.light_lamp, envelope.request_message, "light it")
+        self._memory.lamp = lit.target
+        return lit.sentence
 
     async def advance(self) -> None:
         lamp = await self.step(LampActivities.burn, self._key, "burn on")
@@ -218,7 +251,7 @@ async def main(dies_once: str | None = None) -> None:
                 client,
                 task_queue=QUEUE,
                 workflows=[Lamp],
-                activities=[*lamps.all, *AuthorizationActivities(databases).all],
+                activities=lamps.all,
                 workflow_runner=sandbox(),
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=3),
             )
@@ -255,7 +288,9 @@ async def is_read(handle: Any) -> bool:
 
 def requests(plane: Plane) -> int:
     with psycopg.connect(plane.databases.urls[0]) as connection:
-        [count] = connection.execute("SELECT count(*) FROM lamp_requests").fetchone() or (0,)
+        [count] = connection.execute(
+            "SELECT count(*) FROM global.operator_requests WHERE target = %s", [ID]
+        ).fetchone() or (0,)
         return count
 
 
@@ -279,7 +314,7 @@ async def test_a_small_object_survives_a_kill_a_repeated_request_and_a_terminati
         assert requests(lamps) == 1
 
         again = await handle.execute_update("light", ORDER)
-        assert again.startswith("It burns for 1000 h. (Request id INC-42-1 was used for the light")
+        assert again == "It burns for 1000 h."
         with pytest.raises(WorkflowUpdateFailedError) as other:
             await handle.execute_update("light", {**ORDER, "hours": 7})
         assert isinstance(other.value.cause, ApplicationError)

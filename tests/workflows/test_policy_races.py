@@ -74,7 +74,7 @@ class RolledBackInside:
             request=f"race/{self._name}",
         )
         databases = self._plane.databases
-        back = await take_order(databases, order, asked=None, default_canary=EAST)
+        back = (await take_order(databases, order, asked=None, default_canary=EAST)).target
         self.report = (await leave_region(databases, EAST, back)).report
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from durable.activities.workload_steps import AdmissionAnswer
 from durable.authority.reads.claims import read_claims
 from durable.client import Durable
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.work.workload import AdmittedWorkload
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 
 
@@ -34,7 +34,7 @@ async def test_fifty_callers_of_several_processes_are_all_answered(plane: Plane)
     for client in clients:
         plane.stack.push_async_callback(client.databases.close)
 
-    def request(number: int) -> Awaitable[AdmissionAnswer]:
+    def request(number: int) -> Awaitable[AdmittedWorkload]:
         client, count = clients[number % 5], 1 + number % 3
         if number % 2:
             return client.scale("risk", "api", count, request_id=f"n-{number}")

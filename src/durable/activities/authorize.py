@@ -8,7 +8,7 @@ from temporalio import activity
 from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.operators.authorization import check_message
-from durable.model.operators.rights import Delivery, OperatorMessage, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import RefusedError
 from durable.validation.value import Value
 
@@ -16,13 +16,13 @@ from durable.validation.value import Value
 class AuthorizeStep(Value):
     """A message, what it needs the right to do, and where."""
 
-    asked: OperatorMessage
+    message: OperatorMessage
     verb: Verb
     scope: Scope
-    # The same in every try; None where the authority counts the request together with its effect.
-    delivery: Delivery | None = None
-    # Whether the same request was signed when it came first.
-    was_signed: bool = False
+    # The same in every try; None where a region counts the request together with its effect.
+    delivery: str | None = None
+    # What it is answered if it counts; None if it is going to be refused.
+    answer: str | None = None
 
 
 class AuthorizationActivities:
@@ -32,16 +32,16 @@ class AuthorizationActivities:
         self._databases = databases
 
     @activity.defn
-    async def authorize(self, step: AuthorizeStep) -> None:
-        """Refuses what the actor may not do, or has not signed."""
+    async def authorize(self, step: AuthorizeStep) -> str | None:
+        """Refuses what the actor may not do, or has not signed; a repetition is answered again."""
         try:
-            await check_message(
+            return await check_message(
                 self._databases,
-                step.asked,
+                step.message,
                 step.verb,
                 step.scope,
-                step.delivery,
-                was_signed=step.was_signed,
+                delivery=step.delivery,
+                answer=step.answer,
             )
         except RefusedError as error:
             raise refusal_failure(error) from error

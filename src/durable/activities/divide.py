@@ -15,7 +15,7 @@ from temporalio import activity
 from durable.activities.division import WorkloadDivision, concerned, lowers
 from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.steps import PlacementKey
-from durable.activities.workload_steps import AdmissionAnswer, DivideResult, DivideStep, OpenedShare
+from durable.activities.workload_steps import DivideResult, DivideStep, OpenedShare
 from durable.allocation.admission import TtlCache
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
@@ -104,7 +104,10 @@ class Divider:
 
     async def _read(self, step: DivideStep) -> WorkloadDivision:
         if step.first is not None:
-            return _first_division(step, step.first)
+            # No region knows anything of it yet; its admission has numbered it.
+            return WorkloadDivision(
+                step.first, _NO_TIME, is_first=True, is_numbered=True, parts=step.parts
+            )
         read = await read_to_divide(self._databases, step.tenant, step.workload)
         workload = read.workload
         division = WorkloadDivision(
@@ -365,13 +368,7 @@ class Divider:
             or progress.step not in (RolloutStep.DONE, RolloutStep.SETTLING)
         )
         return DivideResult(
-            current=AdmissionAnswer(
-                generation=workload.generation,
-                spec=workload.spec,
-                share=workload.share,
-                admitted_at=workload.admitted_at,
-                deadline_missed_at=workload.deadline_missed_at,
-            ),
+            current=workload,
             stable=workload.generation if plan.is_replaced else workload.stable_generation,
             waits=tuple(division.waits),
             unreachable=tuple(f"{region}: {why}"[:500] for region, why in division.missing.items()),
@@ -393,21 +390,6 @@ class Divider:
 
 class _OvertakenError(Exception):
     """The workload was changed or divided since it was read, so it has to be read again."""
-
-
-def _first_division(step: DivideStep, first: AdmissionAnswer) -> WorkloadDivision:
-    """Of a workload of which no region knows anything yet; its admission has numbered it."""
-    workload = AdmittedWorkload(
-        tenant=step.tenant,
-        workload=step.workload,
-        generation=first.generation,
-        generations=first.generation,
-        spec=first.spec,
-        share=first.share,
-        revision=step.revision,
-        admitted_at=first.admitted_at,
-    )
-    return WorkloadDivision(workload, _NO_TIME, is_first=True, is_numbered=True, parts=step.parts)
 
 
 def _shares_to_publish(

@@ -20,7 +20,7 @@ from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.drain import Drain, DrainOrder, DrainProgress, NodesTarget
 from durable.model.ids import TenantId, WorkloadName
-from durable.model.operators.rights import OperatorMessage
+from durable.model.operators.rights import OperatorMessage, OrderAnswer
 from durable.model.refusal import RefusedError
 from durable.signals.drains import DrainNodes
 from durable.signals.names import drain_target, workload_id
@@ -77,7 +77,7 @@ class DrainActivities:
         return await read_progress(self._databases, self._region, drain)
 
     @activity.defn
-    async def finish(self, step: EndStep) -> Drain:
+    async def finish(self, step: EndStep) -> OrderAnswer[Drain]:
         """Records how the drain ended; what it had not begun to move stays."""
         refuse_elsewhere(self._region, step.drain.target.region)
         ended = await end_drain(
@@ -87,10 +87,11 @@ class DrainActivities:
             step.state,
             actor=step.actor,
             outcome=step.outcome,
+            message=step.message,
         )
         reach(Failpoint.AFTER_END_DRAIN)
         await self._have_workloads_look(ended.unmarked, "claims need not be replaced any more")
-        return ended.drain
+        return OrderAnswer(target=ended.drain, sentence=ended.answer)
 
     async def _have_workloads_look(self, shares: Iterable[tuple[str, str, int]], why: str) -> int:
         """Hints at once; what is lost is found by the status controller's sweep."""

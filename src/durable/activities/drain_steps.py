@@ -6,6 +6,7 @@ from pydantic import Field
 
 from durable.model.fleet.drain import Drain, DrainState
 from durable.model.ids import ActorId
+from durable.model.operators.rights import OperatorMessage
 from durable.validation.value import Value
 
 ACTOR = ActorId("controller:drain")
@@ -26,3 +27,5 @@ class EndStep(Value):
     state: DrainState
     actor: ActorId = ACTOR
     outcome: str = ""
+    # The message that cancels it.
+    message: OperatorMessage | None = None

@@ -25,11 +25,11 @@ from durable.authority.overrides.changes import (
 )
 from durable.authority.overrides.checks import check_gates, check_incident, check_places
 from durable.authority.overrides.copies import CopyResult, copy_override
-from durable.authority.overrides.proposals import OverrideAnswer, OverrideProposal, propose_override
+from durable.authority.overrides.proposals import OverrideProposal, propose_override
 from durable.authority.overrides.rows import read_override, unknown_override
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId, RegionId, TenantId, WorkloadName
-from durable.model.operators.rights import OperatorMessage
+from durable.model.operators.rights import OperatorMessage, OrderAnswer
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.override import Override, effects_of
 from durable.model.refusal import RefusedError
@@ -146,12 +146,12 @@ class OverrideActivities:
         return await check_gates(self._databases, regions, override.effects)
 
     async def _reading(
-        self, answered: OverrideAnswer, unasked: UnreachableRegions
+        self, answered: OrderAnswer[Override], unasked: UnreachableRegions
     ) -> OverrideReading:
-        answer = answered.answer
+        answer = answered.sentence
         if unasked:
             answer += f" Could not ask which gates may be skipped in {', '.join(unasked)}."
-        return OverrideReading(override=answered.override, now=await self._now(), answer=answer)
+        return OverrideReading(override=answered.target, now=await self._now(), answer=answer)
 
     async def _regions(self, scope: OverrideScope) -> list[RegionId]:
         known = await list_regions(self._databases)

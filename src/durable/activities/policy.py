@@ -26,7 +26,7 @@ from durable.authority.policies.regions import LeftRegion, enter_region, leave_r
 from durable.authority.policies.rows import read_rollout, read_shadows
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.operators.rights import OperatorMessage
+from durable.model.operators.rights import OperatorMessage, OrderAnswer
 from durable.model.policy.policy import Guardrails, Policy
 from durable.model.policy.rollout import (
     PolicyOrder,
@@ -69,8 +69,8 @@ class PolicyActivities:
         self._sender = SignalSender(client)
 
     @activity.defn
-    async def order_policy(self, message: OperatorMessage) -> PolicyRollout:
-        """Takes an order, once per request id, from somebody who may give it."""
+    async def order_policy(self, message: OperatorMessage) -> OrderAnswer[PolicyRollout]:
+        """Takes an order, once per request id, from an actor who may give it."""
         order = _order(message)
         try:
             default = await self._default_canary(order.canary)

@@ -15,7 +15,7 @@ from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.recoveries import take_order
 from durable.failpoints import Failpoint, reach
-from durable.model.operators.rights import OperatorMessage
+from durable.model.operators.rights import OperatorMessage, OrderAnswer
 from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
@@ -35,8 +35,8 @@ class RecoveryActivities:
         self._executor = RecoveryExecutor(databases, SignalSender(client))
 
     @activity.defn
-    async def order_recovery(self, message: OperatorMessage) -> Recovery:
-        """Takes an order, once per request id, from somebody who may give it."""
+    async def order_recovery(self, message: OperatorMessage) -> OrderAnswer[Recovery]:
+        """Takes an order, once per request id, from an actor who may give it."""
         order = RecoveryOrder(
             key=RecoveryKey.of_id(message.workflow_id),
             kind=RecoveryOrderKind(message.message),

@@ -341,7 +341,8 @@ class RecoveryExecutor:
             actor=ACTOR,
             reason=reason[:500],
         )
-        return await take_order(self._databases, order, asked=None, at_phase=recovery.phase)
+        taken = await take_order(self._databases, order, asked=None, at_phase=recovery.phase)
+        return taken.target
 
 
 def _closed(observed: ObservedRecovery, why: str, until: datetime) -> ObservedRecovery:

@@ -15,7 +15,6 @@ from durable.activities.placement_workflows import PlacementWorkflows
 from durable.activities.replace import replace_slots
 from durable.activities.workload_steps import (
     Admission,
-    AdmissionAnswer,
     CheckedDeadline,
     DeadlineStep,
     Deletion,
@@ -24,7 +23,6 @@ from durable.activities.workload_steps import (
     FinishStep,
     ObservedShares,
     ObserveStep,
-    RecalledWorkload,
     WorkloadKey,
     WorkloadRequest,
 )
@@ -145,23 +143,9 @@ class WorkloadActivities:
         return found.spec
 
     @activity.defn
-    async def recall(self, key: WorkloadKey) -> RecalledWorkload | None:
+    async def recall(self, key: WorkloadKey) -> AdmittedWorkload | None:
         """What the authority knows of a workload that its workflow has no memory of."""
-        found = await read_workload(self._databases, key.tenant, key.workload)
-        if found is None:
-            return None
-        return RecalledWorkload(
-            generation=found.generation,
-            generations=found.generations,
-            stable=found.stable_generation,
-            spec=found.spec,
-            share=found.share,
-            deleting=found.deleting,
-            deleted=found.deleted,
-            admitted_at=found.admitted_at,
-            deadline_missed_at=found.deadline_missed_at,
-            finished=found.deleted and found.completion is not None,
-        )
+        return await read_workload(self._databases, key.tenant, key.workload)
 
     @activity.defn
     async def check_deadline(self, step: DeadlineStep) -> CheckedDeadline:
@@ -276,25 +260,8 @@ class WorkloadActivities:
 
 
 def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: bool) -> Admission:
-    answered, now = _admitted(answer), _admitted(current)
-    return Admission(
-        answer=answered,
-        now=None if now == answered else now,
-        existed=existed,
-        revision=current.revision,
-        deleting=current.deleting,
-        deleted=current.deleted,
-    )
-
-
-def _admitted(workload: AdmittedWorkload) -> AdmissionAnswer:
-    return AdmissionAnswer(
-        generation=workload.generation,
-        spec=workload.spec,
-        share=workload.share,
-        admitted_at=workload.admitted_at,
-        deadline_missed_at=workload.deadline_missed_at,
-    )
+    now = None if current == answer else current
+    return Admission(answer=answer, now=now, existed=existed)
 
 
 def _scaled(step: WorkloadRequest, spec: WorkloadSpec, replicas: int) -> WorkloadManifest:

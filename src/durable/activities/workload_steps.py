@@ -5,15 +5,13 @@ from collections.abc import Mapping
 from pydantic import AwareDatetime, Field
 
 from durable.activities.steps import PlacementKey
-from durable.model.ids import ActorId, Generation, RegionId, Slot, TenantId, WorkloadName
+from durable.model.ids import ActorId, Generation, RegionId, TenantId, WorkloadName
 from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.readiness import Recoverable
 from durable.model.work.rollout import RolloutProgress, RolloutState
 from durable.model.work.share import ShareReport
-from durable.model.work.workload import Condition, WorkloadSpec
+from durable.model.work.workload import AdmittedWorkload, Condition
 from durable.validation.value import Value
-
-Shares = Mapping[RegionId, tuple[Slot, ...]]
 
 
 class WorkloadKey(Value):
@@ -31,55 +29,17 @@ class WorkloadRequest(WorkloadKey):
         return self.message.actor
 
 
-class AdmissionAnswer(Value):
-    """What a request was answered when it first came: generation, spec and the regions' shares.
-
-    The authority's own row also has status and times, which no workflow should remember.
-    """
-
-    generation: Generation
-    spec: WorkloadSpec
-    share: Shares
-    # When this generation was admitted, and when it was recorded that it missed its deadline.
-    admitted_at: AwareDatetime | None = None
-    deadline_missed_at: AwareDatetime | None = None
-
-
 class Admission(Value):
     """The answer to a request, and the workload as it is now if that differs."""
 
-    answer: AdmissionAnswer
-    now: AdmissionAnswer | None = None
+    answer: AdmittedWorkload
+    now: AdmittedWorkload | None = None
     # Whether there was such a workload before this request.
     existed: bool = False
-    # Of the workload as it is now.
-    revision: int = 0
-    deleting: bool = False
-    deleted: bool = False
 
     @property
-    def current(self) -> AdmissionAnswer:
+    def current(self) -> AdmittedWorkload:
         return self.now or self.answer
-
-
-class RecalledWorkload(Value):
-    """What the authority knows of a workload, for a workflow that has no memory of it."""
-
-    generation: Generation
-    # The newest one there was.
-    generations: Generation
-    stable: Generation | None = None
-    spec: WorkloadSpec
-    share: Shares
-    deleting: bool
-    deleted: bool
-    admitted_at: AwareDatetime | None = None
-    deadline_missed_at: AwareDatetime | None = None
-    # Whether it is a job that ended by itself.
-    finished: bool = False
-
-    def is_finished_job(self, generation: Generation) -> bool:
-        return self.finished and self.generation == generation
 
 
 class ObserveStep(Value):
@@ -120,9 +80,8 @@ class CheckedDeadline(ObservedShares):
 class DivideStep(WorkloadKey):
     """A step of a workload towards what the authority says is wanted of it, or towards its end."""
 
-    # A new workload, of which nothing exists anywhere, under the revision of its admission.
-    first: AdmissionAnswer | None = None
-    revision: int = 0
+    # A new workload, of which nothing exists anywhere, as it was admitted.
+    first: AdmittedWorkload | None = None
     # Why everything is to be stopped for good, and the generation that ends.
     ending: str | None = None
     generation: Generation = 1
@@ -144,7 +103,7 @@ class DivideResult(Value):
     """What was divided, what has to wait, and how far the shares had come just before."""
 
     # What is wanted by now.
-    current: AdmissionAnswer
+    current: AdmittedWorkload
     # The last generation that was good.
     stable: Generation | None = None
     waits: tuple[str, ...] = ()

@@ -46,11 +46,6 @@ class Message:
         assert (self.sender is Sender.PERSON) == (self.verb is not None), "people need a right"
 
     @property
-    def has_ledger(self) -> bool:
-        """Whether the authority counts its request ids, and remembers what it answered."""
-        return self.to in (WORKLOAD, OVERRIDE) or (self.to, self.name) == (DRAIN, "drain")
-
-    @property
     def description(self) -> str:
         """What the Temporal UI shows beside the message."""
         return f"{self.sentence} Example: {json.dumps(self.example)}"

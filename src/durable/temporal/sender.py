@@ -19,7 +19,6 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from durable.activities.workload_steps import AdmissionAnswer
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.operators.ledger import Answer
@@ -30,6 +29,7 @@ from durable.model.ids import ActorId, OverrideId, PolicyRevision, TenantId, Wor
 from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import RecoveryKey
 from durable.model.refusal import RefusalCode, RefusedError
+from durable.model.work.workload import AdmittedWorkload
 from durable.resources.lookups import names_of
 from durable.signals.names import (
     DRAIN,
@@ -281,10 +281,10 @@ def _update_id(payload: OperatorRequest) -> str:
 
 
 def _answer_type(kind: str, name: str) -> type:
-    return AdmissionAnswer if kind == WORKLOAD and name in ("apply", "scale") else str
+    return AdmittedWorkload if kind == WORKLOAD and name in ("apply", "scale") else str
 
 
 def _read_answer(name: str, recorded: Answer) -> Any:
     if _answer_type(WORKLOAD, name) is str:
         return str(recorded["answer"])
-    return AdmissionAnswer.read({field: recorded[field] for field in AdmissionAnswer.model_fields})
+    return AdmittedWorkload.read(recorded)

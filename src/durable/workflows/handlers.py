@@ -9,9 +9,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.operators.rights import Scope
     from durable.signals.registry import Message, Sender
-    from durable.workflows.authorization import refuse_unauthorized
     from durable.workflows.inbox import Envelope, Inbox
     from durable.workflows.starts import NO_INPUT, of_one_input
 
@@ -42,28 +40,15 @@ class Receives:
         return await self._inbox.receive_update(message, raw)
 
     async def _read_messages(self) -> None:
-        """Acts on what came: a known request is recalled, then rights, then the effect.
-
-        Where `_scope_of` names none, the step that takes the request judges its sender as well.
-        """
         while (envelope := self._inbox.next()) is not None:
             try:
-                scope = self._scope_of(envelope)
-                if scope is not None:
-                    await refuse_unauthorized(envelope, scope, self._inbox.log)
-                if scope is not None and envelope.repeats is not None:
-                    self._inbox.repeat(envelope)
-                else:
-                    self._inbox.accept(envelope, await self._handle(envelope))
+                await self._act_on(envelope)
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
 
-    def _scope_of(self, envelope: Envelope[Any]) -> Scope | None:
-        """Where the sender must have the right, if that is judged before the message is handled."""
-        return None
-
-    async def _handle(self, envelope: Envelope[Any]) -> Any:
-        return await getattr(self, f"on_{envelope.message.name}")(envelope)
+    async def _act_on(self, envelope: Envelope[Any]) -> None:
+        """A known request is recalled, then rights, then the effect: mostly all in one step."""
+        self._inbox.accept(envelope, await getattr(self, f"on_{envelope.message.name}")(envelope))
 
 
 def accepts(messages: Sequence[Message]) -> Callable[[C], C]:

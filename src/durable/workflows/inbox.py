@@ -5,7 +5,7 @@ workflow takes one step at a time. Of two local activities at once, the one that
 they run need not be the one that ends first when their history is replayed.
 
 A message that cannot be read, is unknown or is refused is recorded with the reason and changes
-nothing; neither does one that was accepted before, and its answer says so.
+nothing. Which requests came before, the authority's ledger knows.
 """
 
 import json
@@ -28,14 +28,11 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
     from durable.signals.status import MessageRecord
     from durable.validation.problems import in_one_line, problems_in
-    from durable.validation.text import quote, show_moment
+    from durable.validation.text import quote
     from durable.workflows.failures import refusal
     from durable.workflows.timeouts import AUDIT_PATIENCE, EVENTS_PER_RUN
 
 REJECTED_KEPT = 20
-# Of older ones the authority knows that they were taken.
-REQUESTS_KEPT = 100
-ANSWER_CHARACTERS_KEPT = 200
 PAYLOAD_CHARACTERS_KEPT = 500
 # While so many wait to be audited, no further one is read.
 UNAUDITED_KEPT = 200
@@ -56,17 +53,9 @@ class Envelope(Generic[P]):
     number: int = 0
     # The message as it came, if it carries a signature: that is over everything in it.
     signed: OperatorMessage | None = None
-    # What it was answered before, for whoever proves to have sent it then.
-    repeats: str | None = None
     # What its sender is answered; a sentence, except where a request has a result of its own.
     answer: Any = None
     refused: ApplicationError | None = None
-
-    @property
-    def request(self) -> OperatorRequest | None:
-        """What a person asks for, if its id has to be counted here."""
-        has_ledger, payload = self.message.has_ledger, self.payload
-        return payload if isinstance(payload, OperatorRequest) and not has_ledger else None
 
     @property
     def request_message(self) -> OperatorMessage | None:
@@ -80,30 +69,8 @@ class Envelope(Generic[P]):
         )
 
     @property
-    def digest(self) -> str:
-        """What a person's message asks for, without who asks and why."""
-        message = self.request_message
-        assert message is not None, "a controller's message has no request id"
-        return message.digest
-
-    @property
     def is_answered(self) -> bool:
         return self.answer is not None or self.refused is not None
-
-
-@dataclass
-class AcceptedRequest:
-    """A person's message that was acted on, by its request id."""
-
-    id: str
-    name: str
-    digest: str
-    at: datetime
-    answer: str
-    # Whose it was; runs of an earlier release did not keep it.
-    actor: str = ""
-    # Whether its sender proved that: whoever sends it again then has to, as well.
-    is_signed: bool = False
 
 
 @dataclass
@@ -117,11 +84,7 @@ class MessageLog:
     audit_at: datetime | None = None
     # How many rejected messages the audit will only hear of as a number.
     unrecorded: int = 0
-    requests: list[AcceptedRequest] = field(default_factory=list[AcceptedRequest])
     count: int = 0
-    # The latest runs that had requests, as far as this memory came from them by continue-as-new: a
-    # run that was made by a reset has another id than the one it was made from.
-    runs: list[str] = field(default_factory=list[str])
 
 
 class Inbox:
@@ -215,77 +178,24 @@ class Inbox:
         self._envelopes.appendleft(envelope)
 
     def next(self) -> Envelope[Any] | None:
-        """The next message that was not received before."""
+        """The next message, unless those before it wait for the audit."""
         self._has_news = False
         self._note_unrecorded()
-        while self._envelopes and not self._is_audit_full:
-            envelope = self._envelopes.popleft()
-            if not self._was_used(envelope):
-                return envelope
+        if self._envelopes and not self._is_audit_full:
+            return self._envelopes.popleft()
         return None
 
-    def _was_used(self, envelope: Envelope[Any]) -> bool:
-        """Answers a request whose id was used before.
-
-        Sent again at once, it is answered the same, for whoever lost the answer. Once something
-        else was accepted, the old answer may not be true any more.
-        """
-        request = envelope.request
-        if request is None:
-            return False
-        used = [one for one in self.log.requests if one.id == request.request_id]
-        if not used:
-            return False
-        known = used[-1]
-        was = f"Request id {known.id} was used for the {known.name} at {show_moment(known.at)}"
-        if known.actor and known.actor != request.actor:
-            sentence = f"{was} by {known.actor}; send another request id."
-            self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
-        elif known.digest != envelope.digest:
-            sentence = f"{was}, which is not this request; send another request id."
-            self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
-        elif known is not self.log.requests[-1]:
-            since = self.log.requests[-1]
-            sentence = (
-                f"{was}, and a {since.name} was accepted since at {show_moment(since.at)}, so "
-                "nothing changed; send another request id."
-            )
-            self.refuse(envelope, refusal(RefusalCode.KEY_CONFLICT, sentence))
-        else:
-            again = f"{known.answer} ({was}; nothing changed now.)"
-            if known.is_signed:
-                envelope.repeats = again
-                return False
-            envelope.answer = again
-        return True
-
-    def repeat(self, envelope: Envelope[Any]) -> None:
-        """Answers a signed message as it was answered first, now that its sender is known."""
-        envelope.answer = envelope.repeats
+    def repeat(self, envelope: Envelope[Any], answer: str) -> None:
+        """Answers a message that came before; nothing changes, and the audit knows the first."""
+        envelope.answer = answer
 
     def accept(self, envelope: Envelope[Any], answer: Any) -> None:
         """Answers a message that was acted on, and has it audited if its kind is."""
-        if envelope.repeats is not None:
-            self.repeat(envelope)
-            return
         envelope.answer = answer
         self._has_news = True
-        said = str(answer)
-        name, request = envelope.message.name, envelope.request
-        if request is not None:
-            accepted = AcceptedRequest(
-                id=request.request_id,
-                name=name,
-                digest=envelope.digest,
-                at=workflow.now(),
-                answer=said[:ANSWER_CHARACTERS_KEPT],
-                actor=request.actor,
-                is_signed=envelope.signed is not None,
-            )
-            self.log.requests = [*self.log.requests[1 - REQUESTS_KEPT :], accepted]
         if envelope.message.is_audited:
-            payload = envelope.payload.model_dump_json()
-            self.log.unaudited.append(_record(name, payload, said, accepted=True))
+            name, payload = envelope.message.name, envelope.payload.model_dump_json()
+            self.log.unaudited.append(_record(name, payload, str(answer), accepted=True))
 
     def refuse(self, envelope: Envelope[Any], refused: ApplicationError) -> None:
         """Refuses a message that could be read; sent again under the same id, it counts."""

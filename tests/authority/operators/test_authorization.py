@@ -15,7 +15,6 @@ from durable.authority.policies.phases import reach_phase
 from durable.model.ids import ActorId, TenantId
 from durable.model.operators.rights import (
     EVERYTHING,
-    Delivery,
     Operator,
     OperatorKind,
     OperatorMessage,
@@ -153,35 +152,44 @@ async def test_a_policy_demands_signatures_until_it_is_rolled_back(ready_world: 
     await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
 
 
-def delivery(number: int, *runs: str) -> Delivery:
-    return Delivery(runs=runs or ("first",), number=number, remembers=100)
+async def test_a_request_that_was_counted_is_answered_again_and_never_taken_again(
+    world: World,
+) -> None:
+    """A workflow that was terminated or reset does not know what it has done before."""
+
+    async def check(
+        delivery: str | None, actor: str = "test", answer: str | None = "Done.", **content: Any
+    ) -> str | None:
+        message = asked(actor, **content)
+        return await check_message(
+            world.databases, message, Verb.SCALE, RISK, delivery=delivery, answer=answer
+        )
+
+    assert await check("first/6", answer=None) is None, "what is refused leaves its id free"
+    assert await check("first/7") is None
+    assert await check("first/7") is None, "its step is taken again after a crash"
+    for other in ("first/8", "second/7"):
+        again = await check(other, answer="Something else.")
+        assert again is not None
+        assert again.startswith("Done. (Request id 1 was used for the scale at 20")
+        assert again.endswith("; nothing changed now.)")
+    for wrong in (check("second/1", actor="another"), check("second/1", replicas=7)):
+        with pytest.raises(RefusedError, match="send another request id") as refused:
+            await wrong
+        assert refused.value.refusal.code is RefusalCode.KEY_CONFLICT
+    assert await check("second/1", request_id="2") is None
+    assert await check(None) is None, "it is counted where it is acted on"
 
 
-async def test_a_request_that_may_have_been_done_is_not_taken_again(world: World) -> None:
-    """A workflow that was terminated and started again does not know what it has done before."""
-
-    async def check(by: Delivery | None, actor: str = "test", request_id: str = "1") -> None:
-        message = asked(actor, request_id=request_id)
-        await check_message(world.databases, message, Verb.SCALE, RISK, by)
-
-    await check(delivery(7))
-    await check(delivery(7))  # its step is taken again after a crash
-    # The workflow knows whether it has accepted the first one, also in its next run.
-    await check(delivery(106, "first", "next"))
-    for other in (delivery(107), delivery(7, "second"), delivery(8, "another", "reset")):
-        with pytest.raises(RefusedError, match=r"used for the scale at .* another request id"):
-            await check(other)
-    with pytest.raises(RefusedError) as refused:
-        await check(delivery(1, "second"), actor="another")
-    assert refused.value.refusal.code is RefusalCode.KEY_CONFLICT
-    await check(delivery(1, "second"), request_id="2")
-    await check(None)  # where the authority counts the request itself
+async def counted(world: World, message: OperatorMessage) -> None:
+    given = {"delivery": "first/1", "answer": "Done."}
+    await check_message(world.databases, message, Verb.SCALE, RISK, **given)
 
 
 async def test_requests_that_were_taken_are_forgotten_after_a_month(world: World) -> None:
     for request in ("old", "new"):
         message = asked("test", request_id=request)
-        await check_message(world.databases, message, Verb.SCALE, RISK, delivery(1))
+        await counted(world, message)
     with psycopg.connect(world.databases.urls[0], autocommit=True) as owner:
         owner.execute("ALTER TABLE global.operator_requests DISABLE TRIGGER append_only")
         owner.execute(
@@ -189,7 +197,7 @@ async def test_requests_that_were_taken_are_forgotten_after_a_month(world: World
             " WHERE request = 'old'"
         )
         message = asked("test", request_id="next")
-        await check_message(world.databases, message, Verb.SCALE, RISK, delivery(1))
+        await counted(world, message)
         kept = owner.execute("SELECT request FROM global.operator_requests ORDER BY at").fetchall()
     assert kept == [("new",), ("next",)]
 

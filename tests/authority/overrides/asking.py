@@ -10,9 +10,9 @@ from durable.authority.commit.regional_commit import commit_intents
 from durable.authority.db.connection import Databases
 from durable.authority.overrides.changes import Change, ChangeKind, change_override
 from durable.authority.overrides.copies import CopyResult, copy_override
-from durable.authority.overrides.proposals import OverrideAnswer, OverrideProposal, propose_override
+from durable.authority.overrides.proposals import OverrideProposal, propose_override
 from durable.model.ids import OverrideId, RegionId
-from durable.model.operators.rights import OperatorMessage
+from durable.model.operators.rights import OperatorMessage, OrderAnswer
 from durable.model.operators.signature import public_key_of, sign
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.kinds import KINDS
@@ -73,7 +73,7 @@ async def propose(
     who: str = "ann",
     request_id: str = "r-1",
     **fields: Any,
-) -> OverrideAnswer:
+) -> OrderAnswer[Override]:
     proposal = OverrideProposal(
         OverrideId(name), KINDS[kind], OverrideScope.model_validate(scope), effect or {}, ttl
     )
@@ -91,7 +91,7 @@ async def change(
     request_id: str = "r-2",
     by: timedelta = timedelta(0),
     **fields: Any,
-) -> OverrideAnswer:
+) -> OrderAnswer[Override]:
     made = Change(OverrideId(name), ChangeKind(kind), by)
     message = asked(name, kind, who, request_id, by=by.total_seconds(), **fields)
     return await change_override(databases, made, message)
@@ -110,8 +110,8 @@ async def in_force(
     answered = await propose(databases, kind, scope, name=name, **fields)
     if KINDS[kind].needs_approval:
         answered = await change(databases, "approve", name=name)
-    await copy_override(databases, region, answered.override)
-    return answered.override
+    await copy_override(databases, region, answered.target)
+    return answered.target
 
 
 async def ended(
@@ -119,7 +119,7 @@ async def ended(
 ) -> CopyResult:
     """Revokes it, and has the region know."""
     answered = await change(databases, "revoke", name=name, request_id=request_id)
-    return await copy_override(databases, region, answered.override)
+    return await copy_override(databases, region, answered.target)
 
 
 async def outcome(

@@ -65,21 +65,21 @@ async def pass_time(world: World, interval: str) -> None:
 
 async def test_what_needs_nobody_is_in_force_at_once(world: World) -> None:
     answered = await propose(world.databases, "avoid-zone", ZONE)
-    override = answered.override
+    override = answered.target
     assert override.state is OverrideState.ACTIVE
     assert override.activated_at is not None
     assert override.expires_at - override.activated_at == timedelta(minutes=30)
-    assert "In force: avoid-zone on region us-east, zone a until" in answered.answer
+    assert "In force: avoid-zone on region us-east, zone a until" in answered.sentence
     assert await actions(world) == [("ann", "propose override"), ("ann", "activate override")]
     assert await violations_everywhere(world.databases) == []
 
 
 async def test_what_needs_a_second_person_waits_for_one(world: World) -> None:
     proposed = await propose(world.databases, "break-glass", GLASS, effect=CORDON)
-    assert proposed.override.state is OverrideState.PROPOSED
+    assert proposed.target.state is OverrideState.PROPOSED
     own = change(world.databases, "approve", who="ann")
     assert "somebody else has to approve" in await refused(RefusalCode.SELF_APPROVAL, own)
-    approved = (await change(world.databases, "approve")).override
+    approved = (await change(world.databases, "approve")).target
     assert (approved.state, approved.approver) == (OverrideState.ACTIVE, "bob")
     assert await actions(world) == [("ann", "propose override"), ("bob", "activate override")]
 
@@ -89,8 +89,8 @@ async def test_the_same_request_again_is_answered_as_it_was(world: World) -> Non
     assert await propose(world.databases, "avoid-zone", ZONE) == first
     longer = await change(world.databases, "extend", by=timedelta(minutes=10))
     again = await change(world.databases, "extend", by=timedelta(minutes=10))
-    assert again.answer == longer.answer
-    assert again.override.expires_at == longer.override.expires_at
+    assert again.sentence == longer.sentence
+    assert again.target.expires_at == longer.target.expires_at
     reused = change(world.databases, "revoke", request_id="r-2")
     assert "was used for the extend" in await refused(RefusalCode.KEY_CONFLICT, reused)
     taken = propose(world.databases, "avoid-zone", ZONE, request_id="r-7")
@@ -118,13 +118,13 @@ async def test_what_was_extended_as_often_as_allowed_can_still_be_revoked(
     often = change(world.databases, "extend", by=minute, request_id="r-3")
     assert "not extended any more" in await refused(RefusalCode.WRONG_STATE, often)
     revoked = await change(world.databases, "revoke", request_id="r-4")
-    assert revoked.override.state is OverrideState.REVOKED
+    assert revoked.target.state is OverrideState.REVOKED
 
 
 async def test_the_audit_has_who_changed_it_and_why(world: World) -> None:
     await propose(world.databases, "avoid-zone", ZONE)
     longer = await change(world.databases, "extend", by=timedelta(minutes=1))
-    assert longer.override.changed_by == "bob"
+    assert longer.target.changed_by == "bob"
     events, _ = await read_events(world.databases, last=500)
     (event,) = (one for one in events if one.action == "extend override")
     assert event.after is not None
@@ -142,7 +142,7 @@ async def test_a_service_approves_nothing(world: World) -> None:
 
 async def test_what_was_rejected_or_revoked_stays_so(world: World) -> None:
     await propose(world.databases, "break-glass", GLASS, effect=CORDON)
-    rejected = (await change(world.databases, "reject")).override
+    rejected = (await change(world.databases, "reject")).target
     assert (rejected.state, rejected.activated_at) == (OverrideState.REJECTED, None)
     late = change(world.databases, "approve", request_id="r-3")
     assert "rejected by bob: INC-1" in await refused(RefusalCode.OVERRIDE_ENDED, late)
@@ -227,7 +227,7 @@ async def test_whoever_claims_another_name_does_not_become_two_people(
     assert "so for what needs approval" in await refused(RefusalCode.SIGNATURE_MISSING, claimed)
     assert await read_override(world.databases, O1) is None
     await propose(world.databases, kind, scope, effect=effect)
-    active = (await change(world.databases, "approve")).override
+    active = (await change(world.databases, "approve")).target
     longer = timedelta(minutes=5)
     alone = change(world.databases, "extend", who="test", by=longer, request_id="r-3")
     await refused(RefusalCode.SIGNATURE_MISSING, alone)

@@ -119,7 +119,7 @@ async def test_an_override_that_is_revoked_while_a_commit_waits_has_no_effect(
     world: World,
 ) -> None:
     await in_force(world.databases, EAST, "avoid-zone", ZONE)
-    revoked = (await change(world.databases, "revoke", request_id="r-9")).override
+    revoked = (await change(world.databases, "revoke", request_id="r-9")).target
     engine = world.databases.at_region(EAST, "durable_override")
     async with engine.begin() as connection:
         await lock_region(connection, EAST)
@@ -193,7 +193,7 @@ async def test_what_runs_where_it_may_not_is_marked_once_and_unmarked_at_the_end
 async def test_a_copy_that_comes_late_or_twice_changes_nothing(world: World) -> None:
     first = await in_force(world.databases, EAST, "avoid-zone", ZONE)
     assert not (await copy_override(world.databases, EAST, first)).is_new
-    longer = (await change(world.databases, "extend", by=timedelta(minutes=5))).override
+    longer = (await change(world.databases, "extend", by=timedelta(minutes=5))).target
     assert (await copy_override(world.databases, EAST, longer)).is_new
     assert not (await copy_override(world.databases, EAST, first)).is_new
     read = await read_whole(world.databases, EAST)
@@ -206,7 +206,7 @@ async def test_a_copy_that_comes_late_or_twice_changes_nothing(world: World) -> 
 
 
 async def test_what_ended_before_a_region_heard_of_it_stays_ended_there(world: World) -> None:
-    first = (await propose(world.databases, "avoid-zone", ZONE)).override
+    first = (await propose(world.databases, "avoid-zone", ZONE)).target
     assert (await ended(world.databases, EAST)).is_new
     assert not (await copy_override(world.databases, EAST, first)).is_new, "it comes late"
     assert await obeyed_overrides(world.databases, EAST) == []

@@ -92,12 +92,12 @@ async def test_up_to_its_last_moment_a_claim_on_it_is_started(world: World) -> N
 async def test_a_claim_on_it_is_started_after_its_time_was_extended(world: World) -> None:
     override, tokens = await draw_on_it(world)
     longer = await change(world.databases, "extend", by=TTL, who="bob", request_id="r-3")
-    await copy_override(world.databases, EAST, longer.override)
+    await copy_override(world.databases, EAST, longer.target)
     now = override.expires_at
     assert await outcome(world, world.bind(tokens[HELD], HELD), now) == tokens[HELD]
     assert await outcome(world, world.start(tokens[HELD], HELD), now) == tokens[HELD]
     late = world.start(tokens[BOUND], BOUND)
-    assert await outcome(world, late, longer.override.expires_at) is RefusalCode.DRAW_ENDED
+    assert await outcome(world, late, longer.target.expires_at) is RefusalCode.DRAW_ENDED
 
 
 async def test_another_emergency_quota_does_not_start_what_was_reserved_on_the_first(

@@ -154,7 +154,7 @@ async def test_a_step_in_the_gap_before_an_extension_came_is_none_against_it(wor
     in_the_gap, after = await running(world, 0), await running(world, 1)
     override = await avoid(world)
     short = next_version(world)
-    longer = (await change(world.databases, "extend", by=HOUR, request_id="r-3")).override
+    longer = (await change(world.databases, "extend", by=HOUR, request_id="r-3")).target
     await copy_override(world.databases, EAST, longer)
     forge(world, in_the_gap, short, at=override.expires_at)
     assert await found(world) == []

@@ -206,7 +206,7 @@ class WithOverrides(Authority):
         there = {**scope, "region": str(act.region)}
         fields: dict[str, Any] = {"effect": effect, "ttl": MINUTE, **self.sender()}
         answered = self.run(propose(self.databases, kind, there, name=name, **fields))
-        self.note(answered.override)
+        self.note(answered.target)
         if act.is_copied:
             self.copy(name)
         if act.is_agreed and KINDS[kind].needs_approval:

@@ -81,7 +81,7 @@ async def order(
     if signed:
         payload["signature"] = sign(KEYS[actor], asked, DEPLOYMENT)
         asked = asked.model_copy(update={"payload": payload})
-    return await take_order(
+    taken = await take_order(
         world.databases,
         PolicyOrder(
             revision=revision,
@@ -93,6 +93,7 @@ async def order(
         asked=asked,
         default_canary=EAST,
     )
+    return taken.target
 
 
 async def in_force(world: World, region: RegionId = EAST, revision: int = 2) -> PolicyRollout:

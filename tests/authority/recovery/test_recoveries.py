@@ -110,7 +110,7 @@ async def test_a_fenced_region_whose_loss_was_vetoed_is_declared_lost_at_the_sam
     await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
     recoveries = Recoveries(MessageSender(cast(Client, None), databases, TEST))
     assert await recoveries.next_of(EAST) == LOST
-    confirmed = await take_order(databases, order(K.CONFIRM), asked=None)
+    confirmed = (await take_order(databases, order(K.CONFIRM), asked=None)).target
     assert confirmed.phase is S.CONFIRMED
 
 
@@ -129,8 +129,8 @@ async def test_a_loss_that_was_none_does_not_hide_the_next_one(
 
 
 async def test_a_loss_that_is_confirmed_after_a_veto_is_measured_from_there(world: World) -> None:
-    vetoed = await take_order(world.databases, order(K.VETO), asked=None)
-    confirmed = await take_order(world.databases, order(K.CONFIRM), asked=None)
+    vetoed = (await take_order(world.databases, order(K.VETO), asked=None)).target
+    confirmed = (await take_order(world.databases, order(K.CONFIRM), asked=None)).target
     assert confirmed.lost_at > vetoed.changed_at
 
 
@@ -175,7 +175,7 @@ async def test_a_request_id_is_of_one_actor_and_one_recovery(world: World) -> No
     mine = order(K.CONFIRM, actor=ActorId("another"))
     with pytest.raises(RefusedError, match="send another request id"):
         await take_order(world.databases, mine, asked=None)
-    taken = await take_order(world.databases, order(K.CONFIRM, key=other), asked=None)
+    taken = (await take_order(world.databases, order(K.CONFIRM, key=other), asked=None)).target
     assert taken.key == other
 
 

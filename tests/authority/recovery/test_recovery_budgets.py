@@ -60,7 +60,7 @@ async def lose(world: World, key: RecoveryKey = FIRST) -> Recovery:
     order = RecoveryOrder(
         key=key, kind=RecoveryOrderKind.CONFIRM, request=str(key), actor=TEST, reason="a test"
     )
-    confirmed = await take_order(world.databases, order, asked=None)
+    confirmed = (await take_order(world.databases, order, asked=None)).target
     await fence(
         world.databases, key.region, expected_epoch=key.epoch - 1, actor=TEST, reason="a test"
     )

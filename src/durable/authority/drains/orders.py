@@ -11,15 +11,17 @@ from durable.authority.drains.rows import drain_of, find_drain, refuse_while_dra
 from durable.authority.fleet.cordons import write_cordons
 from durable.authority.fleet.node_targets import FoundNode, find_nodes
 from durable.authority.fleet.regions import lock_region
-from durable.authority.operators.ledger import LedgerSide, RequestLedger
+from durable.authority.operators.ledger import LedgerSide, RecordedRequest, RequestLedger
 from durable.authority.reads.claims import ClaimFilter
 from durable.authority.slots.marks import Cause, CauseKind, Share, mark_claims, unmark_claims
 from durable.model.fleet.drain import Drain, DrainOrder, DrainState
 from durable.model.ids import ActorId, NodeId, RegionId
+from durable.model.operators.rights import OperatorMessage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import drain_id
 
 ROLE = "durable_drain"
+CANCELLED = "Cancelled: what has not left stays, and nodes that it cordoned take work again."
 
 _COUNT = text("""
     SELECT count(*) FROM regional.reservations
@@ -63,6 +65,8 @@ class EndedDrain:
 
     drain: Drain
     unmarked: frozenset[Share] = frozenset()
+    # What the message that cancels it is answered; empty if the drain had ended before.
+    answer: str = ""
 
 
 @regional_transaction(ROLE, "begin to drain {order.target}")
@@ -165,20 +169,29 @@ async def end_drain(
     *,
     actor: ActorId,
     outcome: str,
+    message: OperatorMessage | None = None,
 ) -> EndedDrain:
     """Records how it ended, once; what it had not begun to move stays.
 
-    Cancelled, its nodes take work again, unless somebody else keeps them cordoned. Otherwise they
-    stay cordoned.
+    Cancelled, its nodes take work again, unless another cordon keeps them. Otherwise they stay
+    cordoned. A `message` that cancels it is counted, so that it ends no later drain as well.
     """
     await lock_region(connection, region)
-    of = {"region": region, "request": drain.request}
-    ended = await connection.execute(_END, {**of, "state": state.value, "outcome": outcome[:500]})
-    row = ended.mappings().one_or_none()
+    messages = [] if message is None else [message]
+    ledger = await RequestLedger.read(connection, messages, LedgerSide.REGIONAL)
+    before = None if message is None else ledger.find(message)
+    row = None
+    if before is None:
+        named = {"region": region, "request": drain.request}
+        written = {"state": state.value, "outcome": outcome[:500]}
+        row = (await connection.execute(_END, {**named, **written})).mappings().one_or_none()
     if row is None:
         known = await find_drain(connection, region, drain.request)
         assert known is not None, "a drain keeps its row"
-        return EndedDrain(known)
+        return EndedDrain(known, answer=_repeated(before, message, drain))
+    if message is not None:
+        ledger.record(message, {"answer": CANCELLED, "request": drain.request})
+        await ledger.write(connection)
     name = drain_id(drain.target)
     unmarked = await unmark_claims(connection, region, _cause(drain))
     kept = [] if state is DrainState.DRAINED else await _own_cordons(connection, drain)
@@ -200,7 +213,14 @@ async def end_drain(
             "request": drain.request,
         },
     )
-    return EndedDrain(drain_of(row), unmarked)
+    return EndedDrain(drain_of(row), unmarked, CANCELLED)
+
+
+def _repeated(before: RecordedRequest | None, message: OperatorMessage | None, drain: Drain) -> str:
+    """What a message that cancelled something before is answered: this drain, or an earlier one."""
+    if before is None or message is None:
+        return ""
+    return CANCELLED if before.answer["request"] == drain.request else before.sentence_to(message)
 
 
 async def _own_cordons(connection: AsyncConnection, drain: Drain) -> list[NodeId]:

@@ -27,7 +27,6 @@ from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import (
     SIGNATURE_LASTS,
     SIGNER_AHEAD,
-    Delivery,
     Operator,
     OperatorMessage,
     Scope,
@@ -97,60 +96,60 @@ async def check_message(
     message: OperatorMessage,
     verb: Verb,
     scope: Scope,
-    delivery: Delivery | None = None,
     *,
-    was_signed: bool = False,
-) -> None:
-    """`authorize`, for a message whose own transaction is in a region.
+    delivery: str | None = None,
+    answer: str | None = None,
+) -> str | None:
+    """`authorize`, for a message that is acted on in a region.
 
-    Where its workflow counts requests itself, the request is taken by this delivery of it;
-    otherwise its region counts it, and asks for no right to what was answered before.
+    Where that is in a workflow's memory alone, the message has a `delivery`, and is counted here
+    with the answer that it gets; answers what an earlier delivery got, if there was one. Any other
+    is counted by its region together with its effect, and takes no right any more if it was.
     """
-    if was_signed:
-        await _check_proof(databases, message)
-        return
-    if delivery is None and scope.region is not None:
+    if delivery is not None:
+        return await _count(databases, message, verb, scope, delivery, answer)
+    recorded = None
+    if scope.region is not None:
         recorded = await _find_regional(databases, scope.region, message)
-        if recorded is not None:
-            recorded.answer_to(message)
-            if recorded.is_signed:
-                await _check_proof(databases, message)
-            return
-    await _judge(databases, message, verb, scope, delivery)
+    if recorded is None:
+        await _judge(databases, message, verb, scope)
+    else:
+        recorded.answer_to(message)
+        if recorded.is_signed:
+            await _check_proof(databases, message)
+    return None
 
 
-@global_transaction("durable_messages", "judge a message of {message.actor}")
+@global_transaction("durable_reader", "judge a message of {message.actor}")
 async def _judge(
+    connection: AsyncConnection, message: OperatorMessage, verb: Verb, scope: Scope
+) -> None:
+    await authorize(connection, message, verb, scope)
+
+
+@global_transaction("durable_messages", "count a message of {message.actor}")
+async def _count(
     connection: AsyncConnection,
     message: OperatorMessage,
     verb: Verb,
     scope: Scope,
-    delivery: Delivery | None,
-) -> None:
+    delivery: str,
+    answer: str | None,
+) -> str | None:
     ledger = await RequestLedger.read(connection, [message])
-    if delivery is not None:
-        _refuse_forgotten(ledger, message, delivery)
-    await authorize(connection, message, verb, scope)
-    if delivery is not None and ledger.find(message) is None:
-        ledger.record(message, {"run": delivery.run, "number": delivery.number})
-        if not await ledger.write(connection, kept_days=KEPT_DAYS):
-            # Another delivery of the same request came first.
-            _refuse_forgotten(await RequestLedger.read(connection, [message]), message, delivery)
-
-
-def _refuse_forgotten(ledger: RequestLedger, message: OperatorMessage, delivery: Delivery) -> None:
-    """Refuses a request that may have been acted on by a run whose memory the workflow lacks.
-
-    A workflow remembers what it has accepted, but not for ever, and not when it was reset, or was
-    terminated and started again: what was done could be sent to it once more.
-    """
-    taken = ledger.find(message)
-    if taken is None or delivery.is_remembered(taken.answer["run"], taken.answer["number"]):
-        return
-    raise RefusedError(
-        RefusalCode.KEY_CONFLICT,
-        f"{taken.use_by(message)}; if it still has to be done, send it under another request id.",
-    )
+    if ledger.find(message) is None:
+        await authorize(connection, message, verb, scope)
+        if answer is None:
+            return None  # it is refused, so its id stays free
+        ledger.record(message, {"delivery": delivery, "answer": answer})
+        if await ledger.write(connection, kept_days=KEPT_DAYS):
+            return None
+        # Another delivery of the same request came first.
+        ledger = await RequestLedger.read(connection, [message])
+    answered, entry = ledger.recall(message), ledger.find(message)
+    if answered is None or entry is None or answered["delivery"] == delivery:
+        return None  # its step is taken again after a crash, before anything was done about it
+    return entry.sentence_to(message)
 
 
 @global_transaction("durable_reader", "check who sends {message.request_id}")

@@ -112,6 +112,10 @@ class RecordedRequest:
         when = "" if self.at is None else f" at {show_moment(self.at)}"
         return f"Request id {message.request_id[:128]} was used{by} for the {self.message}{when}"
 
+    def sentence_to(self, message: OperatorMessage) -> str:
+        """What it was answered first, for a sender who has to know that nothing changed now."""
+        return f"{self.answer['answer']} ({self.use_by(message)}; nothing changed now.)"
+
     def check_proof(self, message: OperatorMessage) -> None:
         """Refuses a sender who only claims to have sent what was signed when it came first.
 
@@ -176,6 +180,11 @@ class RequestLedger:
         if self._side is LedgerSide.GLOBAL and entry.at is not None:
             entry.check_proof(message)
         return answer
+
+    def repeat(self, message: OperatorMessage) -> str | None:
+        """`recall`, where the answer is a sentence."""
+        answer = self.recall(message)
+        return None if answer is None else str(answer["answer"])
 
     def record(self, message: OperatorMessage, answer: Answer) -> None:
         self._entries[_key(message)] = RecordedRequest(

@@ -19,7 +19,7 @@ from durable.authority.db.clock import read_clock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
 from durable.authority.operators.ledger import RequestLedger
-from durable.authority.overrides.proposals import OverrideAnswer, rights_scope
+from durable.authority.overrides.proposals import rights_scope
 from durable.authority.overrides.rows import (
     ROLE,
     lock_override,
@@ -28,7 +28,7 @@ from durable.authority.overrides.rows import (
 )
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import ActorId, OverrideId
-from durable.model.operators.rights import OperatorKind, OperatorMessage, Verb
+from durable.model.operators.rights import OperatorKind, OperatorMessage, OrderAnswer, Verb
 from durable.model.overrides.override import (
     Override,
     check_approval,
@@ -85,16 +85,16 @@ class _Effect:
 @global_transaction(ROLE, "{change.kind} override {change.id}")
 async def change_override(
     connection: AsyncConnection, change: Change, message: OperatorMessage
-) -> OverrideAnswer:
+) -> OrderAnswer[Override]:
     """Makes the change, once per request id."""
     row = await lock_override(connection, change.id)
     if row is None:
         raise unknown_override(change.id)
     override = override_of(row)
     ledger = await RequestLedger.read(connection, [message])
-    known = ledger.recall(message)
-    if known is not None:
-        return OverrideAnswer(override, str(known["answer"]))
+    again = ledger.repeat(message)
+    if again is not None:
+        return OrderAnswer(target=override, sentence=again)
     verb, scope = verb_of(change, override), rights_scope(override.scope)
     authorizer = await Authorizer.read(connection, [message.actor])
     operator = authorizer.check_right(message.actor, verb, scope)
@@ -111,7 +111,7 @@ async def change_override(
     after = await _write(connection, override, written, actor=message.actor, sent=sent)
     ledger.record(message, {"answer": written.answer})
     await ledger.write(connection)
-    return OverrideAnswer(after, written.answer)
+    return OrderAnswer(target=after, sentence=written.answer)
 
 
 def _refuse_further(override: Override) -> None:

@@ -16,7 +16,7 @@ from durable.authority.operators.ledger import RequestLedger
 from durable.authority.overrides.rows import ROLE, lock_override, override_of
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import OverrideId
-from durable.model.operators.rights import OperatorMessage, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, OrderAnswer, Scope, Verb
 from durable.model.overrides.effects import OverrideScope
 from durable.model.overrides.kind import Kind
 from durable.model.overrides.override import PROPOSAL_LASTS, Override
@@ -55,14 +55,6 @@ class OverrideProposal:
     ticket: str = ""
 
 
-@dataclass(frozen=True)
-class OverrideAnswer:
-    """The override as it is now, and what its sender is told."""
-
-    override: Override
-    answer: str
-
-
 def rights_scope(scope: OverrideScope) -> Scope:
     return Scope(tenant=scope.tenant, region=scope.region)
 
@@ -70,7 +62,7 @@ def rights_scope(scope: OverrideScope) -> Scope:
 @global_transaction(ROLE, "propose override {proposal.id}")
 async def propose_override(
     connection: AsyncConnection, proposal: OverrideProposal, message: OperatorMessage
-) -> OverrideAnswer:
+) -> OrderAnswer[Override]:
     """Records it, once per id; the same request again is answered as it was."""
     if await lock_override(connection, proposal.id) is not None:
         return await _recall(connection, proposal.id, message)
@@ -96,7 +88,7 @@ async def propose_override(
         events.append(audit.Event(actor, "activate override", target, after=after))
     reach(Failpoint.BEFORE_AUDIT_PROPOSAL)
     await audit.append_all(connection, audit.GLOBAL_CHAIN, events)
-    return OverrideAnswer(override, answer)
+    return OrderAnswer(target=override, sentence=answer)
 
 
 def describe(override: Override) -> dict[str, Any]:
@@ -141,18 +133,18 @@ def _answer(proposal: OverrideProposal, now: datetime) -> str:
 
 async def _recall(
     connection: AsyncConnection, id: OverrideId, message: OperatorMessage
-) -> OverrideAnswer:
+) -> OrderAnswer[Override]:
     row = await lock_override(connection, id)
     assert row is not None, "an override is never deleted"
     override = override_of(row)
-    answer = (await RequestLedger.read(connection, [message])).recall(message)
-    if answer is None:
+    again = (await RequestLedger.read(connection, [message])).repeat(message)
+    if again is None:
         raise RefusedError(
             RefusalCode.KEY_CONFLICT,
             f"There is an override {override.id} already, {override.state}: {override} by "
             f"{override.actor} ({override.reason[:200]}); choose another name.",
         )
-    return OverrideAnswer(override, str(answer["answer"]))
+    return OrderAnswer(target=override, sentence=again)
 
 
 async def _refuse_unknown(connection: AsyncConnection, scope: OverrideScope) -> None:

@@ -22,7 +22,7 @@ from durable.authority.policies.rows import (
     rollout_of,
 )
 from durable.model.ids import PolicyRevision, RegionId
-from durable.model.operators.rights import EVERYTHING, OperatorMessage, Verb
+from durable.model.operators.rights import EVERYTHING, OperatorMessage, OrderAnswer, Verb
 from durable.model.policy.rollout import (
     PolicyOrder,
     PolicyOrderKind,
@@ -30,7 +30,7 @@ from durable.model.policy.rollout import (
     TakenOrder,
 )
 from durable.model.refusal import RefusalCode, RefusedError
-from durable.planners.policy_rollout.orders import apply_order
+from durable.planners.policy_rollout.orders import answer_to, apply_order
 from durable.signals.names import policy_id
 
 ROLE = "durable_policy"
@@ -89,7 +89,7 @@ async def take_order(
     *,
     asked: OperatorMessage | None,
     default_canary: RegionId,
-) -> PolicyRollout:
+) -> OrderAnswer[PolicyRollout]:
     """The revision as the order leaves it; sent again, as it is by now.
 
     `asked` is the message behind it, whose actor must have the right; a guardrail has none.
@@ -103,8 +103,9 @@ async def take_order(
         request_id=order.request,
     )
     ledger = await RequestLedger.read(connection, [message])
-    if ledger.recall(message) is not None:
-        return await find_rollout(connection, order.revision)
+    again = ledger.repeat(message)
+    if again is not None:
+        return OrderAnswer(target=await find_rollout(connection, order.revision), sentence=again)
     operator = None
     if asked is not None:
         operator = await authorize(connection, asked, Verb.POLICY, EVERYTHING)
@@ -150,9 +151,10 @@ async def take_order(
             **({} if written.to_revision is None else {"to_revision": written.to_revision}),
         },
     )
-    ledger.record(message, {"number": number})
+    answer = answer_to(order, written)
+    ledger.record(message, {"answer": answer})
     await ledger.write(connection)
-    return written
+    return OrderAnswer(target=written, sentence=answer)
 
 
 async def write_rollout(connection: AsyncConnection, rollout: PolicyRollout) -> PolicyRollout:

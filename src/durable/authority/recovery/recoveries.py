@@ -20,7 +20,7 @@ from durable.authority.recovery.region_facts import lock_fact
 from durable.authority.recovery.suspicions import suspicion_of
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, IncidentId, RegionId
-from durable.model.operators.rights import OperatorMessage, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, OrderAnswer, Scope, Verb
 from durable.model.recovery.recoveries import (
     ENDED,
     Recovery,
@@ -31,7 +31,7 @@ from durable.model.recovery.recoveries import (
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
-from durable.planners.recovery.orders import apply_order
+from durable.planners.recovery.orders import answer_to, apply_order
 from durable.signals.names import recovery_id
 
 ROLE = "durable_recovery"
@@ -193,16 +193,16 @@ async def take_order(
     *,
     asked: OperatorMessage | None,
     at_phase: RecoveryPhase | None = None,
-) -> Recovery:
+) -> OrderAnswer[Recovery]:
     """The recovery as the order leaves it, once per request id.
 
     `asked` is the message behind it, whose actor must have the right; a controller has none, and
-    names the phase at which it orders: what somebody else ordered meanwhile stands.
+    names the phase at which it orders: what a person ordered meanwhile stands.
     """
     fact = await lock_fact(connection, order.key.region)
     before = await _find(connection, order.key, _LOCK)
     if at_phase is not None and before is not None and before.phase is not at_phase:
-        return before
+        return OrderAnswer(target=before, sentence=answer_to(order.kind, before))
     message = asked or OperatorMessage.unsigned(
         recovery_id(order.key.region, order.key.epoch),
         order.kind,
@@ -211,9 +211,10 @@ async def take_order(
         request_id=order.request,
     )
     ledger = await RequestLedger.read(connection, [message])
-    if ledger.recall(message) is not None:
+    again = ledger.repeat(message)
+    if again is not None:
         assert before is not None, "an order has its recovery"
-        return before
+        return OrderAnswer(target=before, sentence=again)
     if asked is not None:
         await authorize(connection, asked, Verb.FENCE, Scope(region=order.key.region))
     is_fenced = fact.is_fenced and fact.epoch >= order.key.epoch
@@ -240,11 +241,12 @@ async def take_order(
         after = before  # a veto, however, is also one of what is suspected since the last one
     else:
         after = await _reach(connection, before, phase, actor=order.actor, reason=order.reason)
-    ledger.record(message, {"phase": after.phase})
+    answer = answer_to(order.kind, after)
+    ledger.record(message, {"answer": answer})
     await ledger.write(connection)
     said = {"reason": order.reason, "request": order.request}
     await _audit(connection, f"{order.kind} recovery", after, before, said, actor=order.actor)
-    return after
+    return OrderAnswer(target=after, sentence=answer)
 
 
 @global_transaction(ROLE, "bring {recovery.key} to {phase}")

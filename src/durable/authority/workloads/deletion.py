@@ -71,9 +71,9 @@ async def request_delete(
     """Requests the end of a workload, once per request id, in whichever life of it that was."""
     before = await _lock(connection, tenant, workload)
     ledger = await RequestLedger.read(connection, [message])
-    recorded = ledger.recall(message)
-    if recorded is not None:
-        return DeletionResult(recorded["answer"], before)
+    again = ledger.repeat(message)
+    if again is not None:
+        return DeletionResult(again, before)
     await authorize(connection, message, Verb.DELETE, Scope(tenant=tenant))
     if before.deleted:
         raise has_ended(before)

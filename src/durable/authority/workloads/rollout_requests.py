@@ -101,9 +101,9 @@ async def request_rollout(connection: AsyncConnection, request: RolloutRequest) 
     if before is None:
         raise never_admitted(request.tenant, request.workload)
     ledger = await RequestLedger.read(connection, [request.message])
-    recorded = ledger.recall(request.message)
-    if recorded is not None:
-        return str(recorded["answer"])
+    again = ledger.repeat(request.message)
+    if again is not None:
+        return again
     await authorize(connection, request.message, Verb.ROLLOUT, Scope(tenant=request.tenant))
     if before.deleted:
         raise has_ended(before)

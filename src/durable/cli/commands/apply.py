@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from durable.activities.workload_steps import AdmissionAnswer
 from durable.cli.connections import with_durable
 from durable.cli.input.manifests import Files, load_workloads
 from durable.cli.input.options import (
@@ -119,7 +118,7 @@ def _outcome(before: AdmittedWorkload | None, now: AdmittedWorkload) -> str:
 
 
 def _refuse_deleted_since(
-    manifest: WorkloadManifest, answer: AdmissionAnswer, now: AdmittedWorkload, request_id: str
+    manifest: WorkloadManifest, answer: AdmittedWorkload, now: AdmittedWorkload, request_id: str
 ) -> None:
     """A repeated request gets its old answer, which must not pass for the present state."""
     if not (now.deleting or now.deleted):

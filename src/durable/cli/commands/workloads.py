@@ -34,8 +34,8 @@ from durable.signals.names import WORKLOAD
 from durable.signals.status import WorkloadStatus
 
 if TYPE_CHECKING:
-    from durable.activities.workload_steps import AdmissionAnswer
     from durable.client import Durable, Until
+    from durable.model.work.workload import AdmittedWorkload
 
 # How far a rollout has come, and why the newest generation is not what is wanted.
 RolloutView = tuple[WorkloadStatus, str | None]
@@ -111,7 +111,7 @@ async def _follow_scale(durable: "Durable", given: VerbInput, _: Any) -> Workloa
 
 
 def _conclude_scale(
-    given: VerbInput, admitted: "AdmissionAnswer", status: WorkloadStatus | None
+    given: VerbInput, admitted: "AdmittedWorkload", status: WorkloadStatus | None
 ) -> None:
     from durable.cli.render.workloads import AppliedWorkload, print_applied
 

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from durable.activities.workload_steps import AdmissionAnswer
 from durable.cli.render.tables import print_table
-from durable.model.work.workload import WorkloadKind
+from durable.model.work.workload import AdmittedWorkload, WorkloadKind
 from durable.signals.status import WorkloadStatus
 from durable.validation.value import Value
 
@@ -23,7 +22,7 @@ class AppliedWorkload(Value):
     status: WorkloadStatus | None = None
 
     @classmethod
-    def of(cls, name: str, admitted: AdmissionAnswer, phase: str = "admitted") -> Self:
+    def of(cls, name: str, admitted: AdmittedWorkload, phase: str = "admitted") -> Self:
         return cls(
             workload=name,
             kind=admitted.spec.kind,

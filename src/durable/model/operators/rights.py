@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Self, TypeVar, cast
+from typing import Annotated, Any, Generic, Self, TypeVar, cast
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from durable.model.ids import ActorId, RegionId, TenantId
 from durable.validation.value import Value
 
+T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
 # A signature counts for so long after the moment it was made, by the database's clock; and from a
@@ -204,6 +205,13 @@ class OperatorMessage(Value):
         return hashlib.sha256(f"{self.message} {canonical_json(content)}".encode()).hexdigest()
 
 
+class OrderAnswer(Value, Generic[T]):
+    """What an order is about, as it leaves it, and what its sender is answered."""
+
+    target: T
+    sentence: str
+
+
 def canonical_json(value: JsonValue) -> str:
     """One text for one value, however it was spaced and ordered, and its whole numbers written."""
     return json.dumps(_normal(value), sort_keys=True, separators=(",", ":"))
@@ -216,23 +224,3 @@ def _normal(value: Any) -> Any:
     if isinstance(value, list):
         return [_normal(inner) for inner in cast(list[Any], value)]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-class Delivery(Value):
-    """Which message of a workflow it is, where that counts its requests itself."""
-
-    # The runs whose memory the workflow has, its own last. A run that was reset, or that was
-    # started after another was terminated, does not have the memory of that one.
-    runs: Annotated[tuple[str, ...], Field(min_length=1, max_length=100)]
-    # Its position among all messages to these runs.
-    number: Annotated[int, Field(ge=0)]
-    # Of how many messages before it the workflow knows what it has accepted.
-    remembers: Annotated[int, Field(ge=0)]
-
-    @property
-    def run(self) -> str:
-        return self.runs[-1]
-
-    def is_remembered(self, run: str, number: int) -> bool:
-        """Whether the workflow knows if an earlier one was accepted; it says so if it was."""
-        return run in self.runs and self.number - number < self.remembers

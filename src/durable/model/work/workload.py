@@ -257,6 +257,10 @@ class AdmittedWorkload(Value):
         """How far a job came that ended by itself; None if somebody deleted it."""
         return next((one for one in self.conditions if one.type == "Complete"), None)
 
+    def is_finished_job(self, generation: Generation) -> bool:
+        """Whether this generation is of a job that ended by itself."""
+        return self.deleted and self.completion is not None and self.generation == generation
+
     @property
     def end(self) -> str:
         """Whether a job ended by itself, completely or not, or somebody deleted it."""

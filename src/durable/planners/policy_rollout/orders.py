@@ -38,6 +38,25 @@ def apply_order(
     assert_never(kind)
 
 
+def answer_to(order: PolicyOrder, rollout: PolicyRollout) -> str:
+    """What the sender of an order is answered, by the revision as the order leaves it."""
+    revision, kind = f"Revision {rollout.revision}", order.kind
+    match kind:
+        case PolicyOrderKind.PROMOTE:
+            if rollout.phase is PolicyPhase.CANARY and rollout.bake is None:
+                return f"{revision} comes into force in {rollout.canary} first."
+            return f"{revision} goes on from {rollout.phase}."
+        case PolicyOrderKind.PAUSE:
+            return f"{revision} is paused: it stays where it is, and goes nowhere else."
+        case PolicyOrderKind.ROLLBACK:
+            replaced = "is replaced" if order.reroll else "goes on"
+            return (
+                f"{revision} is being rolled back: what is reserved and not bound is decided "
+                f"again, and what is bound {replaced}."
+            )
+    assert_never(kind)
+
+
 def _promote(
     rollout: PolicyRollout, order: PolicyOrder, last: TakenOrder | None, default_canary: RegionId
 ) -> PolicyRollout:

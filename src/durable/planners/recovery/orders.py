@@ -43,6 +43,23 @@ def apply_order(
             assert_never(kind)
 
 
+def answer_to(kind: RecoveryOrderKind, recovery: Recovery) -> str:
+    """What the sender of an order is answered, by the recovery as the order leaves it."""
+    region = recovery.key.region
+    match kind:
+        case RecoveryOrderKind.CONFIRM:
+            if recovery.phase is RecoveryPhase.CONFIRMED:
+                return f"{region} is being fenced, and its work moved elsewhere."
+            return f"The recovery of {region} is under way: {recovery.phase}."
+        case RecoveryOrderKind.VETO:
+            return f"{region} is not taken for lost as it looks now; nothing was changed."
+        case RecoveryOrderKind.FAILBACK:
+            return f"{region} is opened once it answers, and gets its work back."
+        case RecoveryOrderKind.SETTLE:
+            return f"What was moved stays; {region} takes new work once it answers."
+    assert_never(kind)
+
+
 def _confirm(phase: RecoveryPhase | None, region: str) -> RecoveryPhase:
     if phase is not None and (phase in _UNDER_WAY or phase is RecoveryPhase.CONFIRMED):
         return phase  # another trigger for the same loss

@@ -14,9 +14,8 @@ from temporalio.common import RawValue, SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.drain import DrainActivities
-    from durable.activities.drain_steps import ACTOR, EndStep
+    from durable.activities.drain_steps import EndStep
     from durable.model.fleet.drain import Drain, DrainProgress, DrainState, NodesTarget
-    from durable.model.ids import ActorId
     from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
     from durable.signals import search_attributes
@@ -26,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.validation.text import counted, show_moment
     from durable.validation.value import Value
     from durable.workflows import timeouts
+    from durable.workflows.authorization import recall_or_authorize
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
@@ -38,19 +38,11 @@ BLOCKED_SHOWN = 3
 
 
 @dataclass
-class DrainEnd:
-    """How it is to end: decided, and not yet recorded in the region."""
-
-    state: DrainState
-    outcome: str
-    actor: ActorId = ACTOR
-
-
-@dataclass
 class DrainMemory(Memory):
     drain: Drain | None = None
     progress: DrainProgress | None = None
-    ending: DrainEnd | None = None
+    # How it is to end: decided, and not yet recorded in the region.
+    ending: EndStep | None = None
     # How often in a row nothing had changed.
     tries: int = 0
 
@@ -99,8 +91,10 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
             target=self._key, drain=memory.drain, progress=memory.progress, **memory.shown()
         )
 
-    def _scope_of(self, envelope: Envelope[Any]) -> Scope:
-        return Scope(region=self._key.region)
+    async def _act_on(self, envelope: Envelope[Any]) -> None:
+        """Rights are the global side's; the region counts the request and makes the change."""
+        await recall_or_authorize(envelope, Scope(region=self._key.region))
+        await super()._act_on(envelope)
 
     async def on_drain(self, envelope: Envelope[DrainNodes]) -> str:
         """Cordons the nodes; under a request id that is known, answers what became of it."""
@@ -116,16 +110,21 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
         memory, cancel = self._memory, envelope.payload
         if memory.drain is None:
             raise refusal(RefusalCode.UNKNOWN_DRAIN, "Nothing is drained here yet.")
-        if self.has_ended:
-            raise refusal(
-                RefusalCode.UNKNOWN_DRAIN, f"The drain has ended before: {memory.drain.outcome}"
-            )
-        outcome = f"cancelled by {cancel.actor}: {cancel.reason}"
-        memory.ending = DrainEnd(DrainState.CANCELLED, outcome[:500], cancel.actor)
-        await self._finish(memory.drain)
-        if not self.has_ended:
+        before = memory.drain
+        memory.ending = EndStep(
+            drain=before,
+            state=DrainState.CANCELLED,
+            actor=cancel.actor,
+            outcome=f"cancelled by {cancel.actor}: {cancel.reason}"[:500],
+            message=envelope.request_message,
+        )
+        answer = await self._finish()
+        if answer is None and before.state is DrainState.DRAINING:
             return "Cancelling, as soon as its region answers: nothing more is replaced until then."
-        return "Cancelled: what has not left stays, and nodes that it cordoned take work again."
+        if not answer:
+            ended = f"The drain has ended before: {memory.drain.outcome}"
+            raise refusal(RefusalCode.UNKNOWN_DRAIN, ended)
+        return answer
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 
@@ -137,7 +136,7 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
             # Again and again: what came there by other ways has to go, too.
             await self.step(DrainActivities.mark, drain, "mark what runs there")
             await self._observe(drain)
-        await self._finish(drain)
+        await self._finish()
 
     async def _observe(self, drain: Drain) -> None:
         """Looks what is left; the region's own clock says whether the deadline has passed."""
@@ -149,19 +148,21 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
         memory.progress = progress
         if progress.left == 0:
             outcome = f"nothing is left of {counted(drain.replicas, 'replica')}; still cordoned"
-            memory.ending = DrainEnd(DrainState.DRAINED, outcome)
+            memory.ending = EndStep(drain=drain, state=DrainState.DRAINED, outcome=outcome)
         elif progress.is_overdue:
-            memory.ending = DrainEnd(DrainState.GAVE_UP, _gave_up(progress))
+            outcome = _gave_up(progress)
+            memory.ending = EndStep(drain=drain, state=DrainState.GAVE_UP, outcome=outcome)
 
-    async def _finish(self, drain: Drain) -> None:
-        """Records the end in the region, however long that does not answer."""
+    async def _finish(self) -> str | None:
+        """Records how it ends, if that is decided; None while its region does not answer."""
         ending = self._memory.ending
         if ending is None:
-            return
-        step = EndStep(drain=drain, state=ending.state, actor=ending.actor, outcome=ending.outcome)
-        ended = await self.step(DrainActivities.finish, step, f"end: {ending.state}")
-        if ended is not UNREACHABLE:
-            self._memory.drain = ended
+            return None
+        ended = await self.step(DrainActivities.finish, ending, f"end: {ending.state}")
+        if ended is UNREACHABLE:
+            return None
+        self._memory.drain, self._memory.ending = ended.target, None
+        return ended.sentence
 
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
 

@@ -1,9 +1,10 @@
 """What a placement does with each message; they are read one by one, between two steps."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.operators.rights import Scope
@@ -11,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.work.phases import SlotPhase
     from durable.signals import payloads
     from durable.signals.status import PlacementStatus
+    from durable.workflows.authorization import delivery_of, recall_or_authorize
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Envelope, Inbox
@@ -19,8 +21,16 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.placement.state import PlacementState
 
 
+# What a person's message is answered, and what it changes.
+Change = tuple[str, Callable[[], None]]
+
+
+def _nothing() -> None:
+    """What many a message changes."""
+
+
 class PlacementMessages(Receives):
-    """One method for each message in the registry; it changes the state and answers."""
+    """One method for each message in the registry; a person's is planned before it counts."""
 
     _inbox: Inbox
     _state: PlacementState
@@ -29,27 +39,46 @@ class PlacementMessages(Receives):
     def status(self) -> PlacementStatus:
         return self._state.status()
 
-    def _scope_of(self, envelope: Envelope[Any]) -> Scope:
-        return Scope(tenant=self._state.key.tenant, region=self._state.key.region)
-
-    async def _handle(self, envelope: Envelope[Any]) -> Any:
-        return getattr(self, f"on_{envelope.message.name}")(envelope.payload)
+    async def _act_on(self, envelope: Envelope[Any]) -> None:
+        """The authority counts a request with its answer; only then is it done, in memory."""
+        handler = getattr(self, f"on_{envelope.message.name}")
+        if envelope.message.verb is None:
+            self._inbox.accept(envelope, handler(envelope.payload))
+            return
+        answer, change, refused = None, _nothing, None
+        try:
+            answer, change = handler(envelope.payload)
+        except ApplicationError as error:
+            refused = error
+        scope = Scope(tenant=self._state.key.tenant, region=self._state.key.region)
+        delivery = delivery_of(envelope)
+        again = await recall_or_authorize(envelope, scope, delivery=delivery, answer=answer)
+        if again is not None:
+            self._inbox.repeat(envelope, again)
+        elif refused is not None:
+            raise refused
+        else:
+            change()
+            self._inbox.accept(envelope, answer)
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    def on_retry_now(self, retry: payloads.RetryPlacement) -> str:
+    def on_retry_now(self, retry: payloads.RetryPlacement) -> Change:
         self._refuse_before_the_first_look()
         if not self._state.slots.in_phase(SlotPhase.WAITING):
-            return "Nothing waits for a node."
+            return "Nothing waits for a node.", _nothing
         held_back = why_held_back(self._state.share, self._state.slots)
         if held_back is not None:
-            return held_back.sentence
-        self._retry()
-        for slot in self._state.slots.in_phase(SlotPhase.WAITING):
-            slot.retry_at = None
-        return "Looking for nodes now."
+            return held_back.sentence, _nothing
 
-    def on_evict(self, evict: payloads.EvictSlots) -> str:
+        def look_at_once() -> None:
+            self._retry()
+            for slot in self._state.slots.in_phase(SlotPhase.WAITING):
+                slot.retry_at = None
+
+        return "Looking for nodes now.", look_at_once
+
+    def on_evict(self, evict: payloads.EvictSlots) -> Change:
         self._refuse_before_the_first_look()
         slots = self._state.slots.by_number
         chosen = evict.slots or tuple(slots)
@@ -65,13 +94,17 @@ class PlacementMessages(Receives):
             for slot in evicted
             if slot.token is not None and (slot.leave is None or (evict.force and slot.blocked))
         ]
-        for slot in evicted:
-            slot.leave, slot.evidence, slot.is_forced = Leave.AGAIN, why, evict.force
         if not evicted:
-            return "Nothing to stop: it waits for a node, or is being stopped already."
+            return "Nothing to stop: it waits for a node, or is being stopped already.", _nothing
+
+        def stop() -> None:
+            for slot in evicted:
+                slot.leave, slot.evidence, slot.is_forced = Leave.AGAIN, why, evict.force
+
         each = "it is" if len(evicted) == 1 else "each is"
         limit = "" if evict.force else " as far as the disruption allowance lets it"
-        return f"Stopping {slot_numbers(evicted)}{limit}; {each} placed again once it has stopped."
+        stopping = f"Stopping {slot_numbers(evicted)}{limit}"
+        return f"{stopping}; {each} placed again once it has stopped.", stop
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 

@@ -15,9 +15,9 @@ from temporalio.exceptions import FailureError
 with workflow.unsafe.imports_passed_through():
     from durable.activities.policy import PolicyActivities
     from durable.model.ids import PolicyRevision
-    from durable.model.policy.rollout import PolicyPhase, PolicyProgress, PolicyRollout
+    from durable.model.policy.rollout import PolicyPhase, PolicyProgress
     from durable.model.refusal import RefusalCode
-    from durable.signals import policies, search_attributes
+    from durable.signals import search_attributes
     from durable.signals.names import POLICY, policy_id, revision_of
     from durable.signals.policies import PolicyStatus, StartPolicy
     from durable.signals.registry import messages_to
@@ -68,33 +68,17 @@ class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
         memory = self._memory
         return PolicyStatus(revision=self._key, progress=memory.progress, **memory.shown())
 
-    async def on_promote(self, envelope: Envelope[policies.PromotePolicy]) -> str:
-        taken = await self._order(envelope)
-        if taken.phase is PolicyPhase.CANARY and taken.bake is None:
-            return f"Revision {self._key} comes into force in {taken.canary} first."
-        return f"Revision {self._key} goes on from {taken.phase}."
-
-    async def on_pause(self, envelope: Envelope[policies.PausePolicy]) -> str:
-        await self._order(envelope)
-        return f"Revision {self._key} is paused: it stays where it is, and goes nowhere else."
-
-    async def on_rollback(self, envelope: Envelope[policies.RollBackPolicy]) -> str:
-        await self._order(envelope)
-        replaced = "is replaced" if envelope.payload.reroll else "goes on"
-        return (
-            f"Revision {self._key} is being rolled back: what is reserved and not bound is "
-            f"decided again, and what is bound {replaced}."
-        )
-
-    async def _order(self, envelope: Envelope[Any]) -> PolicyRollout:
+    async def _order(self, envelope: Envelope[Any]) -> str:
         """Has the authority take the order: rights, numbers and what is allowed are its rows'."""
         summary = f"take the {envelope.message.name}"
         taken = await ask_step(PolicyActivities.order_policy, envelope.request_message, summary)
         memory = self._memory
         if memory.progress is not None:
-            # Whoever was answered must not be shown what was before.
-            memory.progress = memory.progress.model_copy(update={"rollout": taken})
-        return taken
+            # A sender who was answered must not be shown what was before.
+            memory.progress = memory.progress.model_copy(update={"rollout": taken.target})
+        return taken.sentence
+
+    on_promote = on_pause = on_rollback = _order
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 

@@ -14,15 +14,10 @@ from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.recovery import RecoveryActivities
-    from durable.model.recovery.recoveries import (
-        Recovery,
-        RecoveryKey,
-        RecoveryPhase,
-        RecoveryProgress,
-    )
+    from durable.model.recovery.recoveries import RecoveryKey, RecoveryProgress
     from durable.model.recovery.steps import RecoveryStep, RecoveryStepInput, RecoveryStepOutcome
     from durable.model.refusal import RefusalCode
-    from durable.signals import recoveries, search_attributes
+    from durable.signals import search_attributes
     from durable.signals.names import RECOVERY
     from durable.signals.recoveries import RecoveryStatus
     from durable.signals.registry import messages_to
@@ -96,31 +91,15 @@ class RecoveryWorkflow(OrderWorkflow[RecoveryKey, RecoveryMemory]):
             region=key.region, epoch=key.epoch, progress=memory.progress, **memory.shown()
         )
 
-    async def on_confirm(self, envelope: Envelope[recoveries.ConfirmLoss]) -> str:
-        taken = await self._order(envelope)
-        if taken.phase is RecoveryPhase.CONFIRMED:
-            return f"{self._key.region} is being fenced, and its work moved elsewhere."
-        return f"The recovery of {self._key.region} is under way: {taken.phase}."
-
-    async def on_veto(self, envelope: Envelope[recoveries.VetoLoss]) -> str:
-        await self._order(envelope)
-        return f"{self._key.region} is not taken for lost as it looks now; nothing was changed."
-
-    async def on_failback(self, envelope: Envelope[recoveries.FailBack]) -> str:
-        await self._order(envelope)
-        return f"{self._key.region} is opened once it answers, and gets its work back."
-
-    async def on_settle(self, envelope: Envelope[recoveries.SettleRecovery]) -> str:
-        await self._order(envelope)
-        return f"What was moved stays; {self._key.region} takes new work once it answers."
-
-    async def _order(self, envelope: Envelope[Any]) -> Recovery:
+    async def _order(self, envelope: Envelope[Any]) -> str:
         """Has the authority take the order: rights and what is allowed are its rows' to say."""
         summary = f"take the {envelope.message.name}"
         message = envelope.request_message
         taken = await ask_step(RecoveryActivities.order_recovery, message, summary)
         self._memory.is_begun, self._memory.next = True, RecoveryStep.EVIDENCE
-        return taken
+        return taken.sentence
+
+    on_confirm = on_veto = on_failback = on_settle = _order
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 

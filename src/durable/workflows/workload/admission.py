@@ -13,13 +13,12 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from durable.activities.workload import REFUSED, WorkloadActivities
     from durable.activities.workload_steps import (
-        AdmissionAnswer,
-        RecalledWorkload,
         WorkloadKey,
         WorkloadRequest,
     )
     from durable.model.ids import TenantId, WorkloadName
     from durable.model.refusal import RefusalCode
+    from durable.model.work.workload import AdmittedWorkload
     from durable.signals.names import ENDING
     from durable.signals.payloads import (
         ApplyWorkload,
@@ -66,7 +65,7 @@ class WorkloadAdmission(Receives):
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    async def on_apply(self, envelope: Envelope[ApplyWorkload]) -> AdmissionAnswer:
+    async def on_apply(self, envelope: Envelope[ApplyWorkload]) -> AdmittedWorkload:
         apply = envelope.payload
         named = (apply.manifest.tenant, apply.manifest.name)
         if named != (self._tenant, self._workload):
@@ -77,7 +76,7 @@ class WorkloadAdmission(Receives):
             raise refusal(RefusalCode.INVALID, sentence)
         return await self._admit(envelope)
 
-    async def on_scale(self, envelope: Envelope[ScaleWorkload]) -> AdmissionAnswer:
+    async def on_scale(self, envelope: Envelope[ScaleWorkload]) -> AdmittedWorkload:
         return await self._admit(envelope)
 
     async def on_delete(self, envelope: Envelope[DeleteWorkload]) -> str:
@@ -135,7 +134,7 @@ class WorkloadAdmission(Receives):
         self._state.divided_generation = 0
         self._divide_again()
 
-    async def _admit(self, envelope: Envelope[Any]) -> AdmissionAnswer:
+    async def _admit(self, envelope: Envelope[Any]) -> AdmittedWorkload:
         """Has the authority admit a manifest, or the present one with another replica count."""
         step = self._as_request(envelope)
         if self._state.is_finished:
@@ -163,14 +162,15 @@ class WorkloadAdmission(Receives):
         is_first = self._is_new and not admission.existed
         if self._is_new and admission.existed:
             await self._recall()
-        if not (admission.deleting or admission.deleted):
-            self._want(admission.current, admission.revision if is_first else None)
+        current = admission.current
+        if not (current.deleting or current.deleted):
+            self._want(current, current.revision if is_first else None)
         self._has_nothing_to_do = self._is_new
         return admission.answer
 
     async def _answer_before(
         self, step: WorkloadRequest, code: RefusalCode, why: str
-    ) -> AdmissionAnswer:
+    ) -> AdmittedWorkload:
         """What was answered before is answered the same; nothing new is admitted now."""
         answered = await self._answered(
             WorkloadActivities.recall_admission,
@@ -206,9 +206,7 @@ class WorkloadAdmission(Receives):
                 await self._recall()
             raise
 
-    def _want(
-        self, admitted: AdmissionAnswer | RecalledWorkload, first_revision: int | None = None
-    ) -> None:
+    def _want(self, admitted: AdmittedWorkload, first_revision: int | None = None) -> None:
         """Takes over what was admitted, if it differs from what is wanted now."""
         state = self._state
         wanted = (admitted.generation, admitted.spec, dict(admitted.share))
@@ -232,7 +230,7 @@ class WorkloadAdmission(Receives):
 
     # ── what a run before this one left ─────────────────────────────────────────────────────────
 
-    async def _recall(self) -> RecalledWorkload | None:
+    async def _recall(self) -> AdmittedWorkload | None:
         """Reads from the authority what a run before this one left."""
         key = WorkloadKey(tenant=self._tenant, workload=self._workload)
         recalled = await self._answered(WorkloadActivities.recall, key, "recall what exists")
@@ -248,7 +246,7 @@ class WorkloadAdmission(Receives):
             state.done = state.is_finished = False
             state.given_up = None
             self._want(recalled)
-            state.stable = recalled.stable
+            state.stable = recalled.stable_generation
         # What regions hold is read when it is divided again.
         state.first_revision = None
         self._divide_again()

@@ -16,7 +16,6 @@ with workflow.unsafe.imports_passed_through():
     from durable.activities.steps import PlacementKey
     from durable.activities.workload import WorkloadActivities
     from durable.activities.workload_steps import (
-        AdmissionAnswer,
         DeadlineStep,
         DivideResult,
         DivideStep,
@@ -25,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.model.states import BindingState
     from durable.model.work.job_end import why_given_up
+    from durable.model.work.workload import AdmittedWorkload
     from durable.reports.describe import describe
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
@@ -247,7 +247,6 @@ class Workload(WorkloadAdmission):
             tenant=self._tenant,
             workload=self._workload,
             first=self._admitted() if is_first else None,
-            revision=(state.first_revision or 0) if is_first else 0,
             ending=self._why_it_ends(),
             generation=state.generation,
             opened=state.opened,
@@ -293,13 +292,17 @@ class Workload(WorkloadAdmission):
             return None
         return state.deleting or state.given_up or "the job is done"
 
-    def _admitted(self) -> AdmissionAnswer:
+    def _admitted(self) -> AdmittedWorkload:
         state = self._state
         assert state.spec is not None
-        return AdmissionAnswer(
+        return AdmittedWorkload(
+            tenant=self._tenant,
+            workload=self._workload,
             generation=state.generation,
+            generations=state.generation,
             spec=state.spec,
             share=state.share,
+            revision=state.first_revision or 0,
             admitted_at=state.admitted_at,
         )
 
