@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from durable.authority.audit.events import read_events
-from durable.authority.overrides.reads import obeyed_overrides
 from durable.authority.reads.invariants import violations_everywhere
 from durable.authority.workloads.rows import list_workloads
 from durable.drills.drill import Expectation
@@ -17,6 +15,8 @@ from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.model.work.workload import WorkloadKind
+from durable.resources.orders import OverrideRow
+from durable.resources.table import OVERRIDES
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ async def audit_tells(
     wanted = Counter(actions)
 
     async def read() -> list[str]:
-        events, _ = await read_events(world.databases, target=target, last=EVENTS_READ)
+        events, _ = await world.durable.events(target=target, last=EVENTS_READ)
         return [event.action for event in events]
 
     return await becomes(
@@ -101,10 +101,13 @@ async def all_serve(world: World) -> Expectation:
     )
 
 
-async def obeying(world: World, override: OverrideId) -> list[RegionId]:
+async def obeying(world: World, override: OverrideId) -> tuple[RegionId, ...]:
     """The regions that obey it now."""
-    obeyed = await world.in_each_region(obeyed_overrides)
-    return [region for region, overrides in obeyed.items() if override in overrides]
+    return (await _shown(world, override)).obeyed_in
+
+
+async def _shown(world: World, override: OverrideId) -> OverrideRow:
+    return await world.durable.show(OVERRIDES, override)
 
 
 async def override_ends(
@@ -112,19 +115,13 @@ async def override_ends(
 ) -> Expectation:
     """Whether no region obeys it any more; one that expires does so not before its time."""
 
-    async def read() -> tuple[Override, list[RegionId]]:
-        regions = await obeying(world, override.id)
-        return await world.durable.overrides.read(override.id), regions
-
-    def has_ended(now: tuple[Override, list[RegionId]]) -> bool:
-        ended, regions = now
-        if regions or ended.state is not state or ended.ended_at is None:
+    def has_ended(now: OverrideRow) -> bool:
+        if now.obeyed_in or now.state is not state or now.ended_at is None:
             return False
-        return state is not OverrideState.EXPIRED or ended.ended_at >= override.expires_at
+        return state is not OverrideState.EXPIRED or now.ended_at >= override.expires_at
 
-    def seen(now: tuple[Override, list[RegionId]]) -> str:
-        ended, regions = now
-        at = f" at {ended.ended_at:%H:%M:%S}Z" if ended.ended_at else ""
-        return ", ".join([f"{ended.outcome or ended.state}{at}", *regions])
+    def seen(now: OverrideRow) -> str:
+        at = f" at {now.ended_at:%H:%M:%S}Z" if now.ended_at else ""
+        return ", ".join([f"{now.outcome or now.state}{at}", *now.obeyed_in])
 
-    return await becomes(what, read, has_ended, within_seconds, seen)
+    return await becomes(what, lambda: _shown(world, override.id), has_ended, within_seconds, seen)

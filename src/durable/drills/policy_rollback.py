@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from durable.authority.policies.region_reads import read_in_force, read_report
-from durable.authority.policies.rows import read_rollout
 from durable.authority.reads.claims import read_claims
 from durable.drills.checks import audit_tells, becomes, invariants_hold
 from durable.drills.drill import Expectation
@@ -14,6 +12,7 @@ from durable.model.ids import PolicyRevision, TenantId
 from durable.model.policy.policy import Guardrails, Policy
 from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusedError
+from durable.resources.table import POLICIES
 from durable.scheduling.policies import first_policy
 from durable.signals.names import policy_id
 
@@ -88,10 +87,7 @@ async def _roll_back(
         met=is_rolled_back and in_force == before,
         seen=_shown(in_force),
     )
-    reports = await world.in_each_region(
-        lambda databases, region: read_report(databases, region, revision)
-    )
-    shares = [share for report in reports.values() for share in report.shares]
+    shares = (await world.durable.policies.report(revision)).shares
     yield Expectation(
         what="the report says what became of each replica",
         met=sum(share.replaced for share in shares if share.workload == WORKLOAD) == REPLICAS,
@@ -111,7 +107,7 @@ async def _roll_back(
 async def _comes_to(world: World, revision: PolicyRevision, phase: PolicyPhase) -> bool:
     reached = await becomes(
         f"revision {revision} comes to {phase}",
-        lambda: read_rollout(world.databases, revision),
+        lambda: world.durable.policy_rollout(revision),
         lambda rollout: rollout.phase is phase,
         WITHIN_SECONDS,
     )
@@ -119,8 +115,9 @@ async def _comes_to(world: World, revision: PolicyRevision, phase: PolicyPhase) 
 
 
 async def _in_force(world: World) -> dict[str, PolicyRevision]:
-    in_force = await world.in_each_region(read_in_force)
-    return {str(region): max(revisions) for region, revisions in in_force.items()}
+    """By region the newest of the revisions that decide there."""
+    rows = sorted(await world.durable.get(POLICIES), key=lambda row: row.revision)
+    return {str(region): row.revision for row in rows for region in row.in_force}
 
 
 def _shown(in_force: dict[str, PolicyRevision]) -> str:
