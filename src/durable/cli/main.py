@@ -28,145 +28,74 @@ class Subcommand:
             app.command(name, help=self.sentence)(command)
 
 
+# Where each is below `durable.cli`, and what it is for.
 SUBCOMMANDS = {
-    "up": Subcommand(
-        "commands.stack",
-        "up",
-        "Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running.",
-    ),
-    "down": Subcommand(
-        "commands.stack", "down", "Stop the stack and wait until every process has exited."
-    ),
-    "status": Subcommand(
-        "commands.stack",
-        "status",
-        "Show what is wrong with the stack; exit with 0 if a placement would go through now.",
-    ),
-    "demo": Subcommand(
-        "commands.drill",
-        "demo",
-        "Start a stack, run five workloads, roll one, avoid a zone, lose a region, check it all.",
-    ),
-    "migrate": Subcommand(
-        "commands.maintenance",
-        "migrate",
-        "Migrate every database to this release's schema; safe to repeat.",
-    ),
-    "doctor": Subcommand(
-        "commands.maintenance",
-        "doctor",
-        "Check every invariant, and that work could go on; exit with 1 if anything is wrong.",
-    ),
-    "apply": Subcommand(
-        "commands.apply",
-        "apply",
-        "Create or change workloads, and wait until they serve or complete.",
-    ),
-    "scale": Subcommand("commands.workloads", "scale", "Change the replica count of a workload."),
-    "delete": Subcommand(
-        "commands.workloads",
-        "delete",
-        "Delete a workload: stop its replicas and release what they hold.",
-    ),
-    "rollout": Subcommand(
-        "commands.workloads",
-        "app",
-        "Follow, pause, resume, promote or roll back a workload's rollout.",
-    ),
-    "replace": Subcommand(
-        "commands.workloads",
-        "replace",
-        "Replace slots of a workload, each up before another is stopped.",
-    ),
-    "diff": Subcommand(
-        "commands.explain", "diff", "Show what differs between two generations of a workload."
-    ),
-    "plan": Subcommand(
-        "commands.explain",
-        "plan",
-        "Show what an apply would do, without changing anything.",
-    ),
-    "explain": Subcommand(
-        "commands.explain",
-        "explain_workload",
-        "Explain where a workload runs, how that was decided, and what happens next.",
-    ),
-    "queue": Subcommand(
-        "commands.get", "queue", "Show who waits for a node, in order, and what for."
-    ),
-    "readiness": Subcommand(
-        "commands.explain",
-        "readiness",
-        "Show what the loss of a region would mean now; exit 1 if the objective would be missed.",
-    ),
-    "logs": Subcommand(
-        "commands.logs", "logs", "Print the logs of a replica; simulated replicas have none."
-    ),
-    "send": Subcommand(
-        "commands.send",
-        "send",
-        "Send an operator's message to placements, and print what each answers.",
-    ),
-    "drain": Subcommand(
-        "commands.nodes",
-        "drain",
-        "Cordon nodes and replace what runs there, each replica up elsewhere before it is stopped.",
-    ),
-    "override": Subcommand(
-        "commands.override",
-        "app",
-        "Propose, approve, extend or end an override: avoid a zone, hold a workload, and others.",
-    ),
-    "drill": Subcommand(
-        "commands.drill",
-        "drill",
-        "Rehearse what a runbook says, on the stack that runs here or on one of its own.",
-    ),
-    "cordon": Subcommand(
-        "commands.nodes", "cordon", "Keep new work off nodes; what runs there stays."
-    ),
-    "uncordon": Subcommand(
-        "commands.nodes",
-        "uncordon",
-        "Let cordoned nodes take new work again; refused while they are drained.",
-    ),
-    "reconcile": Subcommand(
-        "commands.maintenance",
-        "reconcile",
-        "Start every workload and placement that the authority knows and that does not run.",
-    ),
-    "worker": Subcommand(
-        "processes.worker",
-        "worker",
-        "Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit.",
-    ),
-    "agent": Subcommand(
-        "processes.agent",
-        "agent",
-        "Run an agent: start and stop the replicas bound to its nodes, and report their state.",
-    ),
-    "get": Subcommand(
-        "commands.get",
-        "app",
-        "List workloads, placements, decisions, nodes, drains, overrides and others.",
-    ),
-    "fleet": Subcommand("commands.fleet", "app", "Load and show regions, nodes and tenants."),
-    "policy": Subcommand(
-        "commands.policy", "app", "Publish, compare, promote and roll back scheduler policies."
-    ),
-    "recovery": Subcommand(
-        "commands.recovery", "app", "Declare, show, confirm, veto and end the loss of a region."
-    ),
-    "operator": Subcommand(
-        "commands.operator", "app", "Add and remove operators, and change their rights and keys."
-    ),
-    "sign": Subcommand(
-        "commands.send",
-        "sign",
-        "Print a message's payload signed with your key, to paste into the Temporal UI.",
-    ),
-    "audit": Subcommand("commands.audit", "app", "Show and verify the hash-chained audit log."),
-}
+    name: Subcommand(module, attribute, sentence)
+    for name, module, attribute, sentence in (
+        ("up", "commands.stack", "up",
+         "Start Temporal, PostgreSQL, workers and simulated nodes, and keep them running."),
+        ("down", "commands.stack", "down",
+         "Stop the stack and wait until every process has exited."),
+        ("status", "commands.stack", "status",
+         "Show what is wrong with the stack; exit with 0 if a placement would go through now."),
+        ("demo", "commands.drill", "demo",
+         "Start a stack, run five workloads, roll one, avoid a zone, lose a region, check it all."),
+        ("migrate", "commands.maintenance", "migrate",
+         "Migrate every database to this release's schema; safe to repeat."),
+        ("doctor", "commands.maintenance", "doctor",
+         "Check every invariant, and that work could go on; exit with 1 if anything is wrong."),
+        ("apply", "commands.apply", "apply",
+         "Create or change workloads, and wait until they serve or complete."),
+        ("scale", "commands.workloads", "scale", "Change the replica count of a workload."),
+        ("delete", "commands.workloads", "delete",
+         "Delete a workload: stop its replicas and release what they hold."),
+        ("rollout", "commands.workloads", "app",
+         "Follow, pause, resume, promote or roll back a workload's rollout."),
+        ("replace", "commands.workloads", "replace",
+         "Replace slots of a workload, each up before another is stopped."),
+        ("diff", "commands.explain", "diff",
+         "Show what differs between two generations of a workload."),
+        ("plan", "commands.explain", "plan",
+         "Show what an apply would do, without changing anything."),
+        ("explain", "commands.explain", "explain_workload",
+         "Explain where a workload runs, how that was decided, and what happens next."),
+        ("queue", "commands.get", "queue", "Show who waits for a node, in order, and what for."),
+        ("readiness", "commands.explain", "readiness",
+         "Show what the loss of a region would mean now; exit 1 if the objective would be missed."),
+        ("logs", "commands.logs", "logs",
+         "Print the logs of a replica; simulated replicas have none."),
+        ("send", "commands.send", "send",
+         "Send an operator's message to placements, and print what each answers."),
+        ("drain", "commands.nodes", "drain",
+         "Cordon nodes and replace what runs there, each replica up elsewhere before it "
+         "is stopped."),
+        ("override", "commands.override", "app",
+         "Propose, approve, extend or end an override: avoid a zone, hold a workload, and others."),
+        ("drill", "commands.drill", "drill",
+         "Rehearse what a runbook says, on the stack that runs here or on one of its own."),
+        ("cordon", "commands.nodes", "cordon", "Keep new work off nodes; what runs there stays."),
+        ("uncordon", "commands.nodes", "uncordon",
+         "Let cordoned nodes take new work again; refused while they are drained."),
+        ("reconcile", "commands.maintenance", "reconcile",
+         "Start every workload and placement that the authority knows and that does not run."),
+        ("worker", "processes.worker", "worker",
+         "Run workflows and activities; on SIGTERM or SIGINT, finish what has begun and exit."),
+        ("agent", "processes.agent", "agent",
+         "Run an agent: start and stop the replicas bound to its nodes, and report their state."),
+        ("get", "commands.get", "app",
+         "List workloads, placements, decisions, nodes, drains, overrides and others."),
+        ("fleet", "commands.fleet", "app", "Load and show regions, nodes and tenants."),
+        ("policy", "commands.policy", "app",
+         "Publish, compare, promote and roll back scheduler policies."),
+        ("recovery", "commands.recovery", "app",
+         "Declare, show, confirm, veto and end the loss of a region."),
+        ("operator", "commands.operator", "app",
+         "Add and remove operators, and change their rights and keys."),
+        ("sign", "commands.send", "sign",
+         "Print a message's payload signed with your key, to paste into the Temporal UI."),
+        ("audit", "commands.audit", "app", "Show and verify the hash-chained audit log."),
+    )
+}  # fmt: skip
 
 
 def app_for(arguments: list[str]) -> typer.Typer:

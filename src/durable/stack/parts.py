@@ -6,8 +6,6 @@ import asyncio
 import socket
 import subprocess
 
-from pydantic import BaseModel, ConfigDict
-
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.fleet.regions import list_regions
@@ -24,15 +22,14 @@ from durable.state_dir.record import (
 )
 from durable.temporal.connection import check_namespace
 from durable.temporal.running import queues_not_polled_by
+from durable.validation.value import Value
 
 SERVER_PROBE_SECONDS = 3
 CONTROL_PLANE_PROBE_SECONDS = 5.0
 
 
-class PartStatus(BaseModel):
+class PartStatus(Value):
     """One part, as it answered just now."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     ours: bool

@@ -4,8 +4,6 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.health.diagnosis import diagnose, full_disks_of
@@ -13,12 +11,11 @@ from durable.health.findings import HealthFinding
 from durable.settings import Settings
 from durable.stack.parts import PartStatus, part_statuses
 from durable.state_dir.record import StackRecord, is_running, read_record, why_nothing_runs
+from durable.validation.value import Value
 
 
-class StackStatus(BaseModel):
+class StackStatus(Value):
     """The whole stack; healthy when a placement would go through now."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     state_dir: str
     running: bool

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from durable.health.disks import is_full
 from durable.stack.child import Child, PortTakenError, RunningChild, spawn
 from durable.stack.ports import HOST, choose_port
@@ -19,15 +17,14 @@ from durable.stack.shutdown import StopRequest, stop_orphans
 from durable.state_dir.directory import StateDirectory
 from durable.state_dir.processes import Process, identify
 from durable.state_dir.record import Part, StackError, StackRecord, lock_path, read_record
+from durable.validation.value import Value
 
 PORT_ATTEMPTS = 3
 TICK_SECONDS = 0.1
 
 
-class StackEvent(BaseModel):
+class StackEvent(Value):
     """What the supervisor reports: a step begun or done, a note, or how the start ended."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["begin", "done", "note", "running", "failed"]
     text: str = ""
