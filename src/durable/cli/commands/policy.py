@@ -1,5 +1,6 @@
 """`durable policy`: publish, list, compare, promote, pause, roll back and freeze revisions."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -180,67 +181,43 @@ async def _roll_back(durable: "Durable", given: VerbInput) -> tuple[int, str]:
     return seen.revision, answer
 
 
-async def _follow(
-    durable: "Durable", given: VerbInput, sent: tuple[int, str]
-) -> PolicyProgress | None:
+async def _follow(durable: "Durable", given: VerbInput, sent: tuple[int, str]) -> PolicyOutcome:
     """Shows the revision until it has ended, or waits for a person."""
     revision, answer = sent
+    progress = None
     if not given.as_json:
         results.print(answer)
-    if given.timeout_seconds is None:
-        return None
-    return await follow_lines(
-        durable.policies.follow(revision),
-        summary_of_policy,
-        name=f"Revision {revision}",
-        within_seconds=given.timeout_seconds,
-    )
+    if given.timeout_seconds is not None:
+        progress = await follow_lines(
+            durable.policies.follow(revision),
+            summary_of_policy,
+            name=f"Revision {revision}",
+            within_seconds=given.timeout_seconds,
+        )
+    return progress, await durable.policies.report(revision)
 
 
-async def _follow_rollback(
-    durable: "Durable", given: VerbInput, sent: tuple[int, str]
-) -> PolicyOutcome:
-    return await _follow(durable, given, sent), await durable.policies.report(sent[0])
-
-
-def _conclude_promotion(
-    given: VerbInput, sent: tuple[int, str], progress: PolicyProgress | None
-) -> None:
-    _conclude(given, sent[0], progress, PolicyPhase.EVERYWHERE, RolledBack())
-
-
-def _conclude_rollback(given: VerbInput, sent: tuple[int, str], outcome: PolicyOutcome) -> None:
-    progress, report = outcome
-    if not given.as_json and progress is not None:
-        _print_rolled_back(report)
-    _conclude(given, sent[0], progress, PolicyPhase.ROLLED_BACK, report)
-
-
-def _conclude(
-    given: VerbInput,
-    revision: int,
-    progress: PolicyProgress | None,
-    wanted: PolicyPhase,
-    report: RolledBack,
-) -> None:
+def _conclude(wanted: PolicyPhase) -> Callable[[VerbInput, tuple[int, str], PolicyOutcome], None]:
     """Ends well if the revision came where it was sent, or was not waited for."""
-    failure = None
-    if progress is not None and progress.rollout.phase is not wanted:
-        failure = f"It did not come to {wanted}: {summary_of_rollout(progress.rollout)}"
-    conclude(
-        given.as_json,
-        {
-            "revision": revision,
-            "phase": None if progress is None else progress.rollout.phase.value,
-            "report": report.shares,
-            "report_count": report.count,
-        },
-        lambda: None,
-        failure=failure,
-        code="not_reached",
-    )
-    if not given.as_json and progress is not None:
-        results.print(f"Revision {revision} is {wanted.replace('_', ' ')}.")
+
+    def conclude_order(given: VerbInput, sent: tuple[int, str], outcome: PolicyOutcome) -> None:
+        revision, progress = sent[0], outcome[0]
+        report = outcome[1] if wanted is PolicyPhase.ROLLED_BACK else RolledBack()
+        phase, failure = None if progress is None else progress.rollout.phase, None
+        if progress is not None and phase is not wanted:
+            failure = f"It did not come to {wanted}: {summary_of_rollout(progress.rollout)}"
+
+        def show() -> None:
+            if progress is not None and wanted is PolicyPhase.ROLLED_BACK:
+                _print_rolled_back(report)
+            if progress is not None and failure is None:
+                results.print(f"Revision {revision} is {wanted.replace('_', ' ')}.")
+
+        counts = {"report": report.shares, "report_count": report.count}
+        content = {"revision": revision, "phase": phase, **counts}
+        conclude(given.as_json, content, show, failure=failure, code="not_reached")
+
+    return conclude_order
 
 
 def _print_rolled_back(report: RolledBack) -> None:
@@ -270,7 +247,7 @@ for _order in (
         own={"now": (Annotated[bool, _NOW], False)},
         send=_promote,
         follow=_follow,
-        conclude=_conclude_promotion,
+        conclude=_conclude(PolicyPhase.EVERYWHERE),
         continues=("revision", "durable policy list"),
     ),
     MessageCommand(
@@ -286,8 +263,8 @@ for _order in (
         "workload.",
         target={"revision": (Annotated[int | None, _ANOTHER], None)},
         send=_roll_back,
-        follow=_follow_rollback,
-        conclude=_conclude_rollback,
+        follow=_follow,
+        conclude=_conclude(PolicyPhase.ROLLED_BACK),
         continues=("rollback", "durable policy list"),
     ),
 ):
