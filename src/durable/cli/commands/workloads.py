@@ -1,5 +1,6 @@
 """`durable scale`, `delete`, `replace` and `rollout`: change one workload, and follow it."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,7 +61,7 @@ def _command(path: str, name: str, **own: Any) -> MessageCommand:
 
 
 async def _wait(
-    durable: "Durable", given: VerbInput, until: "Until" = "serving"
+    durable: "Durable", given: VerbInput, answer: Any = None, until: "Until" = "serving"
 ) -> WorkloadStatus | None:
     """The last status of the workload; None if it is not waited for."""
     if given.timeout_seconds is None:
@@ -106,10 +107,6 @@ def _conclude_answer(given: VerbInput, answer: str, view: RolloutView | None) ->
 # ── scale and delete ────────────────────────────────────────────────────────────────────────────
 
 
-async def _follow_scale(durable: "Durable", given: VerbInput, _: Any) -> WorkloadStatus | None:
-    return await _wait(durable, given)
-
-
 def _conclude_scale(
     given: VerbInput, admitted: "AdmittedWorkload", status: WorkloadStatus | None
 ) -> None:
@@ -131,12 +128,8 @@ async def _delete(durable: "Durable", given: VerbInput) -> None:
         )
 
 
-async def _follow_delete(durable: "Durable", given: VerbInput, _: None) -> bool:
-    return await _wait(durable, given, "deleted") is not None
-
-
-def _conclude_delete(given: VerbInput, _: None, is_deleted: bool) -> None:
-    name = "/".join(given.target)
+def _conclude_delete(given: VerbInput, _: None, last: WorkloadStatus | None) -> None:
+    name, is_deleted = "/".join(given.target), last is not None
     outcome = "deleted" if is_deleted else "is being deleted"
     content = {"workload": name, "deleted": is_deleted}
     conclude(given.as_json, content, say(f"{name} {outcome}."))
@@ -154,7 +147,7 @@ scale = _command(
             ],
         ),
     },
-    follow=_follow_scale,
+    follow=_wait,
     conclude=_conclude_scale,
     follows_seconds=300.0,
 ).function()
@@ -163,7 +156,7 @@ delete = _command(
     "delete",
     "delete",
     send=_delete,
-    follow=_follow_delete,
+    follow=partial(_wait, until="deleted"),
     conclude=_conclude_delete,
     follows_seconds=300.0,
 ).function()
@@ -243,8 +236,4 @@ for _one in (
 ):
     _one.add_to(app)
 
-replace = _command(
-    "replace",
-    "replace",
-    follow=_follow_rollout,
-).function()
+replace = _command("replace", "replace", follow=_follow_rollout).function()
