@@ -16,7 +16,7 @@ from rich.markup import escape
 from durable.authority.reads.census import take_census
 from durable.authority.reads.invariants import violations_everywhere
 from durable.cli.commands.apply import apply_all
-from durable.cli.commands.fleet import load_fleets, not_loaded, print_census
+from durable.cli.commands.fleet import load_fleets, not_loaded, print_fleet
 from durable.cli.commands.stack import show_event
 from durable.cli.connections import with_authority, with_durable, with_reader
 from durable.cli.input.manifests import load_manifest, load_workloads
@@ -27,7 +27,6 @@ from durable.cli.render.output import (
     Steps,
     conclude,
     fail,
-    note_unreachable,
     print_lines,
     progress,
     results,
@@ -148,8 +147,7 @@ def _conclude_demo(
 
     def show() -> None:
         lost = report.lost_region
-        note_unreachable(census.unreachable)
-        print_census(census)
+        print_fleet(directory)
         print_applied(applied)
         if report.rollouts:
             _print_expectations(

@@ -2,21 +2,23 @@
 
 import uuid
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from durable.authority.db.everywhere import UnreachableRegions
 from durable.authority.fleet.manifest import apply_fleet
-from durable.authority.reads.census import Census, take_census
-from durable.cli.connections import current_user, with_authority
+from durable.authority.reads.census import take_census
+from durable.cli.connections import current_user, with_authority, with_reader
 from durable.cli.input.manifests import load_manifest
 from durable.cli.input.options import AsJson, StateDir
-from durable.cli.render.output import conclude, fail, note_unreachable, progress, results
-from durable.cli.render.tables import print_table, show_rounded
+from durable.cli.render.output import fail, note_unreachable, print_json, progress, results
+from durable.cli.render.tables import print_rows
 from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
-from durable.model.resources import ZERO, Resources
+from durable.resources.reader import Reader
+from durable.resources.resource import Filters, Resource, Rows
+from durable.resources.table import BUDGETS, GRANTS, REGIONS, TENANTS
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -65,50 +67,30 @@ def not_loaded(unreachable: UnreachableRegions) -> str:
     )
 
 
+# What a fleet is, in the order in which it is shown.
+_LISTS: tuple[Resource[Any], ...] = (REGIONS, BUDGETS, TENANTS, GRANTS)
+
+
 def _show(state_dir: Path | None, as_json: bool) -> None:
-    census = with_authority(state_dir, take_census)
-    note_unreachable(census.unreachable)
-    conclude(as_json, census, lambda: print_census(census))
+    if as_json:
+        census = with_authority(state_dir, take_census)
+        note_unreachable(census.unreachable)
+        print_json(census)
+    else:
+        print_fleet(state_dir)
 
 
-def print_census(census: Census) -> None:
-    if not census.regions and not census.unreachable:
-        results.print("No region exists yet: load a fleet with `durable fleet load -f FILE`.")
-        return
-    _print_regions(census)
-    _print_tenants(census)
+def print_fleet(state_dir: Path | None) -> None:
+    """The same lists as `durable get` has them, read with one connection."""
 
+    async def read(reader: Reader) -> list[Rows[Any]]:
+        return [await reader.get(one) for one in _LISTS]
 
-def _print_regions(census: Census) -> None:
-    heads = ("Region", "State", "Nodes", "Live", "Capacity", "Used", "Recovery budget")
-    rows = [
-        (
-            region.region.region,
-            region.region.state,
-            str(sum(pool.nodes for pool in region.pools)),
-            str(sum(pool.live for pool in region.pools)),
-            show_rounded(region.capacity),
-            show_rounded(region.used),
-            show_rounded(sum((budget.amount for budget in region.budgets), start=ZERO)),
-        )
-        for region in census.regions
-    ]
-    print_table(heads, rows, "Regions")
-
-
-def _print_tenants(census: Census) -> None:
-    regions = [region.region.region for region in census.regions]
-    title = (
-        "Tenants: hard quota in force, what it is to become, its protected part, and the CPU "
-        "granted to each region"
-    )
-    heads = ("Tenant", "Hard quota", "Target", "Protected", *regions, "Granted", "Used")
-    rows: list[list[str]] = []
-    for tenant in census.tenants:
-        granted = {grant.region: grant.granted for grant in tenant.grants}
-        cpu = [show_rounded(Resources.of(granted.get(name, ZERO).cpu_millis)) for name in regions]
-        quota = tenant.quota
-        limits = map(show_rounded, (quota.hard, quota.target, quota.protected))
-        spent = map(show_rounded, (quota.granted, tenant.used))
-        rows.append([quota.tenant, *limits, *cpu, *spent])
-    print_table(heads, rows, title)
+    lists = with_reader(state_dir, read)
+    note_unreachable({region: why for rows in lists for region, why in rows.unreachable.items()})
+    # Without a region there is nothing else, either.
+    shown = lists if lists[0].rows else lists[:1]
+    for resource, rows in zip(_LISTS, shown, strict=False):
+        if rows.rows:
+            results.print(resource.name.capitalize())
+        print_rows(resource, rows, Filters())

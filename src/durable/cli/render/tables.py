@@ -40,14 +40,15 @@ def print_resource(
     conclude(
         as_json,
         {resource.name: [resource.fields_of(row) for row in rows], "total": rows.total},
-        lambda: _print_rows(resource, rows, filters),
+        lambda: print_rows(resource, rows, filters),
         unreachable=rows.unreachable,
         failure=failure,
         code="unhealthy",
     )
 
 
-def _print_rows(resource: Resource[R], rows: Rows[R], filters: Filters) -> None:
+def print_rows(resource: Resource[R], rows: Rows[R], filters: Filters) -> None:
+    """What there is, or what to do where there is nothing, and how many are left out."""
     ended = (
         f"{counted(rows.ended, resource.singular)} ended: see `durable get {resource.name} --all`"
     )
