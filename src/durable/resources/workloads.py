@@ -111,7 +111,7 @@ def workload_row(
     counts = Counts.of(_states(every if is_service else mine))
     is_rolling = one.rollout is not None or any(share.report().to_replace for share in mine)
     waiting = sum(share.request.waiting for share in mine if share.request is not None)
-    completed = _completed(one, mine)
+    completed = _count(one, mine, "completed")
     return WorkloadRow(
         workload=f"{one.tenant}/{one.workload}",
         kind=one.spec.kind,
@@ -123,7 +123,7 @@ def workload_row(
         updated=Counts.of(_states(mine)).serving if is_rolling else None,
         waiting=waiting,
         completed=completed,
-        failures=_failures(one, mine),
+        failures=_count(one, mine, "failures"),
         deadline=one.deadline,
         seconds_left=_seconds_left(one, now or datetime.now(UTC)),
         priority=one.spec.priority,
@@ -137,20 +137,13 @@ def _states(shares: Iterable[ShareStatus]) -> Counter[BindingState]:
     return Counter(slot.state for share in shares for slot in share.slots if slot.state)
 
 
-def _completed(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> int | None:
+def _count(one: AdmittedWorkload, shares: Sequence[ShareStatus], what: str) -> int | None:
+    """Of a job's replicas; of one that has ended, as it was then."""
     if one.deleted:
-        return one.replicas_by_state.get("completed")
+        return one.replicas_by_state.get(what)
     if one.spec.kind is WorkloadKind.SERVICE:
         return None
-    return sum(share.request.completed for share in shares if share.request is not None)
-
-
-def _failures(one: AdmittedWorkload, shares: Sequence[ShareStatus]) -> int | None:
-    if one.deleted:
-        return one.replicas_by_state.get("failures")
-    if one.spec.kind is WorkloadKind.SERVICE:
-        return None
-    return sum(share.request.failures for share in shares if share.request is not None)
+    return sum(getattr(share.request, what) for share in shares if share.request is not None)
 
 
 def _seconds_left(one: AdmittedWorkload, now: datetime) -> int | None:
@@ -219,11 +212,11 @@ class PlacementRow(Value):
     placement: str
     region: RegionId
     state: str
-    placed: int
-    serving: int
-    waiting: int
-    pending: Pending | None
-    slots: tuple[ObservedSlot, ...]
+    placed: int = 0
+    serving: int = 0
+    waiting: int = 0
+    pending: Pending | None = None
+    slots: tuple[ObservedSlot, ...] = ()
     problem: str | None = None
 
 
@@ -238,8 +231,14 @@ async def read_placements(sources: Sources, filters: Filters) -> Rows[PlacementR
         _placement_row(share, trouble) for found in answers.by_region.values() for share in found
     ]
     recorded = {row.placement for row in rows}
+    # Shares that are wanted, and of which their regions know nothing yet.
     rows += [
-        _unrecorded_row(id, _placement_problem(id, trouble))
+        PlacementRow(
+            placement=id,
+            region=region_of(id),
+            state="unrecorded",
+            problem=_placement_problem(id, trouble),
+        )
         for id in (() if trouble is None else trouble.troubled_placements)
         if id not in recorded and filters.region in (None, region_of(id))
     ]
@@ -261,21 +260,6 @@ def _placement_row(share: ShareStatus, trouble: WorkflowTrouble | None) -> Place
         pending=None if request is None else request.pending,
         slots=share.slots,
         problem=_placement_problem(id, trouble),
-    )
-
-
-def _unrecorded_row(placement: str, problem: str | None) -> PlacementRow:
-    """A share that is wanted, and of which its region knows nothing yet."""
-    return PlacementRow(
-        placement=placement,
-        region=region_of(placement),
-        state="unrecorded",
-        placed=0,
-        serving=0,
-        waiting=0,
-        pending=None,
-        slots=(),
-        problem=problem,
     )
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from durable.cli.render.output import results
-from durable.cli.render.tables import print_table
+from durable.cli.render.tables import print_table, show_rounded
+from durable.model.resources import Resources
 
 from ..terminal import Terminal
 
@@ -50,3 +51,18 @@ def test_names_are_whole_at_80_columns(
     assert "…" not in terminal.stdout
     named = {row[kind.removesuffix("s")] for row in listed}
     assert named <= set(terminal.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        (Resources.of(145_600, 163_584), "145.6 cpu, 159.8Gi"),
+        (Resources.of(2_000, 4_096, 1), "2 cpu, 4Gi, 1 gpu"),
+        (Resources.of(500, 512), "500m cpu, 512Mi"),
+        (Resources.of(0, 0, 2), "0 cpu, 2 gpu"),
+        (Resources.of(1_000, 2 * 1024**2), "1 cpu, 2Ti"),
+        (Resources.of(0), "none"),
+    ],
+)
+def test_an_amount_is_shown_in_the_shortest_unit(amount: Resources, shown: str) -> None:
+    assert show_rounded(amount) == shown

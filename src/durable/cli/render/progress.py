@@ -6,6 +6,7 @@ from typing import Self
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from durable.cli.render.following import ChangedLines
 from durable.cli.render.output import progress
 from durable.client import Until
 from durable.model.work.workload import WorkloadKind, WorkloadManifest
@@ -44,7 +45,7 @@ class ProgressDisplay:
             console=progress,
         )
         self._tasks: dict[WaitTarget, TaskID] = {}
-        self._last_lines: dict[WaitTarget, str] = {}
+        self._lines: dict[WaitTarget, ChangedLines] = {}
 
     def __enter__(self) -> Self:
         if progress.is_terminal:
@@ -60,10 +61,8 @@ class ProgressDisplay:
         if progress.is_terminal:
             self._move_bar(target, status, counts)
             return
-        line = f"{target}: {counts}{_why(status)}"
-        if self._last_lines.get(target) != line:
-            self._last_lines[target] = line
-            progress.print(escape(line))
+        lines = self._lines.setdefault(target, ChangedLines())
+        lines.show(f"{target}: {counts}{_why(status)}")
 
     def _move_bar(self, target: WaitTarget, status: WorkloadStatus, counts: str) -> None:
         if target not in self._tasks:
