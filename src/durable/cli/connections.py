@@ -17,10 +17,9 @@ from durable.authority.operators.refusals import record_refusal
 from durable.cli.input.manifests import ManifestError
 from durable.cli.input.options import load_settings
 from durable.cli.render.output import progress
-from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.ids import ActorId, TenantId
 from durable.model.refusal import Refusal, RefusalCode
 from durable.resources.reader import Reader
-from durable.resources.resource import Sources
 from durable.settings import SettingsError
 from durable.state_dir.record import StackError
 
@@ -116,8 +115,3 @@ async def look_at_workflows(
 def current_user() -> ActorId:
     """The actor that DURABLE_ACTOR names, else the user of this terminal."""
     return ActorId(load_settings(None).acting_as)
-
-
-async def select_regions(databases: Databases, requested: RegionId | None = None) -> list[RegionId]:
-    """All regions, or the requested one; refuses a region that does not exist."""
-    return await Sources(databases).select_regions(requested)

@@ -18,9 +18,9 @@ from durable.health.findings import FindingCode as Code
 from durable.health.findings import HealthFinding, finding
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind
+from durable.resources.resource import WorkflowTrouble
 from durable.signals.names import placement_id, workload_id
 from durable.temporal.running import list_running, statuses_of
-from durable.validation.value import Value
 
 # A change needs a moment until its placements run.
 OPENING_SECONDS = 60.0
@@ -33,22 +33,10 @@ Status = WorkflowExecutionStatus
 OpenPlacements = Mapping[tuple[TenantId, WorkloadName], Sequence[str]]
 
 
-class WorkflowHealth(Value):
-    """What is wrong with workflows, by their ids."""
+class WorkflowHealth(WorkflowTrouble):
+    """What is wrong with workflows, of how many workloads."""
 
     wanted: int
-    # Workloads, as TENANT/NAME.
-    unmanaged: tuple[str, ...]
-    missing: tuple[str, ...]
-    # Wanted too, by a change so recent that they may be on their way.
-    opening: tuple[str, ...]
-    failing: Mapping[str, str]
-
-    @property
-    def troubled_placements(self) -> tuple[str, ...]:
-        """Every placement of which something is wrong, whether it runs or not."""
-        failing = (id for id in self.failing if id.startswith("placement/"))
-        return (*self.missing, *self.opening, *sorted(failing))
 
     @property
     def findings(self) -> list[HealthFinding]:

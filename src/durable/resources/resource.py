@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import UnreachableRegions
@@ -16,19 +16,22 @@ R = TypeVar("R", bound=Value)
 LIMIT = 200
 
 
-class WorkflowTrouble(Protocol):
+class WorkflowTrouble(Value):
     """What is wrong with workflows, by their ids."""
 
+    # Workloads, as TENANT/NAME.
+    unmanaged: tuple[str, ...]
+    missing: tuple[str, ...]
+    # Wanted too, by a change so recent that they may be on their way.
+    opening: tuple[str, ...]
+    # With the cause of each.
+    failing: Mapping[str, str]
+
     @property
-    def unmanaged(self) -> tuple[str, ...]: ...
-    @property
-    def missing(self) -> tuple[str, ...]: ...
-    @property
-    def opening(self) -> tuple[str, ...]: ...
-    @property
-    def failing(self) -> Mapping[str, str]: ...
-    @property
-    def troubled_placements(self) -> tuple[str, ...]: ...
+    def troubled_placements(self) -> tuple[str, ...]:
+        """Every placement of which something is wrong, whether it runs or not."""
+        failing = (id for id in self.failing if id.startswith("placement/"))
+        return (*self.missing, *self.opening, *sorted(failing))
 
 
 # Of one tenant's workflows, or of all; None where Temporal is not asked, or does not answer.

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from durable.authority.db.connection import Databases
 from durable.authority.operators import changes
 from durable.cli.commands.get import resource_command
-from durable.cli.connections import current_user, select_regions, with_authority, with_reader
+from durable.cli.connections import current_user, with_authority, with_reader
 from durable.cli.input.options import (
     AsJson,
     Reason,
@@ -29,6 +29,7 @@ from durable.model.operators.rights import (
     Scope,
     Verb,
 )
+from durable.resources.resource import Sources
 from durable.resources.table import OPERATORS
 from durable.validation.text import PLAIN_TEXT, show_moment
 
@@ -201,7 +202,7 @@ def _show(operator: Operator, as_json: bool) -> None:
 async def _refuse_unknown(databases: Databases, scope: Scope) -> None:
     """A right for what does not exist is a mistake of spelling."""
     if scope.region is not None:
-        await select_regions(databases, scope.region)
+        await Sources(databases).select_regions(scope.region)
     if scope.tenant is not None:
         await changes.refuse_unknown_tenant(databases, scope.tenant)
 
