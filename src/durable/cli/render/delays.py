@@ -9,11 +9,8 @@ from durable.client import Until
 from durable.model.placement.claims import RegionalClaim
 from durable.model.work.rollout import RolloutStep
 from durable.signals.status import RegionProgress, WorkloadStatus
-from durable.validation.text import counted
+from durable.validation.text import MAX_LENGTH, counted, shorten
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
-
-# What a refusal's sentence may have; a longer reason is cut, so that the advice after it is not.
-SENTENCE_CHARACTERS = 500
 
 
 def describe_delay(
@@ -38,9 +35,10 @@ def describe_delay(
     others = f"; {len(late) - 1} more {'is' if len(late) == 2 else 'are'} late" if late[1:] else ""
     delay = f"{target} is not {target.until} after {within_seconds:.0f} s ({counts}{others})."
     advice = f"{_advice(target, blocked_by, status)}; see `durable explain {target}`."
-    room = SENTENCE_CHARACTERS - len(f"{delay} Reason: . {advice}")
+    # A longer reason is cut here, so that the advice after it is not.
+    room = MAX_LENGTH - len(f"{delay} Reason: . {advice}")
     why = f" {stops}" if stops else f" Reason: {_shortened(wait, room)}." if wait else ""
-    return f"{delay}{why} {advice}"[:SENTENCE_CHARACTERS]
+    return shorten(f"{delay}{why} {advice}")
 
 
 def describe_stops(stops: Sequence[RegionalClaim]) -> str:
