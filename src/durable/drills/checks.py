@@ -17,6 +17,7 @@ from durable.model.states import OverrideState
 from durable.model.work.workload import WorkloadKind
 from durable.resources.orders import OverrideRow
 from durable.resources.table import OVERRIDES
+from durable.validation.text import show_clock
 
 T = TypeVar("T")
 
@@ -121,7 +122,7 @@ async def override_ends(
         return state is not OverrideState.EXPIRED or now.ended_at >= override.expires_at
 
     def seen(now: OverrideRow) -> str:
-        at = f" at {now.ended_at:%H:%M:%S}Z" if now.ended_at else ""
+        at = f" at {show_clock(now.ended_at)}" if now.ended_at else ""
         return ", ".join([f"{now.outcome or now.state}{at}", *now.obeyed_in])
 
     return await becomes(what, lambda: _shown(world, override.id), has_ended, within_seconds, seen)

@@ -24,6 +24,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.state_dir.record import StackError
 from durable.temporal.signing import signer_of
+from durable.validation.text import show_clock
 
 WHY = "an operator for a drill"
 WITHIN_SECONDS = 60.0
@@ -123,7 +124,7 @@ async def two_approve(
     yield Expectation(
         what=f"{second.actor} approves it with their key, and it is in force",
         met=override.state is OverrideState.ACTIVE and override.approver == second.actor,
-        seen=f"{override.state} until {override.expires_at:%H:%M:%S}Z",
+        seen=f"{override.state} until {show_clock(override.expires_at)}",
     )
 
 

@@ -22,6 +22,7 @@ from durable.reports.rollout import (
 )
 from durable.signals.names import PLACEMENT, WORKLOAD, placement_id, workload_id
 from durable.signals.status import PlacementStatus, RegionProgress, SlotView, WorkloadStatus
+from durable.validation.text import show_clock
 
 
 def describe_placement(status: PlacementStatus) -> Report:
@@ -57,7 +58,7 @@ def _slot(slot: SlotView) -> str:
     where = f" on {slot.node}" if slot.node else ""
     says_more = slot.evidence and slot.evidence != f"{slot.phase}{where}"
     evidence = f" ({line(slot.evidence)})" if says_more else ""
-    return f"{slot.slot}: **{slot.phase}**{where} since {slot.since:%H:%M:%S}Z{evidence}"
+    return f"{slot.slot}: **{slot.phase}**{where} since {show_clock(slot.since)}{evidence}"
 
 
 def describe_workload(status: WorkloadStatus) -> Report:

@@ -37,6 +37,11 @@ def show_moment(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
+def show_clock(at: datetime) -> str:
+    """`12:00:00Z`, where the day is plain."""
+    return f"{at.astimezone(UTC):%H:%M:%S}Z"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 slot`, `2 slots`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

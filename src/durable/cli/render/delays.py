@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from durable.cli.render.output import clock_time
 from durable.cli.render.progress import WaitTarget, counts_of
 from durable.client import Until
 from durable.model.placement.claims import RegionalClaim
 from durable.model.work.rollout import RolloutStep
 from durable.signals.status import RegionProgress, WorkloadStatus
-from durable.validation.text import MAX_LENGTH, counted, shorten
+from durable.validation.text import MAX_LENGTH, counted, shorten, show_clock
 from durable.workflows.timeouts import STOP_TIMEOUT, UNKNOWN_TIMEOUT
 
 
@@ -49,10 +48,10 @@ def describe_stops(stops: Sequence[RegionalClaim]) -> str:
     last = max(stops, key=_given_up_at)
     others = f" (and of {counted(len(stops) - 1, 'more slot')})" if len(stops) > 1 else ""
     at = _given_up_at(last)
-    by = f"by {clock_time(at)}" if at > last.read_at else "at a worker's next check"
+    by = f"by {show_clock(at)}" if at > last.read_at else "at a worker's next check"
     expiry = last.lease_expires_at
     if expiry is None or last.has_node_lapsed:
-        when = "" if expiry is None else f" at {clock_time(expiry)}"
+        when = "" if expiry is None else f" at {show_clock(expiry)}"
         return (
             f"Waiting for the end of slot {last.slot} on {last.node}{others}: the node's agent is "
             f"silent and its lease expired{when}. The slot is given up {by}, or sooner if an agent "
@@ -60,7 +59,7 @@ def describe_stops(stops: Sequence[RegionalClaim]) -> str:
         )
     return (
         f"Waiting for the agent of {last.node} to report the end of slot {last.slot}{others}. If "
-        f"that agent is dead, the node's lease expires at {clock_time(expiry)} and the slot is "
+        f"that agent is dead, the node's lease expires at {show_clock(expiry)} and the slot is "
         f"given up {by}."
     )
 

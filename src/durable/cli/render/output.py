@@ -6,7 +6,6 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
@@ -55,10 +54,6 @@ def grouped(keyed: Iterable[tuple[T, Hashable]]) -> list[list[T]]:
     for item, key in keyed:
         groups.setdefault(key, []).append(item)
     return list(groups.values())
-
-
-def clock_time(at: datetime) -> str:
-    return f"{at:%H:%M:%S}Z"
 
 
 PIPE_COLUMNS = 200
