@@ -19,6 +19,7 @@ from durable.model.recovery.recoveries import UNFENCED, Recovery
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.model.work.workload import WorkloadKind
+from durable.resources.fleet import BudgetRow
 from durable.resources.table import find_resource
 from durable.state_dir.record import StackError
 
@@ -28,6 +29,16 @@ SETTLE_SECONDS = 60.0
 BACK_SECONDS = 300.0
 
 
+def _budget(row: BudgetRow) -> str | None:
+    """Not of one that has expired: that of an override which has ended is listed for a while."""
+    for_whom = row.incident or "no incident"
+    return None if row.state == "expired" else f"open for {for_whom}, {row.used} drawn"
+
+
+def _key(operator: Operator) -> str:
+    return "no key" if operator.public_key is None else f"key {operator.public_key}"
+
+
 # What people decided, by kind and name; where single replicas run is not part of it.
 StackState = Mapping[tuple[str, str], str]
 # By kind, what of a row of its list that is.
@@ -35,16 +46,12 @@ _DECIDED: Mapping[str, Callable[[Any], str | None]] = {
     "regions": lambda row: row.state,
     "recoveries": lambda row: row.phase,
     "policies": lambda row: ", ".join(f"{state} in {name}" for name, state in row.in_force.items()),
-    "overrides": lambda row: row.state,
-    "budgets": lambda row: f"open for {row.incident or 'no incident'}, {row.used} drawn",
+    "overrides": lambda row: None if row.has_ended else row.state,
+    "budgets": _budget,
     "operators": lambda row: f"{', '.join(map(str, row.rights)) or 'no rights'}, {_key(row)}",
     "nodes": lambda row: row.cordoned,
 }
 MOST_ROWS = 10_000
-
-
-def _key(operator: Operator) -> str:
-    return "no key" if operator.public_key is None else f"key {operator.public_key}"
 
 
 async def rehearse(
