@@ -6,6 +6,7 @@ whoever runs it again goes on where the last one stopped.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
 from durable.authority.reads.replicas import RegionReplicas, read_replicas
 from durable.authority.sides import GlobalSide
-from durable.authority.slots.assignment import Division
+from durable.authority.slots.assignment import Division, transfer_of
 from durable.authority.slots.reconciliation import reconcile_slots
 from durable.authority.slots.shares import PublishedShare
 from durable.authority.workloads.rollouts import (
@@ -32,7 +33,7 @@ from durable.authority.workloads.rollouts import (
     undo_rollout,
 )
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import Generation, RegionId
+from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.rollout import RolloutState, RolloutStep
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind
@@ -47,6 +48,8 @@ MAX_PASSES = 6
 # How often a workload is read again within one step, because it was changed meanwhile.
 MAX_TRIES = 4
 REGIONS_SECONDS = 5.0
+# How long after its admission a new workload is divided without being read.
+NEW_SECONDS = 2.0
 # How often to ask whether a lost region still keeps something, should no hint say so.
 LOOK_AT_KEPT = timedelta(minutes=1)
 # Of a workload of which nothing is timed yet.
@@ -60,6 +63,7 @@ class Divider:
         self._side = side
         self._databases = side.databases
         self._placements = placements
+        self._new: dict[tuple[TenantId, WorkloadName], tuple[float, AdmittedWorkload]] = {}
         # Regions are never removed, and a new one has nothing of a workload that does not name it.
         self._regions: TtlCache[None, list[RegionId]] = TtlCache(
             lambda _: list_regions(side.databases), seconds=REGIONS_SECONDS
@@ -71,7 +75,7 @@ class Divider:
             try:
                 return await self._divide(await self._read(step), step)
             except _OvertakenError:
-                step = step.model_copy(update={"first": None})
+                continue
         division = await self._read(step)
         division.is_overtaken = True
         plan = plan_shares(division.goal(division.workload.rollout), division.observed())
@@ -93,20 +97,34 @@ class Divider:
             reach(Failpoint.AFTER_UNDO_ROLLOUT)
             raise _OvertakenError
         await self._remember(division, plan, rollout)
-        if not division.has_owners(plan.owners):
+        # The slots of a new workload were assigned by its admission.
+        if not division.is_first and not division.has_owners(plan.owners):
             await self._own(division, plan.owners)
         reach(Failpoint.AFTER_ASSIGN_SLOTS)
         await self._publish(division, plan)
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
         return self._answer(division, plan, None if plan.is_replaced else rollout)
 
+    def expect(self, workload: AdmittedWorkload, *, is_new: bool) -> None:
+        """Remembers a workload that was just created: dividing it needs no read.
+
+        Only for a moment. What changed it since is not known here, and regions would be handed
+        slots that it no longer has there.
+        """
+        key, now = (workload.tenant, workload.workload), time.monotonic()
+        self._new.pop(key, None)
+        if is_new:
+            self._new[key] = (now, workload)
+        while self._new and next(iter(self._new.values()))[0] < now - NEW_SECONDS:
+            self._new.pop(next(iter(self._new)))
+
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     async def _read(self, step: DivideStep) -> WorkloadDivision:
-        if step.first is not None:
-            # No region knows anything of it yet; its admission has numbered it.
+        new = self._take_new(step)
+        if new is not None:
             return WorkloadDivision(
-                step.first, _NO_TIME, is_first=True, is_numbered=True, parts=step.parts
+                new, _NO_TIME, is_first=True, is_numbered=True, parts=step.parts
             )
         read = await read_to_divide(self._databases, step.tenant, step.workload)
         workload = read.workload
@@ -149,6 +167,13 @@ class Divider:
                 division.floors[str(region)] = replicas.must_serve
         await self._open_unheard(division)
         return division
+
+    def _take_new(self, step: DivideStep) -> AdmittedWorkload | None:
+        if step.first_revision is None:
+            return None
+        at, new = self._new.pop((step.tenant, step.workload), (0.0, None))
+        is_fresh = time.monotonic() - at < NEW_SECONDS
+        return new if new is not None and is_fresh and new.revision == step.first_revision else None
 
     async def _number(self, division: WorkloadDivision, rollout: RolloutState | None) -> None:
         """Before it writes: from here on every older division is refused.
@@ -243,8 +268,8 @@ class Divider:
                 workload.tenant,
                 workload.workload,
                 {region: tuple(slots) for region, slots in share.items()},
-                transfer=f"workload/{workload.tenant}/{workload.workload}/r{workload.revision}",
-                division=Division(workload.revision, workload.generation),
+                transfer=transfer_of(workload),
+                division=Division.of(workload),
                 actor=ACTOR,
                 kept=division.kept,
             )

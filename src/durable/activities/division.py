@@ -59,6 +59,7 @@ class WorkloadDivision:
     is_numbered: bool = False
     missing: dict[RegionId, str] = field(default_factory=dict[RegionId, str])
     floors: dict[str, int] = field(default_factory=dict[str, int])
+    # Whether no region knows anything of the workload yet; its admission has assigned its slots.
     is_first: bool = False
     # Up to which number the placements of each region were told of their shares.
     opened: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
@@ -247,6 +248,7 @@ class WorkloadDivision:
         replaced: tuple[int, ...] = (),
     ) -> Publication:
         workload = self.workload
+        owned = (slot for share in shares for slot in share.share.slots)
         return Publication(
             workload.tenant,
             workload.workload,
@@ -254,7 +256,7 @@ class WorkloadDivision:
             floor,
             shares,
             replaced,
-            is_first=self.is_first,
+            first_slots=tuple(owned) if self.is_first else (),
         )
 
     def spec_of(self, generation: int) -> WorkloadSpec:

@@ -109,7 +109,7 @@ class WorkloadActivities:
             return None
         current = await read_workload(self._databases, step.tenant, step.workload)
         assert current is not None, "a workload keeps its row"
-        return _admission(AdmittedWorkload.read(answer), current, existed=True)
+        return _admission(AdmittedWorkload.read(answer), current, is_new=False)
 
     async def _admit(self, step: WorkloadRequest) -> Admission:
         payload = step.message.payload
@@ -125,7 +125,8 @@ class WorkloadActivities:
         if isinstance(outcome, Refusal):
             raise RefusedError(outcome.code, outcome.sentence)
         self._admission.promise(manifest, admissible.added)
-        return _admission(outcome.answer, outcome.current, existed=outcome.existed)
+        self._divider.expect(outcome.current, is_new=outcome.is_new)
+        return _admission(outcome.answer, outcome.current, is_new=outcome.is_new)
 
     async def _read_live(self, step: WorkloadRequest) -> WorkloadSpec:
         """The spec to scale."""
@@ -259,9 +260,9 @@ class WorkloadActivities:
         )  # fmt: skip
 
 
-def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, existed: bool) -> Admission:
+def _admission(answer: AdmittedWorkload, current: AdmittedWorkload, *, is_new: bool) -> Admission:
     now = None if current == answer else current
-    return Admission(answer=answer, now=now, existed=existed)
+    return Admission(answer=answer, now=now, is_new=is_new)
 
 
 def _scaled(step: WorkloadRequest, spec: WorkloadSpec, replicas: int) -> WorkloadManifest:

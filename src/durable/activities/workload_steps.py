@@ -34,8 +34,8 @@ class Admission(Value):
 
     answer: AdmittedWorkload
     now: AdmittedWorkload | None = None
-    # Whether there was such a workload before this request.
-    existed: bool = False
+    # Whether this request created the workload, and no region has ever owned a slot of it.
+    is_new: bool = False
 
     @property
     def current(self) -> AdmittedWorkload:
@@ -80,8 +80,8 @@ class CheckedDeadline(ObservedShares):
 class DivideStep(WorkloadKey):
     """A step of a workload towards what the authority says is wanted of it, or towards its end."""
 
-    # A new workload, of which nothing exists anywhere, as it was admitted.
-    first: AdmittedWorkload | None = None
+    # Of a new workload, of which nothing exists anywhere: the revision of its admission.
+    first_revision: int | None = None
     # Why everything is to be stopped for good, and the generation that ends.
     ending: str | None = None
     generation: Generation = 1

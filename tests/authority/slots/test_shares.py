@@ -3,11 +3,20 @@
 import pytest
 from sqlalchemy import text
 
-from durable.authority.slots.shares import Publication, PublishedShare, open_shares, publish
+from durable.authority.slots.assignment import SlotCopies, copy_slots
+from durable.authority.slots.shares import (
+    Publication,
+    PublishedShare,
+    ShareWriter,
+    open_shares,
+    publish,
+)
+from durable.model.ids import WorkloadName
 from durable.model.resources import Resources
 from durable.model.work.share import DesiredShare
 from durable.model.work.workload import WorkloadSpec
-from tests.authority.world import API, EAST, RISK, World
+from tests.authority.invariants import copies_of
+from tests.authority.world import API, EAST, RISK, WEST, World
 
 SPEC = WorkloadSpec(replicas=2, resources=Resources.of(1000, 512))
 
@@ -60,3 +69,30 @@ async def test_a_share_that_is_closed_is_not_said_to_be_written(ready_world: Wor
     async with ready_world.databases.at_region(EAST, "durable_placement").begin() as connection:
         await connection.execute(text("UPDATE regional.shares SET closed_at = clock_timestamp()"))
     assert await published(ready_world, division(2, 1)) == [False]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_new_workload_gets_its_slots_with_its_first_share(
+    ready_world: World, times: int
+) -> None:
+    new = WorkloadName("new")
+    share = DesiredShare(slots=(0, 1), spec=SPEC, revision=1)
+    shares = (PublishedShare(RISK, new, 1, share),)
+    first = Publication(RISK, new, 1, 1, shares, first_slots=(0, 1))
+    async with ShareWriter(ready_world.databases, EAST) as writer:
+        for _ in range(times):  # again, because the answer was lost
+            assert await writer.submit(first)
+    assert (RISK, new, 1) in await open_shares(ready_world.databases, EAST)
+    held = await copies_of(ready_world.databases)
+    assert {slot[2] for slot, region in held if slot[1] == new and region == EAST} == {0, 1}
+
+
+async def test_a_first_share_that_comes_late_takes_no_slot_back(neighbours: World) -> None:
+    moved = [SlotCopies(RISK, API, {50: 2})]
+    await copy_slots(neighbours.databases, WEST, moved)
+    share = DesiredShare(slots=(50,), spec=SPEC, revision=1)
+    late = Publication(RISK, API, 1, 1, (PublishedShare(RISK, API, 1, share),), first_slots=(50,))
+    async with ShareWriter(neighbours.databases, EAST) as writer:
+        await writer.submit(late)
+    held = dict(await copies_of(neighbours.databases))
+    assert next(region for slot, region in held.items() if slot[2] == 50) == WEST

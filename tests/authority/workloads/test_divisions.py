@@ -105,6 +105,8 @@ async def test_a_rollout_is_not_undone_by_a_division_that_read_it_before_it_was_
 
 async def test_a_generation_that_no_division_has_seen_is_not_settled(ready_world: World) -> None:
     await apply(ready_world, "one")
+    assert (await read_to_divide(ready_world.databases, RISK, API)).is_settled
+    await apply(ready_world, "two", manifest(run=Run(image="two")))
     assert not (await read_to_divide(ready_world.databases, RISK, API)).is_settled
 
 

@@ -12,15 +12,19 @@ from sqlalchemy import text
 from durable.authority.audit.chain import GLOBAL_CHAIN, verify_all
 from durable.authority.audit.events import audit_message
 from durable.authority.db.connection import Databases
+from durable.authority.slots.assignment import FIRST_NUMBER, SlotOwner
 from durable.authority.slots.ownership import SlotRegistry
+from durable.authority.workloads.admission import AdmissionRequest
+from durable.authority.workloads.admission_queue import AdmissionResult, admit_workloads
 from durable.authority.workloads.deletion import (
     DeletionResult,
     finish_delete,
     finish_job,
     request_delete,
 )
+from durable.authority.workloads.rollouts import read_to_divide
 from durable.authority.workloads.rows import list_workloads, read_workload
-from durable.model.ids import ActorId, RegionId, TenantId
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.work.workload import AdmittedWorkload, Condition, WorkloadManifest, WorkloadSpec
@@ -71,6 +75,11 @@ async def delete(world: World, request: str) -> DeletionResult:
 
 async def bury(world: World, generation: int = 1) -> AdmittedWorkload:
     return await finish_delete(world.databases, RISK, API, generation=generation, actor=TEST)
+
+
+async def give_up_all(world: World) -> None:
+    registry = SlotRegistry(world.databases, RISK, API, FIRST_DIVISION)
+    await registry.give_up(range(8), EAST, transfer="x")
 
 
 async def audited(world: World) -> list[str]:
@@ -224,8 +233,7 @@ async def test_a_deleted_workload_goes_when_nobody_owns_a_slot_of_it(ready_world
     with pytest.raises(RefusedError, match="us-east still owns 8 slots of risk/api") as no:
         await bury(ready_world)
     assert no.value.refusal.code is RefusalCode.WRONG_STATE
-    registry = SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION)
-    await registry.give_up(range(8), EAST, transfer="d1")
+    await give_up_all(ready_world)
     gone = await bury(ready_world)
     assert (gone.deleted, gone.deleting) == (True, False)
     assert await bury(ready_world) == gone, "again changes nothing"
@@ -258,11 +266,9 @@ async def test_what_was_never_applied_cannot_be_deleted(ready_world: World) -> N
 
 async def in_another_life(world: World) -> None:
     """Applied under r1, deleted under d1, and applied again under r2."""
-    await SlotRegistry(world.databases, RISK, API, FIRST_DIVISION).give_up(
-        range(8), EAST, transfer="x"
-    )
     await apply(world, "r1")
     await delete(world, "d1")
+    await give_up_all(world)
     await bury(world)
     await apply(world, "r2", manifest(priority=7))
 
@@ -282,11 +288,9 @@ async def test_a_request_of_an_earlier_life_is_answered_the_same_and_changes_not
 
 
 async def test_what_has_ended_cannot_be_deleted_under_a_new_id(ready_world: World) -> None:
-    await SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION).give_up(
-        range(8), EAST, transfer="x"
-    )
     await apply(ready_world, "r1")
     first = await delete(ready_world, "d1")
+    await give_up_all(ready_world)
     await bury(ready_world)
     with pytest.raises(RefusedError, match="risk/api has ended already, at 20"):
         await delete(ready_world, "d2")
@@ -315,11 +319,9 @@ async def test_a_request_is_kept_for_a_month_and_then_forgotten_by_the_next_one(
 
 
 async def test_a_generation_never_comes_again(ready_world: World) -> None:
-    await SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION).give_up(
-        range(8), EAST, transfer="x"
-    )
     await apply(ready_world, "r1")
     await delete(ready_world, "d1")
+    await give_up_all(ready_world)
     await bury(ready_world)
     assert await list_workloads(ready_world.databases) == []
     (tombstone,) = await list_workloads(ready_world.databases, deleted=True)
@@ -364,9 +366,7 @@ async def test_a_finished_job_keeps_its_status_and_runs_again_when_applied(
 
     with pytest.raises(RefusedError, match="still owns 8 slots"):
         await finish()
-    await SlotRegistry(ready_world.databases, RISK, API, FIRST_DIVISION).give_up(
-        range(8), EAST, transfer="x"
-    )
+    await give_up_all(ready_world)
     assert (await finish()).deleted
     assert await finish() == await finish()
     (row,) = await list_workloads(ready_world.databases, RISK, deleted=True)
@@ -379,6 +379,31 @@ async def test_a_finished_job_keeps_its_status_and_runs_again_when_applied(
 
 
 # ── slots and messages ──────────────────────────────────────────────────────────────────────────
+
+
+async def admitted(world: World, name: str) -> AdmissionResult:
+    wanted = manifest().model_copy(update={"name": WorkloadName(name)})
+    message = workload_message("apply", name, workload=f"risk/{name}")
+    request = AdmissionRequest(wanted, message, all_in_east())
+    [answer] = await admit_workloads(world.databases, [request])
+    assert isinstance(answer, AdmissionResult)
+    return answer
+
+
+async def test_the_slots_of_a_new_workload_are_assigned_with_its_admission(
+    ready_world: World,
+) -> None:
+    assert (await admitted(ready_world, "new")).is_new
+    assert not (await admitted(ready_world, "new")).is_new, "it was created before"
+    read = await read_to_divide(ready_world.databases, RISK, WorkloadName("new"))
+    assert read.owners == dict.fromkeys(range(3), SlotOwner(EAST, FIRST_NUMBER))
+    assert read.is_settled
+
+
+async def test_slots_that_a_region_has_owned_are_not_those_of_a_new_workload(
+    ready_world: World,
+) -> None:
+    assert not (await admitted(ready_world, API)).is_new, "us-east owns eight slots of it"
 
 
 async def test_five_thousand_slots_are_assigned_and_given_up_however_often(

@@ -86,6 +86,10 @@ def engine_for(
         "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
         # A session that was given up must not go on holding its locks.
         "client_connection_check_interval": "1s",
+        # Every statement finds its rows by keys that it is sent, so that one plan serves all of
+        # them; to plan each costs as much as to run it.
+        "plan_cache_mode": "force_generic_plan",
+        "jit": "off",
     }
     place = driver_url(url)
     engine = create_async_engine(

@@ -22,7 +22,7 @@ from durable.authority.operators.ledger import (
     RequestLedger,
     check_proof,
 )
-from durable.authority.operators.rows import find_operators
+from durable.authority.operators.rows import OPERATORS, names_of, operator_of
 from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import (
     SIGNATURE_LASTS,
@@ -46,7 +46,7 @@ DEMANDING = """
              ORDER BY in_force_at DESC LIMIT 1
 """
 
-_CLOCK_AND_POLICY = text(f"""
+_READ = text(f"""
     SELECT clock_timestamp() AS now,
            (SELECT id FROM global.deployment) AS deployment,
            (SELECT spec -> 'signed_verbs' {DEMANDING}) AS signed_verbs,
@@ -55,7 +55,9 @@ _CLOCK_AND_POLICY = text(f"""
                       FROM global.operator_rights JOIN global.operators USING (operator)
                      WHERE verb IN ('*', 'operators') AND tenant = '' AND region = ''
                        AND removed_at IS NULL
-                     ORDER BY operator LIMIT 3) AS granter) AS granters
+                     ORDER BY operator LIMIT 3) AS granter) AS granters,
+           (SELECT coalesce(jsonb_agg(to_jsonb(actor)), '[]') FROM ({OPERATORS}) AS actor)
+               AS operators
 """)
 _DEPLOYMENT = text("SELECT id FROM global.deployment")
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(AwareDatetime)
@@ -207,10 +209,10 @@ class Authorizer:
 
     @classmethod
     async def read(cls, connection: AsyncConnection, actors: Iterable[ActorId]) -> Self:
-        row = (await connection.execute(_CLOCK_AND_POLICY)).one()
+        row = (await connection.execute(_READ, {"operators": names_of(actors)})).one()
         listed = row.signed_verbs
         signed = _DEFAULT if listed is None else [verb for verb in Verb if verb.value in listed]
-        operators = await find_operators(connection, actors)
+        operators = {str(actor["operator"]): operator_of(actor) for actor in row.operators}
         return cls(operators, frozenset(signed), tuple(row.granters or ()), row.now, row.deployment)
 
     def check(

@@ -53,8 +53,9 @@ _READ = {
     """),
 }
 
-_RECORD = {
-    side: text(f"""
+
+def _record(side: LedgerSide) -> str:
+    return f"""
         INSERT INTO {side}.operator_requests
                (target, request, message, digest, actor, is_signed, answer, at, kept_until)
         SELECT target, request, message, digest, actor, is_signed, answer, clock.now,
@@ -64,19 +65,23 @@ _RECORD = {
                is_signed boolean, answer jsonb),
                (SELECT clock_timestamp() AS now) AS clock
             ON CONFLICT DO NOTHING
-    """)
-    for side in LedgerSide
-}
+    """
 
-# A few at a time, whosever they are: many targets never get another request. One transaction
-# deletes, and those that come at the same time leave that to it. By now(), which an index can be
-# searched for; for clock_timestamp() it would be read to its end.
-_FORGET = text("""
-    DELETE FROM global.operator_requests
-     WHERE pg_try_advisory_xact_lock(hashtext('durable operator requests'))
-       AND (target, request) IN (
-           SELECT target, request FROM global.operator_requests
-            WHERE kept_until < now() ORDER BY kept_until LIMIT :most)
+
+_RECORD = {side: text(_record(side)) for side in LedgerSide}
+
+# A few old ones at a time, whosever they are: many targets never get another request. One
+# transaction deletes, and those that come at the same time leave that to it. By now(), which an
+# index can be searched for; for clock_timestamp() it would be read to its end.
+_RECORD_AND_FORGET = text(f"""
+    WITH forgotten AS (
+        DELETE FROM global.operator_requests
+         WHERE pg_try_advisory_xact_lock(hashtext('durable operator requests'))
+           AND (target, request) IN (
+               SELECT target, request FROM global.operator_requests
+                WHERE kept_until < now() ORDER BY kept_until LIMIT :most)
+    )
+    {_record(LedgerSide.GLOBAL)}
 """)
 
 
@@ -197,11 +202,12 @@ class RequestLedger:
         if not self._new:
             return True
         rows = json.dumps([self._row(message) for message in self._new])
-        statement = _RECORD[self._side]
-        written = await connection.execute(statement, {"rows": rows, "days": kept_days})
-        if kept_days is not None:
+        sent = {"rows": rows, "days": kept_days}
+        if kept_days is None:
+            written = await connection.execute(_RECORD[self._side], sent)
+        else:
             most = FORGOTTEN_PER_REQUEST * len(self._new)
-            await connection.execute(_FORGET, {"most": most})
+            written = await connection.execute(_RECORD_AND_FORGET, {**sent, "most": most})
         return written.rowcount == len(self._new)
 
     def _row(self, message: OperatorMessage) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from durable.model.operators.rights import Operator, Right, Scope, Verb
 
 ANY_VERB = "*"
 
-_READ = text("""
+# With their rights, those of these names or all of them.
+OPERATORS = """
     SELECT o.operator, o.kind, o.public_key, o.created_by, o.created_at, o.removed_at,
            coalesce(jsonb_agg(jsonb_build_object(
                         'verb', r.verb, 'tenant', r.tenant, 'region', r.region)
@@ -19,19 +20,25 @@ _READ = text("""
       FROM global.operators AS o LEFT JOIN global.operator_rights AS r USING (operator)
      WHERE CAST(:operators AS text[]) IS NULL OR o.operator = ANY(:operators)
      GROUP BY o.operator ORDER BY o.operator
-""")
+"""
+_READ = text(OPERATORS)
 
 
 async def find_operators(
     connection: AsyncConnection, operators: Iterable[str] | None = None
 ) -> dict[str, Operator]:
     """These operators, or all of them, by their names; those that were removed as well."""
-    wanted = None if operators is None else sorted({str(operator) for operator in operators})
+    wanted = None if operators is None else names_of(operators)
     rows = (await connection.execute(_READ, {"operators": wanted})).mappings()
-    return {str(row["operator"]): _operator(dict(row)) for row in rows}
+    return {str(row["operator"]): operator_of(dict(row)) for row in rows}
 
 
-def _operator(row: Mapping[str, Any]) -> Operator:
+def names_of(operators: Iterable[str]) -> list[str]:
+    return sorted({str(operator) for operator in operators})
+
+
+def operator_of(row: Mapping[str, Any]) -> Operator:
+    """An operator from a row of `OPERATORS`, or from its JSON."""
     return Operator(
         id=row["operator"],
         kind=row["kind"],

@@ -102,11 +102,6 @@ class ShareStatus(Value):
         )
 
 
-_REGION = text("""
-    SELECT version, coalesce(CAST(:now AS timestamptz), clock_timestamp()) AS read_at
-      FROM regional.regions WHERE region = :region
-""")
-
 # Shares that somebody may still care for: those wanted, requested, or with a live binding.
 _KEYS = text("""
     SELECT tenant, workload, generation
@@ -128,13 +123,19 @@ _WANTED = """
         AS wanted(tenant, workload, generation)
 """
 
+# With the version: what is read with it or after it is of that version or a later one. The moment
+# is that of the statement, which is not later than what it sees.
 _SLOTS = text(f"""
-    SELECT tenant, workload, generation, c.slot, c.token, c.attempt, c.node, c.state, c.evidence,
-           c.log_directory, c.since, c.exit_code, c.is_marked,
-           c.stop_requested_at IS NOT NULL AS stop_requested
-      FROM {_WANTED}
-      JOIN regional.live_claims(:now) AS c USING (tenant, workload, generation)
-     WHERE c.region = :region AND c.reservation = 'bound'
+    SELECT g.version, coalesce(CAST(:now AS timestamptz), statement_timestamp()) AS read_at, c.*
+      FROM regional.regions AS g LEFT JOIN (
+           SELECT tenant, workload, generation, c.slot, c.token, c.attempt, c.node, c.state,
+                  c.evidence, c.log_directory, c.since, c.exit_code, c.is_marked,
+                  c.stop_requested_at IS NOT NULL AS stop_requested
+             FROM {_WANTED}
+             JOIN regional.live_claims(coalesce(CAST(:now AS timestamptz), statement_timestamp()))
+                  AS c USING (tenant, workload, generation)
+            WHERE c.region = :region AND c.reservation = 'bound') AS c ON true
+     WHERE g.region = :region
      ORDER BY c.slot
 """)
 
@@ -218,18 +219,20 @@ async def _read_keys(
 async def _read(
     connection: AsyncConnection, region: RegionId, keys: Sequence[ShareKey], now: datetime | None
 ) -> list[ShareStatus]:
-    # The version comes first: what is read after it is of that version or a later one.
-    at = (await connection.execute(_REGION, {"region": region, "now": now})).one_or_none()
-    if at is None:
+    wanted = {
+        "tenants": [key[0] for key in keys],
+        "workloads": [key[1] for key in keys],
+        "generations": [key[2] for key in keys],
+    }
+    of = {"region": region, **wanted}
+    claims = (await connection.execute(_SLOTS, {**of, "now": now})).mappings().all()
+    if not claims:
         raise unknown_region(region)
-    if not keys:
-        return []
-    tenants, workloads, generations = (list(part) for part in zip(*keys, strict=True))
-    wanted = {"tenants": tenants, "workloads": workloads, "generations": generations}
-    of = {"region": region, "now": at.read_at, **wanted}
+    at = claims[0]
     slots: dict[ShareKey, list[ObservedSlot]] = {}
-    for row in (await connection.execute(_SLOTS, of)).mappings():
-        slots.setdefault(_key(row), []).append(_slot(row))
+    for row in claims:
+        if row["token"] is not None:
+            slots.setdefault(_key(row), []).append(_slot(row))
     rows = {_key(row): row for row in (await connection.execute(_REQUESTS, of)).mappings()}
     return [
         ShareStatus(
@@ -241,8 +244,8 @@ async def _read(
             request=request_of(rows[key]),
             at_once=rows[key]["at_once"],
             ended_at=rows[key]["closed_at"],
-            as_of=at.version,
-            read_at=at.read_at,
+            as_of=at["version"],
+            read_at=at["read_at"],
             read_until=rows[key]["read_until"],
         )
         for key in keys

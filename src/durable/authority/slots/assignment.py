@@ -4,9 +4,10 @@ Sent again, it finds the fact and delivers the copies that a crash may have held
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,8 +19,11 @@ from durable.authority.fleet.regions import lock_region
 from durable.authority.quota.quotas import unknown_tenant
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
+from durable.model.work.workload import AdmittedWorkload
 
 ROLE = "durable_workload"
+# Of a slot that no region has owned before.
+FIRST_NUMBER = 1
 
 # In one order, and before any slot: whoever divides a workload holds its row until it commits.
 _LOCK_REVISIONS = text(f"""
@@ -48,9 +52,9 @@ _TENANTS = text("SELECT tenant FROM global.tenants WHERE tenant = ANY(:tenants)"
 # In one order, so that two batches with the same slots wait for each other and never deadlock.
 # A slot that has an owner is locked and left as it is; one that was about to leave and is to stay
 # gets a new number, which a step that would still take it away does not know.
-_ASSIGN = text("""
+_ASSIGN = text(f"""
     INSERT INTO global.slots AS s (tenant, workload, slot, region, number, transfer, since)
-    SELECT tenant, workload, slot, region, 1, transfer, clock_timestamp()
+    SELECT tenant, workload, slot, region, {FIRST_NUMBER}, transfer, clock_timestamp()
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, slot integer, region text, transfer text)
      ORDER BY tenant, workload, slot
@@ -58,6 +62,7 @@ _ASSIGN = text("""
        SET region = excluded.region, number = s.number + 1, transfer = excluded.transfer,
            since = clock_timestamp(), is_leaving = false
      WHERE s.region IS NULL OR (s.region = excluded.region AND s.is_leaving)
+    RETURNING tenant, workload, number
 """)
 
 _OWNERS = text(f"""
@@ -91,6 +96,10 @@ class Division:
 
     revision: int
     generation: Generation
+
+    @classmethod
+    def of(cls, workload: AdmittedWorkload) -> Self:
+        return cls(workload.revision, workload.generation)
 
 
 @dataclass(frozen=True)
@@ -162,6 +171,29 @@ async def assign_within(
     for row in await connection.execute(_OWNERS, {"keys": json.dumps(keys)}):
         owners[row.tenant, row.workload][row.slot] = SlotOwner(RegionId(row.region), row.number)
     return [refusals.get(place) or owners[one.key] for place, one in enumerate(assignments)]
+
+
+async def assign_new(
+    connection: AsyncConnection, workloads: Iterable[AdmittedWorkload]
+) -> set[tuple[str, str]]:
+    """Gives the slots of workloads that were just created to their regions, with their admission.
+
+    Answers those of which no region has ever owned a slot: what their regions own has number 1.
+    """
+    assignments = [
+        SlotAssignment(one.tenant, one.workload, one.share, transfer_of(one), Division.of(one))
+        for one in workloads
+    ]
+    rows = json.dumps(_rows(assignments))
+    new: Counter[tuple[str, str]] = Counter()
+    for row in await connection.execute(_ASSIGN, {"rows": rows}):
+        new[row.tenant, row.workload] += row.number == FIRST_NUMBER
+    return {one.key for one in assignments if new[one.key] == one.size}
+
+
+def transfer_of(workload: AdmittedWorkload) -> str:
+    """Names the division that hands slots over."""
+    return f"workload/{workload.tenant}/{workload.workload}/r{workload.revision}"
 
 
 async def _lock_revisions(
@@ -238,39 +270,52 @@ def _named(key: tuple[str, str]) -> dict[str, str]:
 
 async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[SlotCopies]) -> None:
     """Hands a region its copies; a copy that arrives after the next hand-over changes nothing."""
+    try:
+        await _copy_new(databases, region, copies)
+    except HeldBeforeError:
+        await _copy(databases, region, copies)
+
+
+@regional_transaction(ROLE, "hand slots to {region}")
+async def _copy_new(
+    connection: AsyncConnection, region: RegionId, copies: Sequence[SlotCopies]
+) -> None:
+    await copy_new_slots(connection, region, copies)
+
+
+async def copy_new_slots(
+    connection: AsyncConnection, region: RegionId, copies: Sequence[SlotCopies]
+) -> None:
+    """The same within a transaction, without waiting for the region: of slots it never held."""
+    rows = _copy_rows(copies)
+    copied = await connection.execute(_COPY_NEW, {"region": region, "rows": json.dumps(rows)})
+    if len(copied.all()) < len(rows):
+        raise HeldBeforeError  # rolled back: no row is held while it waits for the region
+
+
+@regional_transaction(ROLE, "hand slots to {region}")
+async def _copy(
+    connection: AsyncConnection, region: RegionId, copies: Sequence[SlotCopies]
+) -> None:
+    await lock_region(connection, region)
+    rows = json.dumps(_copy_rows(copies))
+    await connection.execute(_COPY, {"region": region, "rows": rows})
+
+
+def _copy_rows(copies: Iterable[SlotCopies]) -> list[dict[str, object]]:
+    """One row for each slot, with its newest number."""
     newest: dict[tuple[str, str, int], int] = {}
     for copy in copies:
         for slot, number in copy.numbers.items():
             key = (str(copy.tenant), str(copy.workload), slot)
             newest[key] = max(number, newest.get(key, 0))
-    rows = [
+    return [
         {"tenant": tenant, "workload": workload, "slot": slot, "number": number}
         for (tenant, workload, slot), number in newest.items()
     ]
-    try:
-        await _copy_new(databases, region, rows)
-    except _HeldBeforeError:
-        await _copy(databases, region, rows)
 
 
-@regional_transaction(ROLE, "hand slots to {region}")
-async def _copy_new(
-    connection: AsyncConnection, region: RegionId, rows: Sequence[Mapping[str, object]]
-) -> None:
-    copied = await connection.execute(_COPY_NEW, {"region": region, "rows": json.dumps(rows)})
-    if len(copied.all()) < len(rows):
-        raise _HeldBeforeError  # rolled back: no row is held while it waits for the region
-
-
-@regional_transaction(ROLE, "hand slots to {region}")
-async def _copy(
-    connection: AsyncConnection, region: RegionId, rows: Sequence[Mapping[str, object]]
-) -> None:
-    await lock_region(connection, region)
-    await connection.execute(_COPY, {"region": region, "rows": json.dumps(rows)})
-
-
-class _HeldBeforeError(Exception):
+class HeldBeforeError(Exception):
     """A region held some of the slots before, so the copies must wait for its commits."""
 
 

@@ -7,7 +7,7 @@ about it. An older revision never replaces a newer one, whoever sends it and how
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,7 +18,14 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import lock_region
-from durable.authority.slots.assignment import ROLE
+from durable.authority.slots.assignment import (
+    FIRST_NUMBER,
+    ROLE,
+    HeldBeforeError,
+    SlotCopies,
+    copy_new_slots,
+    copy_slots,
+)
 from durable.model.ids import Generation, IncidentId, RegionId, TenantId, WorkloadName
 from durable.model.work.share import DesiredShare
 
@@ -112,12 +119,18 @@ class Publication:
     shares: tuple[PublishedShare, ...] = ()
     # Tokens of claims that leave their share for nothing but a mark.
     replaced: tuple[int, ...] = ()
-    # Nothing of the workload runs yet, so no commit can have read its floor.
-    is_first: bool = False
+    # Of a new workload: the slots that the region owns from the beginning. Nothing of it runs yet,
+    # so no commit can have read its floor.
+    first_slots: tuple[int, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
         return (str(self.tenant), str(self.workload))
+
+    @property
+    def copies(self) -> SlotCopies:
+        numbers = dict.fromkeys(self.first_slots, FIRST_NUMBER)
+        return SlotCopies(self.tenant, self.workload, numbers)
 
     @property
     def floor(self) -> dict[str, object]:
@@ -151,13 +164,16 @@ async def publish(
     """Writes floors and shares, as far as the region does not have newer ones.
 
     Answers of each whether all of it is in force now; one that came late, or that would replace
-    what nobody wants replaced any more, changes nothing.
+    what nobody wants replaced any more, changes nothing. A new workload's slots come with it.
     """
+    first = [one.copies for one in publications if one.first_slots]
+    if first:
+        await copy_new_slots(connection, region, first)
     newest: dict[tuple[str, str], int] = {}
     for one in publications:
         newest[one.key] = max(one.revision, newest.get(one.key, one.revision))
     current = [one for one in publications if one.revision == newest[one.key]]
-    changes_floor = any(one.must_serve is not None and not one.is_first for one in current)
+    changes_floor = any(one.must_serve is not None and not one.first_slots for one in current)
     if changes_floor or any(one.replaced for one in current):
         # A commit that has read the floor before ends before: from here on all obey the new one.
         # Nor does anybody mark or unmark a claim meanwhile.
@@ -231,7 +247,13 @@ class ShareWriter(Batcher[Publication, bool]):
         super().__init__(name, "share", self._publish, max_batch=MAX_SHARES_PER_CALL)
 
     async def _publish(self, publications: list[Publication]) -> list[bool]:
-        return await publish(self._databases, self._region, publications)
+        try:
+            return await publish(self._databases, self._region, publications)
+        except HeldBeforeError:  # one of them came before, and its answer was lost
+            copies = [one.copies for one in publications]
+            await copy_slots(self._databases, self._region, copies)
+            known = [replace(one, first_slots=()) for one in publications]
+            return await publish(self._databases, self._region, known)
 
 
 @regional_transaction("durable_reader", "read the open shares of {region}")

@@ -14,6 +14,7 @@ from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer
 from durable.authority.operators.ledger import KEPT_DAYS, RequestLedger
+from durable.authority.slots.assignment import assign_new
 from durable.authority.workloads.admission import AdmissionBatch, AdmissionRequest
 from durable.authority.workloads.generations import (
     append_generations,
@@ -34,7 +35,7 @@ from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
 
 MAX_REQUESTS_PER_CALL = 200
-# Each replica is written three times: in the share, in the answer and in the audit.
+# Each replica is written four times: as a slot, in the share, in the answer and in the audit.
 MAX_REPLICAS_PER_CALL = 20_000
 _MAX_TENANTS_SHOWN = 5
 
@@ -47,8 +48,8 @@ class AdmissionResult:
 
     answer: AdmittedWorkload
     current: AdmittedWorkload
-    # Whether there was such a workload before this came, deleted or not.
-    existed: bool = field(compare=False)
+    # Whether it created the workload, and no region has ever owned a slot of it.
+    is_new: bool = field(compare=False)
 
 
 async def admit_workloads(
@@ -82,8 +83,11 @@ async def _admit(
     known = existing | missing
     answers = [batch.admit(request) if request.key in known else None for request in requests]
     assert created <= batch.changed.keys(), "no row is left empty"
+    assigned: set[RowKey] = set()
     if batch.changed:
         await write_workloads(connection, batch.changed.values())
+        if created:
+            assigned = await assign_new(connection, [batch.workloads[key] for key in created])
         await keep_shares(connection, batch.left)
         await append_generations(connection, batch.generations)
         for one, why in batch.undone:
@@ -93,7 +97,7 @@ async def _admit(
     await ledger.write(connection, kept_days=KEPT_DAYS)
     tenants = await _list_tenants(connection) if None in answers else ""
     return [
-        _result(request, answer, batch, tenants, existed=request.key not in created)
+        _result(request, answer, batch, tenants, is_new=request.key in assigned)
         for request, answer in zip(requests, answers, strict=True)
     ]
 
@@ -144,7 +148,7 @@ def _result(
     batch: AdmissionBatch,
     tenants: str,
     *,
-    existed: bool,
+    is_new: bool,
 ) -> AdmissionResult | Refusal:
     if answer is None:
         return Refusal(
@@ -154,7 +158,7 @@ def _result(
     if isinstance(answer, Refusal):
         return answer
     # Each of several requests about one workload gets what the last one left.
-    return AdmissionResult(answer, batch.workloads[request.key], existed)
+    return AdmissionResult(answer, batch.workloads[request.key], is_new)
 
 
 async def _list_tenants(connection: AsyncConnection) -> str:

@@ -61,11 +61,12 @@ _FIND_MANY = text(f"""
       LEFT JOIN global.workloads AS w ON w.tenant = key.tenant AND w.workload = key.workload
 """)
 
+# Its slots are assigned with it, so its first generation is divided from the beginning.
 # Whoever else creates one of these waits here and then finds its row. This comes before any row is
 # locked: whoever waits here holds no lock that the one it waits for could want.
 _CREATE_MANY = text("""
-    INSERT INTO global.workloads (tenant, workload, generation, spec)
-    SELECT tenant, workload, 1, '{}'
+    INSERT INTO global.workloads (tenant, workload, generation, spec, observed_generation)
+    SELECT tenant, workload, 1, '{}', 1
       FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
      ORDER BY tenant, workload
         ON CONFLICT DO NOTHING

@@ -159,8 +159,8 @@ class WorkloadAdmission(Receives):
             )
         summary = f"admit, requested by {step.actor}"
         admission = await self._request(WorkloadActivities.admit, step, summary)
-        is_first = self._is_new and not admission.existed
-        if self._is_new and admission.existed:
+        is_first = self._is_new and admission.is_new
+        if self._is_new and not admission.is_new:
             await self._recall()
         current = admission.current
         if not (current.deleting or current.deleted):

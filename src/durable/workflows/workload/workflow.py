@@ -24,7 +24,6 @@ with workflow.unsafe.imports_passed_through():
     )
     from durable.model.states import BindingState
     from durable.model.work.job_end import why_given_up
-    from durable.model.work.workload import AdmittedWorkload
     from durable.reports.describe import describe
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
@@ -242,11 +241,10 @@ class Workload(WorkloadAdmission):
             state.must_divide = False
         if not state.must_divide or state.spec is None:
             return
-        is_first = state.first_revision is not None and not state.is_ending
         step = DivideStep(
             tenant=self._tenant,
             workload=self._workload,
-            first=self._admitted() if is_first else None,
+            first_revision=None if state.is_ending else state.first_revision,
             ending=self._why_it_ends(),
             generation=state.generation,
             opened=state.opened,
@@ -291,20 +289,6 @@ class Workload(WorkloadAdmission):
         if not state.is_ending:
             return None
         return state.deleting or state.given_up or "the job is done"
-
-    def _admitted(self) -> AdmittedWorkload:
-        state = self._state
-        assert state.spec is not None
-        return AdmittedWorkload(
-            tenant=self._tenant,
-            workload=self._workload,
-            generation=state.generation,
-            generations=state.generation,
-            spec=state.spec,
-            share=state.share,
-            revision=state.first_revision or 0,
-            admitted_at=state.admitted_at,
-        )
 
     def _what_is_divided(self) -> str:
         """The step in the words of the history."""
