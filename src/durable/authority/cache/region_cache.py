@@ -24,7 +24,7 @@ LEASE_POLL_SECONDS = 3.0
 SOON_SECONDS = 0.5
 # A burst of commits is read once, this long after its first notification. A decision that this
 # makes wrong is refused at commit, and made again on a cache that was read for it.
-GATHER_SECONDS = 0.1
+GATHER_SECONDS = 0.05
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 5.0
 
