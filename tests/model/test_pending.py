@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from durable.model.placement.pending import MAX_LENGTH, Pending
+from durable.model.placement.pending import Pending
 from durable.model.placement.pending_reasons import (
     CommitRefused,
     CrashBackoff,
@@ -22,6 +22,7 @@ from durable.model.placement.pending_reasons import (
 )
 from durable.model.refusal import Refusal, RefusalCode
 from durable.model.resources import Resources
+from durable.validation.text import MAX_LENGTH
 
 NO_NODE = NoNode(
     region="us-east",

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from durable.activities.steps import PlacementKey
-from durable.activities.workload_steps import OpenedShare
+from durable.activities.steps import OpenedShare, PlacementKey
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import Crash
 from durable.model.placement.pending_reasons import PendingCode

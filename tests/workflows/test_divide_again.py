@@ -1,7 +1,7 @@
 """A last step whose workflow task was lost is taken again, and finds what became of a job."""
 
+from durable.activities.steps import DivideStep
 from durable.activities.workload import WorkloadActivities
-from durable.activities.workload_steps import DivideStep
 from durable.authority.sides import GlobalSide
 from durable.model.ids import TenantId, WorkloadName
 from durable.signals.names import workload_id

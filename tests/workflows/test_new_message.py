@@ -11,7 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from durable.activities.authorize import AuthorizationActivities
+from durable.activities.messages import AuthorizationActivities
 from durable.activities.steps import PlacementKey
 from durable.model.ids import TenantId, WorkloadName
 from durable.model.operators.rights import Verb

@@ -27,8 +27,8 @@ from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from durable.activities.audit import AuditMessages, write_messages
-from durable.activities.workload import refusal_failure
+from durable.activities.failures import refusal_failure
+from durable.activities.messages import AuditMessages, write_messages
 from durable.authority.audit.chain import GLOBAL_CHAIN, append
 from durable.authority.audit.events import read_events
 from durable.authority.db.connection import Databases

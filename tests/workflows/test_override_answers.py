@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable.activities.override_steps import Spread
+from durable.activities.override import Spread
 from durable.model.ids import RegionId
 from durable.model.overrides.override import Override
 from durable.workflows.override.workflow import OverrideMemory, answer_of

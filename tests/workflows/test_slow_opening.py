@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable.activities.placement_workflows import PlacementWorkflows
+from durable.activities.divide import PlacementWorkflows
 from durable.activities.steps import PlacementKey
 from durable.signals.names import WORKFLOW_TASK_TIMEOUT
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet

@@ -7,7 +7,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from durable.activities.elsewhere import refuse_elsewhere
+from durable.activities.failures import refuse_elsewhere
 from durable.model.ids import RegionId
 from durable.signals.names import DRAIN, GLOBAL_QUEUE, PLACEMENT, RECOVERY, WORKLOAD, regional_queue
 from durable.workflows.drain.workflow import DrainWorkflow

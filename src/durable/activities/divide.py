@@ -10,13 +10,15 @@ import time
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from temporalio import activity
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from durable.activities.division import WorkloadDivision, concerned, lowers
-from durable.activities.placement_workflows import PlacementWorkflows
-from durable.activities.steps import PlacementKey
-from durable.activities.workload_steps import DivideResult, DivideStep, OpenedShare
+from durable.activities.steps import DivideResult, DivideStep, OpenedShare, PlacementKey
 from durable.allocation.admission import TtlCache
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.regions import list_regions
@@ -40,7 +42,9 @@ from durable.model.work.workload import AdmittedWorkload, WorkloadKind
 from durable.planners.rollout.observed import Goal, RolloutObservation, ShareName
 from durable.planners.rollout.planner import RolloutPlan, plan_shares
 from durable.planners.rollout.verdict import judge, look_again_at
-from durable.signals.names import WORKLOAD_CONTROLLER
+from durable.signals.names import PLACEMENT, WORKLOAD_CONTROLLER
+from durable.signals.payloads import Look
+from durable.signals.starting import placement_options
 
 ACTOR = WORKLOAD_CONTROLLER
 # A plan may need floors to rise first, and a region that is done lets the next one begin.
@@ -54,6 +58,40 @@ NEW_SECONDS = 2.0
 LOOK_AT_KEPT = timedelta(minutes=1)
 # Of a workload of which nothing is timed yet.
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PlacementWorkflows:
+    """The placements of workloads, as Temporal knows them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def open(
+        self, key: PlacementKey, *, is_first: bool = False, priority: int | None = None
+    ) -> None:
+        """Makes sure that a placement runs, and that it looks at its share.
+
+        One that was terminated, or that Temporal has lost, begins anew and reads from the
+        authority what exists.
+        """
+        if is_first and await self.start(key, priority):
+            return
+        await self.start(
+            key,
+            priority,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            start_signal="look",
+            start_signal_args=[Look(why="its share changed")],
+        )
+
+    async def start(self, key: PlacementKey, priority: int | None = None, **signal: Any) -> bool:
+        """Starts a placement; false when one runs."""
+        options = placement_options(key.tenant, key.workload, key.generation, key.region, priority)
+        try:
+            await self._client.start_workflow(PLACEMENT, {"key": key}, **{**options, **signal})  # pyright: ignore[reportUnknownMemberType]
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
 
 
 class Divider:
@@ -396,7 +434,7 @@ class Divider:
             current=workload,
             stable=workload.generation if plan.is_replaced else workload.stable_generation,
             waits=tuple(division.waits),
-            unreachable=tuple(f"{region}: {why}"[:500] for region, why in division.missing.items()),
+            unreachable=tuple(f"{region}: {why}" for region, why in division.missing.items()),
             silent=tuple(division.missing),
             unopened=tuple(division.unopened),
             is_overtaken=division.is_overtaken,

@@ -10,22 +10,35 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 
-from durable.activities.drain_steps import EndStep, MarkResult
-from durable.activities.elsewhere import refuse_elsewhere
-from durable.activities.workload import refusal_failure
+from durable.activities.failures import refusal_failure, refuse_elsewhere
 from durable.authority.drains.orders import begin_drain, end_drain, mark_drained
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_running
 from durable.authority.sides import Regional
 from durable.failpoints import Failpoint, reach
-from durable.model.fleet.drain import Drain, DrainOrder, DrainProgress, NodesTarget
-from durable.model.ids import TenantId, WorkloadName
+from durable.model.fleet.drain import Drain, DrainOrder, DrainProgress, DrainState, NodesTarget
+from durable.model.ids import ActorId, TenantId, WorkloadName
 from durable.model.operators.rights import OperatorMessage, OrderAnswer
 from durable.model.refusal import RefusedError
 from durable.signals.drains import DrainNodes
 from durable.signals.names import drain_target, workload_id
 from durable.signals.payloads import Look
 from durable.signals.sending import SignalSender
+from durable.validation.text import Sentence
+from durable.validation.value import Value
+
+ACTOR = ActorId("controller:drain")
+
+
+class EndStep(Value):
+    """How a drain is to end."""
+
+    drain: Drain
+    state: DrainState
+    actor: ActorId = ACTOR
+    outcome: Sentence = ""
+    # The message that cancels it.
+    message: OperatorMessage | None = None
 
 
 class DrainActivities:
@@ -60,15 +73,13 @@ class DrainActivities:
         return drain
 
     @activity.defn
-    async def mark(self, drain: Drain) -> MarkResult:
-        """Marks what runs there to be replaced, and has its workloads look."""
+    async def mark(self, drain: Drain) -> int:
+        """Marks what runs there to be replaced, and has its workloads look; how many claims."""
         refuse_elsewhere(self._region, drain.target.region)
         marked = await mark_drained(self._databases, self._region, drain)
         reach(Failpoint.AFTER_MARK)
-        undelivered = await self._have_workloads_look(marked.shares, "claims were marked")
-        return MarkResult(
-            claims=marked.claims, workloads=len(marked.shares), undelivered=undelivered
-        )
+        await self._have_workloads_look(marked.shares, "claims were marked")
+        return marked.claims
 
     @activity.defn
     async def observe(self, drain: Drain) -> DrainProgress:
@@ -93,9 +104,9 @@ class DrainActivities:
         await self._have_workloads_look(ended.unmarked, "claims need not be replaced any more")
         return OrderAnswer(target=ended.drain, sentence=ended.answer)
 
-    async def _have_workloads_look(self, shares: Iterable[tuple[str, str, int]], why: str) -> int:
+    async def _have_workloads_look(self, shares: Iterable[tuple[str, str, int]], why: str) -> None:
         """Hints at once; what is lost is found by the status controller's sweep."""
-        sent = await self._sender.send_all(
+        await self._sender.send_all(
             (
                 workload_id(TenantId(tenant), WorkloadName(workload)),
                 "look",
@@ -103,7 +114,6 @@ class DrainActivities:
             )
             for tenant, workload, generation in sorted(shares)
         )
-        return sent.count(False)
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:

@@ -4,15 +4,15 @@ What people ask for is one transaction on the global side; what follows is copie
 number. A step that was sent again after a crash or a timeout finds what it did.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import AwareDatetime, Field
 from temporalio import activity
 from temporalio.client import Client
 
-from durable.activities.override_steps import OverrideReading, Spread
-from durable.activities.workload import refusal_failure
+from durable.activities.failures import refusal_failure
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.everywhere import UnreachableRegions, ask_regions
@@ -39,6 +39,24 @@ from durable.signals.overrides import ExtendOverride, ProposeOverride
 from durable.signals.payloads import Look
 from durable.signals.sending import SignalSender
 from durable.validation.quantities import show_duration
+from durable.validation.value import Value
+
+
+class OverrideReading(Value):
+    """The override as the authority has it, and the time there."""
+
+    override: Override | None
+    now: AwareDatetime
+    # What the sender of a message is told.
+    answer: str = ""
+
+
+class Spread(Value):
+    """Which regions obey the override as it is now, and which could not be asked."""
+
+    number: int
+    regions: tuple[RegionId, ...] = ()
+    missing: Mapping[RegionId, str] = Field(default={})
 
 
 class OverrideActivities:

@@ -12,8 +12,8 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from durable.activities.audit import AuditMessages, write_messages
-from durable.activities.elsewhere import refuse_elsewhere
+from durable.activities.failures import refuse_elsewhere
+from durable.activities.messages import AuditMessages, write_messages
 from durable.activities.reserve import Reserver
 from durable.activities.steps import (
     Claim,

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from temporalio import activity
 from temporalio.client import Client
 
-from durable.activities.workload import refusal_failure
+from durable.activities.failures import refusal_failure
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
@@ -56,6 +56,7 @@ from durable.signals.names import POLICY_CONTROLLER, revision_of, workload_id
 from durable.signals.payloads import Look, controllers_request
 from durable.signals.policies import PausePolicy, PolicyRequest, PromotePolicy, RollBackPolicy
 from durable.signals.sending import SignalSender
+from durable.validation.text import shorten
 
 STEPS_AT_ONCE = 50
 WORKLOADS_SHOWN = 50
@@ -262,7 +263,7 @@ def _guardrail(rollout: PolicyRollout, sentence: str) -> PolicyOrder:
         revision=rollout.revision,
         kind=PolicyOrderKind.ROLLBACK,
         actor=POLICY_CONTROLLER,
-        reason=f"guardrail: {sentence}"[:500],
+        reason=shorten(f"guardrail: {sentence}"),
         request=controllers_request("guardrail", rollout.revision, rollout.number),
         after=rollout.number,
     )

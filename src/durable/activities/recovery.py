@@ -10,8 +10,8 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 
+from durable.activities.failures import refusal_failure
 from durable.activities.recovery_executor import RecoveryExecutor
-from durable.activities.workload import refusal_failure
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.recoveries import take_order
 from durable.failpoints import Failpoint, reach

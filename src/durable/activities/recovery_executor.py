@@ -70,6 +70,7 @@ from durable.planners.rest import Rest
 from durable.signals.names import RECOVERY_CONTROLLER
 from durable.signals.payloads import controllers_request
 from durable.signals.sending import SignalSender
+from durable.validation.text import shorten
 
 ACTOR = RECOVERY_CONTROLLER
 # From which part of its nodes on a region counts as back.
@@ -308,7 +309,7 @@ class RecoveryExecutor:
         await self._end_draws(recovery)
         still_open = await self._budgets.find_open(recovery)
         if still_open:
-            kept = observed.round.model_copy(update={"open_budget": still_open[0][:500]})
+            kept = observed.round.model_copy(update={"open_budget": shorten(still_open[0])})
             return replace(observed, round=kept)
         left = observed.round.returns.left if step.phase is RecoveryPhase.FAILED_BACK else ()
         findings = [*left, *await self._budgets.find_leftovers(recovery)]
@@ -339,7 +340,7 @@ class RecoveryExecutor:
             kind=kind,
             request=controllers_request(kind, recovery.key, recovery.changed_at.isoformat()),
             actor=ACTOR,
-            reason=reason[:500],
+            reason=shorten(reason),
         )
         taken = await take_order(self._databases, order, asked=None, at_phase=recovery.phase)
         return taken.target

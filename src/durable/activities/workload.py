@@ -7,13 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from durable.activities.audit import AuditMessages, write_messages
-from durable.activities.divide import Divider
-from durable.activities.placement_workflows import PlacementWorkflows
-from durable.activities.replace import replace_slots
-from durable.activities.workload_steps import (
+from durable.activities.divide import Divider, PlacementWorkflows
+from durable.activities.failures import refusal_failure
+from durable.activities.messages import AuditMessages, write_messages
+from durable.activities.steps import (
     Admission,
     CheckedDeadline,
     DeadlineStep,
@@ -28,9 +26,14 @@ from durable.activities.workload_steps import (
 )
 from durable.allocation.admission import AdmissionCheck
 from durable.authority.audit import chain as audit
+from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
-from durable.authority.operators.ledger import find_answer
+from durable.authority.db.everywhere import ask_regions
+from durable.authority.fleet.regions import list_regions
+from durable.authority.operators.ledger import Answer, find_answer
+from durable.authority.reads.claims import ClaimFilter, read_claims
 from durable.authority.sides import GlobalSide
+from durable.authority.slots.replacements import mark_replaced, request_replacement
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.deadline import miss_deadline
 from durable.authority.workloads.deletion import finish_delete, finish_job, request_delete
@@ -38,7 +41,7 @@ from durable.authority.workloads.observation_queue import ObservedWorkload
 from durable.authority.workloads.rollout_requests import RolloutRequest, request_rollout
 from durable.authority.workloads.rows import has_ended, never_admitted, read_workload
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import Generation, RegionId
+from durable.model.ids import Generation, RegionId, Slot
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.states import BindingState
 from durable.model.work.job_end import has_missed
@@ -50,12 +53,10 @@ from durable.model.work.workload import (
     WorkloadSpec,
 )
 from durable.signals.names import WORKLOAD_CONTROLLER
-from durable.signals.payloads import ApplyWorkload, ScaleWorkload
+from durable.signals.payloads import ApplyWorkload, ReplaceSlots, ScaleWorkload
 from durable.validation.problems import problems_in
 
 ACTOR = WORKLOAD_CONTROLLER
-# The type of the activity failure that carries a refusal's sentence, with its code as a detail.
-REFUSED = "refused"
 SCALE_TRIES = 3
 
 
@@ -217,7 +218,7 @@ class WorkloadActivities:
     async def replace(self, step: WorkloadRequest) -> str:
         """Marks the claims of slots to be replaced, once per request id."""
         try:
-            return await replace_slots(self._databases, step)
+            return await _replace_slots(self._databases, step)
         except RefusedError as error:
             raise refusal_failure(error) from error
 
@@ -287,12 +288,52 @@ def _completes(step: ObserveStep, reports: Sequence[ShareReport]) -> Generation 
     return step.completes if serving >= step.wanted else None
 
 
-def refusal_failure(error: RefusedError) -> ApplicationError:
-    """A refusal as workflows and their callers see it: final, expected, and in a sentence."""
-    return ApplicationError(
-        error.refusal.sentence,
-        error.refusal.code.value,
-        type=REFUSED,
-        non_retryable=True,
-        category=ApplicationErrorCategory.BENIGN,
+async def _replace_slots(databases: Databases, step: WorkloadRequest) -> str:
+    """Marks the claims that slots have now; sent again, those that they had then."""
+    message, of = step.message, (step.tenant, step.workload)
+    wanted = await _known_slots(databases, step, ReplaceSlots.read(message.payload).slots)
+    answer = await _claims_of(databases, step, wanted)
+    recorded = await request_replacement(databases, *of, message, answer)
+    for region, tokens in recorded["tokens"].items():
+        await mark_replaced(
+            databases,
+            RegionId(region),
+            tokens,
+            request=message.request_id,
+            actor=message.actor,
+            reason=message.reason,
+        )
+    return str(recorded["answer"])
+
+
+async def _known_slots(
+    databases: Databases, step: WorkloadRequest, slots: Sequence[Slot]
+) -> list[Slot]:
+    found = await read_workload(databases, step.tenant, step.workload)
+    if found is None:
+        raise never_admitted(step.tenant, step.workload)
+    known = {slot for slots in found.share.values() for slot in slots}
+    unknown = sorted(set(slots) - known)
+    if unknown:
+        raise RefusedError(
+            RefusalCode.UNKNOWN_SLOT,
+            f"{step.tenant}/{step.workload} has no slot {unknown[0]}; it has {len(known)}, from 0.",
+        )
+    return sorted(slots or known)
+
+
+async def _claims_of(databases: Databases, step: WorkloadRequest, wanted: Sequence[Slot]) -> Answer:
+    which = ClaimFilter(tenant=step.tenant, workload=step.workload, slots=wanted)
+    found = await ask_regions(
+        await list_regions(databases),
+        lambda region: read_claims(databases, region, which),
     )
+    tokens = {
+        str(region): sorted(claim.token for claim in claims)
+        for region, claims in found.by_region.items()
+        if claims
+    }
+    count = sum(map(len, tokens.values()))
+    sentence = f"Replacing {count} of {len(wanted)} slots; one without a claim needs no replacing."
+    missing = "".join(f" {region} does not answer." for region in found.unreachable)
+    return {"answer": sentence + missing, "tokens": tokens}

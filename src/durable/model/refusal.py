@@ -3,9 +3,9 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from durable.validation.text import MAX_LENGTH, shorten
+from durable.validation.text import Sentence
 from durable.validation.value import Value
 
 
@@ -125,18 +125,11 @@ WAITING_HELPS = frozenset(
 )
 
 
-def _shorten_text(sentence: object) -> object:
-    return shorten(sentence) if isinstance(sentence, str) else sentence
-
-
 class Refusal(Value):
     """One no, with its reason."""
 
     code: RefusalCode
-    # A longer one is cut here, so that no caller has to.
-    sentence: Annotated[
-        str, Field(min_length=1, max_length=MAX_LENGTH), BeforeValidator(_shorten_text)
-    ]
+    sentence: Annotated[Sentence, Field(min_length=1)]
 
     @property
     def waiting_helps(self) -> bool:

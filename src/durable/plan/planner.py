@@ -21,7 +21,6 @@ from durable.plan.outlook import RolloutOutlook, rollout_outlook
 from durable.plan.region import PlannedRegion
 from durable.plan.step import Action, next_step
 from durable.scheduling.request import Evidence, PlacementRequest, Proposal
-from durable.validation.text import shorten
 from durable.validation.value import Value
 
 _GONE = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
@@ -198,7 +197,7 @@ def _at_once(
 
 def _unknown(region: RegionId, share: Sequence[int], why: str) -> RegionPlan:
     """A region that does not answer: what it keeps is not known, and nothing new starts there."""
-    pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, Unreachable(error=shorten(why)))
+    pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, Unreachable(error=why))
     return RegionPlan(region=region, waits=tuple(share), pending=pending)
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from durable.validation.text import shorten
+
 
 @dataclass(frozen=True)
 class Rest:
@@ -12,3 +14,6 @@ class Rest:
     until: datetime | None = None
     # Whether it will never go on by itself.
     is_final: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "why", shorten(self.why))

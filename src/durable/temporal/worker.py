@@ -13,8 +13,8 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
-from durable.activities.authorize import AuthorizationActivities
 from durable.activities.drain import DrainActivities
+from durable.activities.messages import AuthorizationActivities
 from durable.activities.override import OverrideActivities
 from durable.activities.placement import PlacementActivities
 from durable.activities.policy import PolicyActivities

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from reprlib import Repr
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 _QUOTE_LENGTH = 80
 _CUT = "..."
@@ -58,6 +58,13 @@ def read_plain_text(value: str) -> str:
         )
     return value
 
+
+def _shorten_text(value: object) -> object:
+    return shorten(value) if isinstance(value, str) else value
+
+
+# What people read; a longer one is cut where it is made into a value, so that no caller has to.
+Sentence = Annotated[str, Field(max_length=MAX_LENGTH), BeforeValidator(_shorten_text)]
 
 PlainText = Annotated[
     str, Field(min_length=1, max_length=MAX_LENGTH), AfterValidator(read_plain_text)

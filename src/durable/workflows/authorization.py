@@ -5,7 +5,7 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.authorize import AuthorizationActivities, AuthorizeStep
+    from durable.activities.messages import AuthorizationActivities, AuthorizeStep
     from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
     from durable.workflows import timeouts

@@ -4,8 +4,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, TimeoutError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.elsewhere import ELSEWHERE
-    from durable.activities.workload import REFUSED
+    from durable.activities.failures import ELSEWHERE, REFUSED
     from durable.model.refusal import RefusalCode
     from durable.validation.text import shorten
 

@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
     from durable.signals.status import MessageRecord
     from durable.validation.problems import in_one_line, problems_in
-    from durable.validation.text import quote
+    from durable.validation.text import quote, shorten
     from durable.workflows.failures import refusal
     from durable.workflows.timeouts import AUDIT_PATIENCE, EVENTS_PER_RUN
 
@@ -294,7 +294,7 @@ def _record(name: str, payload: str, answer: str, *, accepted: bool = False) -> 
     return MessageRecord(
         at=workflow.now(),
         name=_printable(name[:100]),
-        answer=_printable(answer[:500]),
+        answer=_printable(shorten(answer)),
         payload=_printable(payload[:PAYLOAD_CHARACTERS_KEPT]),
         accepted=accepted,
     )

@@ -16,7 +16,9 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
     from durable.reports.describe import describe
+    from durable.signals import search_attributes
     from durable.signals.payloads import Look
+    from durable.validation.text import shorten
     from durable.workflows import timeouts
     from durable.workflows.attributes import ShownAttributes
     from durable.workflows.continued import continued
@@ -170,7 +172,7 @@ class OrderWorkflow(Receives, Generic[K, M]):
             refused = refusal_in(error)
             if refused is not None and self.unknown is not None:
                 memory.is_unknown = refused.details[0] == self.unknown.value
-            memory.unreachable = f"Could not {summary}: {sentence_of(error)}"[:500]
+            memory.unreachable = shorten(f"Could not {summary}: {sentence_of(error)}")
             return UNREACHABLE
         memory.unreachable = ""
         return answer
@@ -211,7 +213,8 @@ class OrderWorkflow(Receives, Generic[K, M]):
 
     def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
         """What it is found by."""
-        raise NotImplementedError
+        phase = self.status().phase
+        return {} if phase is None else {search_attributes.PHASE: phase.value}
 
     def rest(self) -> tuple[timedelta, str]:
         """How long to wait for messages before it looks again, and what for."""

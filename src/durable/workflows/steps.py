@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.audit import AuditMessages
+    from durable.activities.messages import AuditMessages
     from durable.activities.workload import WorkloadActivities
     from durable.model.refusal import RefusalCode
     from durable.workflows import timeouts

@@ -1,6 +1,6 @@
 """Every timeout and retry policy of the workflows, by name."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio.common import RetryPolicy
 
@@ -100,3 +100,8 @@ RECOVERY_LOOK = timedelta(seconds=15)
 # A restarted worker replays what is open, half a millisecond for each event: short runs keep that
 # cheap, and cost a read of the authority each.
 EVENTS_PER_RUN = 250
+
+
+def rest_until(moment: datetime | None, now: datetime, longest: timedelta) -> timedelta:
+    """How long to rest before what is due then; the clock that decides is the authority's."""
+    return longest if moment is None else min(longest, max(moment - now, SHORTEST_REST))

@@ -19,6 +19,7 @@ from durable.model.ids import ActorId, NodeId, RegionId
 from durable.model.operators.rights import OperatorMessage
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import drain_id
+from durable.validation.text import shorten
 
 ROLE = "durable_drain"
 CANCELLED = "Cancelled: what has not left stays, and nodes that it cordoned take work again."
@@ -91,7 +92,7 @@ async def begin_drain(connection: AsyncConnection, region: RegionId, order: Drai
     # An earlier drain of just these nodes may have left its cordon.
     name = drain_id(order.target)
     cordoned = [one.node for one in found if one.cordon_reason is None or one.cordoned_for == name]
-    reason = f"{name}: {order.reason}"[:500]
+    reason = shorten(f"{name}: {order.reason}")
     await write_cordons(connection, region, cordoned, reason=reason, actor=order.actor, drain=name)
     written = await connection.execute(
         _BEGIN,
@@ -177,13 +178,14 @@ async def end_drain(
     cordoned. A `message` that cancels it is counted, so that it ends no later drain as well.
     """
     await lock_region(connection, region)
+    outcome = shorten(outcome)
     messages = [] if message is None else [message]
     ledger = await RequestLedger.read(connection, messages, LedgerSide.REGIONAL)
     before = None if message is None else ledger.find(message)
     row = None
     if before is None:
         named = {"region": region, "request": drain.request}
-        written = {"state": state.value, "outcome": outcome[:500]}
+        written = {"state": state.value, "outcome": outcome}
         row = (await connection.execute(_END, {**named, **written})).mappings().one_or_none()
     if row is None:
         known = await find_drain(connection, region, drain.request)
@@ -198,7 +200,7 @@ async def end_drain(
     if state is DrainState.CANCELLED:
         await write_cordons(connection, region, kept, reason=None, actor=actor)
     elif state is DrainState.GAVE_UP:
-        reason = f"{name} gave up: {drain.reason}"[:500]
+        reason = shorten(f"{name} gave up: {drain.reason}")
         await write_cordons(connection, region, kept, reason=reason, actor=drain.actor, drain=name)
     await audit.append(
         connection,
@@ -208,7 +210,7 @@ async def end_drain(
         target=name,
         after={
             "state": state.value,
-            "outcome": outcome[:500],
+            "outcome": outcome,
             "uncordoned": list(map(str, kept)) if state is DrainState.CANCELLED else [],
             "request": drain.request,
         },

@@ -40,7 +40,7 @@ from durable.model.overrides.override import (
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.signals.names import override_id
-from durable.validation.text import show_moment
+from durable.validation.text import shorten, show_moment
 
 ACTOR = ActorId("controller:override")
 # An override that was changed so often is not extended any more; everything else happens once.
@@ -168,12 +168,12 @@ def _decide(
             return _Effect(columns, "activate override", answer)
         case ChangeKind.REJECT:
             check_rejection(override, now)
-            outcome = f"rejected by {actor}: {reason}"[:500]
+            outcome = f"rejected by {actor}: {reason}"
             columns = _ended(OverrideState.REJECTED, now, outcome)
             return _Effect(columns, "end override", "Rejected: it never had an effect.")
         case ChangeKind.REVOKE:
             check_revocation(override, now)
-            outcome = f"revoked by {actor}: {reason}"[:500]
+            outcome = f"revoked by {actor}: {reason}"
             columns = _ended(OverrideState.REVOKED, now, outcome)
             return _Effect(columns, "end override", "Revoked.")
         case ChangeKind.EXTEND:
@@ -184,7 +184,7 @@ def _decide(
 
 
 def _ended(state: OverrideState, now: datetime, outcome: str) -> dict[str, Any]:
-    return {"state": state, "ended_at": now, "outcome": outcome}
+    return {"state": state, "ended_at": now, "outcome": shorten(outcome)}
 
 
 _COLUMNS = (

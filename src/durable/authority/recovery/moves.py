@@ -23,6 +23,7 @@ from durable.model.ids import ActorId, IncidentId, RegionId, TenantId, WorkloadN
 from durable.model.recovery.recoveries import RecoveryKey, WorkloadMove
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind
+from durable.validation.text import shorten
 
 Shares = Mapping[RegionId, tuple[int, ...]]
 # Given the locked workload, its new shares; a refusal says why it stays.
@@ -228,7 +229,7 @@ def _moved(region: RegionId, move: WorkloadMove, before: Shares, after: Shares) 
 
 def _note(move: WorkloadMove, slots: Iterable[int], waits: str) -> dict[str, Any]:
     named = {"tenant": str(move.tenant), "workload": str(move.workload)}
-    return {**named, "slots": list(slots), "waits": waits[:500]}
+    return {**named, "slots": list(slots), "waits": shorten(waits)}
 
 
 def _plain(share: Shares) -> dict[str, list[int]]:

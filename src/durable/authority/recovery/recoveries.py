@@ -33,6 +33,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.planners.recovery.orders import answer_to, apply_order
 from durable.signals.names import recovery_id
+from durable.validation.text import shorten
 
 ROLE = "durable_recovery"
 LISTED = 100
@@ -326,7 +327,7 @@ async def _begin(
         "incident": key.incident,
         "phase": phase.value,
         "actor": actor,
-        "reason": reason[:500],
+        "reason": shorten(reason),
         "evidence": json.dumps(evidence),
         "lost_at": lost_at,
         "has_ended": phase in ENDED,
@@ -360,7 +361,7 @@ async def _reach(
         **known,
         "phase": phase.value,
         "actor": actor,
-        "reason": reason[:500],
+        "reason": shorten(reason),
         "has_ended": phase in ENDED,
         "has_moved": phase is RecoveryPhase.HOLDING,
     }

@@ -15,6 +15,7 @@ from durable.authority.queue.requests import pending_of
 from durable.authority.workloads.rows import RowKey
 from durable.model.ids import RegionId
 from durable.model.work.workload import AdmittedWorkload
+from durable.validation.text import shorten
 
 _KEYS = sent_rows("keys", "key", "tenant text, workload text")
 
@@ -85,7 +86,7 @@ async def read_serving(
     for row in (await connection.execute(_PENDING, of)).mappings():
         pending = pending_of(row)
         if pending is not None:
-            found[row["tenant"], row["workload"]].waits = f"{region}: {pending}"[:500]
+            found[row["tenant"], row["workload"]].waits = shorten(f"{region}: {pending}")
     return dict(found)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from durable.authority.reads.claims import ClaimFilter, conditions
 from durable.model.ids import ActorId, RegionId
 from durable.model.overrides.effects import Effects
+from durable.validation.text import shorten
 
 
 class CauseKind(StrEnum):
@@ -88,7 +89,7 @@ async def mark_claims(
             "only_zone": barred_by.only_zone,
             "only_node": barred_by.only_node,
         }
-    by = {"cause_kind": cause.kind, "cause": cause.id, "actor": actor, "reason": reason[:500]}
+    by = {"cause_kind": cause.kind, "cause": cause.id, "actor": actor, "reason": shorten(reason)}
     statement = _mark(which.named, is_barred=barred_by is not None)
     rows = await connection.execute(statement, {"region": region, **by, **bars, **which.parameters})
     return [(row.tenant, row.workload, row.generation) for row in rows]

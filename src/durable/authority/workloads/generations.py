@@ -13,6 +13,7 @@ from durable.model.ids import Generation, TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.rollout import GenerationRecord
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
+from durable.validation.text import shorten
 
 GENERATIONS_KEPT = 20
 
@@ -104,7 +105,7 @@ async def record_rollback(
 ) -> None:
     """Records that a workload went back from this generation, and why."""
     key = {"tenant": tenant, "workload": workload, "generation": generation}
-    await connection.execute(_ROLL_BACK, {**key, "reason": reason[:500]})
+    await connection.execute(_ROLL_BACK, {**key, "reason": shorten(reason)})
 
 
 async def stable_spec(

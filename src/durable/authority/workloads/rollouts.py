@@ -28,6 +28,7 @@ from durable.model.recovery.readiness import Recoverable
 from durable.model.work.rollout import GenerationRecord, RolloutState
 from durable.model.work.running import OnReconnect
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec, with_template
+from durable.validation.text import shorten
 
 _READ = text("""
     SELECT w.*, clock_timestamp() AS now, r.is_met, r.sentence
@@ -262,7 +263,7 @@ async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, re
         share = await share_of(connection, workload, good)
         name = (workload.tenant, workload.workload, workload.generation)
         await record_rollback(connection, *name, reason)
-    rollout = RolloutState(started_at=now, progressed_at=now, undoing=reason[:500])
+    rollout = RolloutState(started_at=now, progressed_at=now, undoing=shorten(reason))
     written = {
         "tenant": workload.tenant,
         "workload": workload.workload,

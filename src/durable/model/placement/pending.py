@@ -23,12 +23,11 @@ from durable.model.placement.pending_reasons import (
 )
 from durable.model.refusal import Refusal
 from durable.model.resources import show_dimension
-from durable.validation.text import show_moment
+from durable.validation.text import shorten, show_moment
 from durable.validation.value import Value
 
 Parameters = Mapping[str, JsonValue]
 
-MAX_LENGTH = 500
 # What surrounds the rejections in a sentence needs less than the rest of it.
 _REJECTIONS_LENGTH = 240
 
@@ -71,7 +70,7 @@ class Pending(Value):
     @property
     def sentence(self) -> str:
         """What the wait is for and what would end it, in at most 500 characters."""
-        return _cut(_words(self.code, self.parameters))
+        return shorten(_words(self.code, self.parameters))
 
     @property
     def waiting_helps(self) -> bool:
@@ -267,7 +266,3 @@ _WORDS: Mapping[PendingCode, Callable[[Parameters], str]] = {
     PendingCode.TAINTED: _no_node("tolerate the taint, or add nodes without it"),
     PendingCode.NO_GRANT: _no_grant,
 }
-
-
-def _cut(sentence: str) -> str:
-    return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[: MAX_LENGTH - 3]}..."

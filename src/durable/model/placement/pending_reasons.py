@@ -7,6 +7,7 @@ from pydantic import AwareDatetime, ConfigDict, Field, JsonValue
 
 from durable.model.refusal import Refusal
 from durable.model.resources import Resources
+from durable.validation.text import Sentence
 from durable.validation.value import Value
 
 # So many rejections travel with a reason; the evidence of the decision has all of them.
@@ -136,7 +137,7 @@ class Held(Details):
 
 
 class Unreachable(Details):
-    error: str
+    error: Sentence
 
 
 class CommitRefused(Details):

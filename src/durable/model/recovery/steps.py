@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from durable.model.recovery.recoveries import RecoveryKey, RecoveryProgress
+from durable.validation.text import shorten
 from durable.validation.value import Value
 
 SENTENCES_KEPT = 50
@@ -60,7 +61,7 @@ class RecoveryRound(Value):
         return self.model_copy(update={"taken": (*self.taken, step)})
 
     def found_closed(self, why: str, until: datetime) -> "RecoveryRound":
-        return self.model_copy(update={"closed": why[:500], "closed_until": until})
+        return self.model_copy(update={"closed": shorten(why), "closed_until": until})
 
 
 class RecoveryStepInput(Value):

@@ -111,7 +111,7 @@ def _canary(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     region = rollout.canary
     assert region is not None, "a canary has its region"
     if region in observed.missing:
-        return Rest(f"{region} to answer: {observed.missing[region]}"[:500])
+        return Rest(f"{region} to answer: {observed.missing[region]}")
     bake = rollout.bake
     if bake is None:
         return Watch(region)
@@ -143,7 +143,7 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
             return Watch(region)
     if left:
         frozen, first = observed.frozen.get(left[0]), left[0]
-        return Rest((frozen or f"{first} to answer: {observed.missing[first]}")[:500])
+        return Rest(frozen or f"{first} to answer: {observed.missing[first]}")
     return Reach(PolicyPhase.EVERYWHERE)
 
 
@@ -154,7 +154,7 @@ def _baking(observed: ObservedPolicy, bake: Bake, seconds: float) -> Rest | None
     why = observed.missing.get(bake.region)
     if why is not None:
         end = f"the end of its watch at {ends_at:%H:%M:%S}Z"
-        return Rest(f"{bake.region} to answer, or {end}: {why}"[:500], ends_at)
+        return Rest(f"{bake.region} to answer, or {end}: {why}", ends_at)
     return Rest(f"{bake.region} is watched until {ends_at:%H:%M:%S}Z", ends_at)
 
 
@@ -165,5 +165,5 @@ def _back(observed: ObservedPolicy) -> PolicyStep:
         if policy.state is not PolicyState.ROLLED_BACK or policy.number < number:
             return LeaveRegion(region)
     for region, why in sorted(observed.missing.items()):
-        return Rest(f"{region} to answer: {why}"[:500])
+        return Rest(f"{region} to answer: {why}")
     return Reach(PolicyPhase.ROLLED_BACK)

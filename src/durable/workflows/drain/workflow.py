@@ -13,8 +13,7 @@ from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.drain import DrainActivities
-    from durable.activities.drain_steps import EndStep
+    from durable.activities.drain import DrainActivities, EndStep
     from durable.model.fleet.drain import Drain, DrainProgress, DrainState, NodesTarget
     from durable.model.operators.rights import Scope
     from durable.model.refusal import RefusalCode
@@ -115,7 +114,7 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
             drain=before,
             state=DrainState.CANCELLED,
             actor=cancel.actor,
-            outcome=f"cancelled by {cancel.actor}: {cancel.reason}"[:500],
+            outcome=f"cancelled by {cancel.actor}: {cancel.reason}",
             message=envelope.request_message,
         )
         answer = await self._finish()
@@ -176,11 +175,9 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
 
     def rest(self) -> tuple[timedelta, str]:
         memory = self._memory
-        wait = min(timeouts.DRAIN_LONGEST, timeouts.DRAIN_FIRST * 2 ** min(memory.tries, 6))
-        if memory.drain is not None:
-            # The region's clock decides; this only says when it is worth asking.
-            until = memory.drain.deadline_at - workflow.now()
-            wait = min(wait, max(until, timeouts.SHORTEST_REST))
+        longest = min(timeouts.DRAIN_LONGEST, timeouts.DRAIN_FIRST * 2 ** min(memory.tries, 6))
+        deadline = memory.drain and memory.drain.deadline_at
+        wait = timeouts.rest_until(deadline, workflow.now(), longest)
         return wait, (memory.progress and memory.progress.waits_for) or "replicas to leave"
 
 
@@ -190,4 +187,4 @@ def _gave_up(progress: DrainProgress) -> str:
     return (
         f"{counted(progress.left, 'replica')} {were} left there at the deadline; still cordoned. "
         f"{shown}"
-    )[:500]
+    )

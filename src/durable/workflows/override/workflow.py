@@ -14,8 +14,7 @@ from temporalio.common import RawValue, SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.override import OverrideActivities
-    from durable.activities.override_steps import OverrideReading, Spread
+    from durable.activities.override import OverrideActivities, OverrideReading, Spread
     from durable.model.ids import OverrideId
     from durable.model.overrides.override import Override
     from durable.model.refusal import Refusal, RefusalCode
@@ -241,9 +240,8 @@ class OverrideWorkflow(OrderWorkflow[OverrideId, OverrideMemory]):
         if memory.spread is not None and memory.spread.missing:
             away = ", ".join(memory.spread.missing)
             return timeouts.REGION_RETRY, f"{away} could not be reached"
-        # The authority's clock decides; this only says when it is worth asking.
-        left = override.expires_at - memory.time_there(workflow.now())
-        wait = max(min(left, timeouts.OVERRIDE_RESYNC), timeouts.SHORTEST_REST)
+        now = memory.time_there(workflow.now())
+        wait = timeouts.rest_until(override.expires_at, now, timeouts.OVERRIDE_RESYNC)
         return wait, f"its end at {show_moment(override.expires_at)}"
 
 

@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.work.phases import SlotPhase
     from durable.signals import payloads
     from durable.signals.status import PlacementStatus
+    from durable.validation.text import shorten
     from durable.workflows.authorization import delivery_of, recall_or_authorize
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import Receives
@@ -87,7 +88,7 @@ class PlacementMessages(Receives):
             known = ", ".join(map(str, sorted(slots))) or "none"
             sentence = f"There is no slot {unknown[0]} here; slots: {known}."
             raise refusal(RefusalCode.UNKNOWN_SLOT, sentence)
-        why = f"evicted by {evict.actor}: {evict.reason}"[:500]
+        why = shorten(f"evicted by {evict.actor}: {evict.reason}")
         evicted = [slots[number] for number in chosen]
         evicted = [
             slot

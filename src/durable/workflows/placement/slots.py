@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.work.share import PlacementPast, SlotsObserved
     from durable.model.work.workload import WorkloadKind, WorkloadSpec
     from durable.signals.status import SlotView
+    from durable.validation.text import shorten
     from durable.workflows.timeouts import (
         CRASH_FIRST,
         CRASH_LONGEST,
@@ -108,7 +109,7 @@ class SlotState:
         often = "once" if self.crash_count == 1 else f"{self.crash_count} times"
         why = "with an exit code that is not retried" if self.is_fatal else often
         evidence = f": {self.evidence}" if self.evidence else ""
-        self.enter(SlotPhase.GIVEN_UP, now, f"failed {why}{evidence}"[:500])
+        self.enter(SlotPhase.GIVEN_UP, now, shorten(f"failed {why}{evidence}"))
 
     def has_step_left(self) -> bool:
         """Whether a step for it was left over, which nothing else will bring about."""
@@ -150,7 +151,7 @@ class SlotState:
             node=None if self.node is None else NodeId(self.node),
             since=self.since,
             deadline=self.deadline or self.lease_expires_at,
-            evidence=f"{self.evidence}; {self.blocked}"[:500] if self.blocked else self.evidence,
+            evidence=shorten(f"{self.evidence}; {self.blocked}") if self.blocked else self.evidence,
         )
 
 

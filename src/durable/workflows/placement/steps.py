@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.placement.pending_reasons import PendingCode, Unreachable
     from durable.model.refusal import RefusalCode
     from durable.model.states import BindingState
+    from durable.validation.text import shorten
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, fail_if_elsewhere, sentence_of
     from durable.workflows.placement.messages import PlacementMessages, slot_numbers
@@ -68,7 +69,7 @@ class PlacementSteps(PlacementMessages):
                 key=self._state.key,
                 claims=tuple(slot.claim for slot in part),
                 why=f"{verb} the slot",
-                reasons={s.slot: s.evidence[:500] for s in part if s.evidence} if ends else {},
+                reasons={s.slot: shorten(s.evidence) for s in part if s.evidence} if ends else {},
                 cause=cause,
                 forced=tuple(slot.slot for slot in part if slot.is_forced),
                 passing=passing,
@@ -127,7 +128,7 @@ class PlacementSteps(PlacementMessages):
             return await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
             fail_if_elsewhere(error)
-            why = Unreachable(error=sentence_of(error)[:500])
+            why = Unreachable(error=sentence_of(error))
             self._state.pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, why)
             wait = timeouts.UNREACHABLE_RETRY * workflow.random().uniform(1.0, 1.5)
             self._state.next_retry_at = workflow.now() + wait

@@ -16,11 +16,7 @@ def rest_of(progress: PolicyProgress, now: datetime) -> timedelta:
         return timeouts.POLICY_IDLE
     if rollout.is_paused:
         return _paused(rollout, now)
-    if progress.look_at is None:
-        return timeouts.POLICY_LOOK
-    # The authority's clock decides; this only says when it is worth asking.
-    until = progress.look_at - now
-    return min(timeouts.POLICY_LOOK, max(until, timeouts.SHORTEST_REST))
+    return timeouts.rest_until(progress.look_at, now, timeouts.POLICY_LOOK)
 
 
 def _paused(rollout: PolicyRollout, now: datetime) -> timedelta:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue, SearchAttributeKey
+from temporalio.common import RawValue
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
@@ -17,10 +17,10 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.ids import PolicyRevision
     from durable.model.policy.rollout import PolicyPhase, PolicyProgress
     from durable.model.refusal import RefusalCode
-    from durable.signals import search_attributes
     from durable.signals.names import POLICY, policy_id, revision_of
     from durable.signals.policies import PolicyStatus, StartPolicy
     from durable.signals.registry import messages_to
+    from durable.validation.text import shorten
     from durable.workflows import timeouts
     from durable.workflows.failures import sentence_of
     from durable.workflows.handlers import accepts
@@ -103,7 +103,7 @@ class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
                 summary="decide recent decisions again",
             )
         except FailureError as error:
-            return f"Could not compare: {sentence_of(error)}"[:500]
+            return shorten(f"Could not compare: {sentence_of(error)}")
         return ""
 
     async def _go_on(self) -> None:
@@ -114,10 +114,6 @@ class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
             self._memory.progress = progress
 
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
-
-    def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
-        phase = self.status().phase
-        return {} if phase is None else {search_attributes.PHASE: phase.value}
 
     def rest(self) -> tuple[timedelta, str]:
         progress = self._memory.progress

@@ -10,14 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from durable.activities.recovery import RecoveryActivities
     from durable.model.recovery.recoveries import RecoveryKey, RecoveryProgress
     from durable.model.recovery.steps import RecoveryStep, RecoveryStepInput, RecoveryStepOutcome
     from durable.model.refusal import RefusalCode
-    from durable.signals import search_attributes
     from durable.signals.names import RECOVERY
     from durable.signals.recoveries import RecoveryStatus
     from durable.signals.registry import messages_to
@@ -123,17 +121,9 @@ class RecoveryWorkflow(OrderWorkflow[RecoveryKey, RecoveryMemory]):
 
     # ── reporting, resting ──────────────────────────────────────────────────────────────────────
 
-    def attributes(self) -> dict[SearchAttributeKey[str], str | None]:
-        phase = self.status().phase
-        return {} if phase is None else {search_attributes.PHASE: phase.value}
-
     def rest(self) -> tuple[timedelta, str]:
         progress = self._memory.progress
         if progress is None:
             return timeouts.RECOVERY_LOOK, self.first_order
-        wait = timeouts.RECOVERY_LOOK
-        if progress.look_at is not None:
-            # The authority's clock decides; this only says when it is worth asking.
-            until = progress.look_at - workflow.now()
-            wait = min(wait, max(until, timeouts.SHORTEST_REST))
-        return wait, progress.waits_for
+        longest = timeouts.RECOVERY_LOOK
+        return timeouts.rest_until(progress.look_at, workflow.now(), longest), progress.waits_for

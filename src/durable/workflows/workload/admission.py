@@ -11,11 +11,12 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.workload import REFUSED, WorkloadActivities
-    from durable.activities.workload_steps import (
+    from durable.activities.failures import REFUSED
+    from durable.activities.steps import (
         WorkloadKey,
         WorkloadRequest,
     )
+    from durable.activities.workload import WorkloadActivities
     from durable.model.ids import TenantId, WorkloadName
     from durable.model.refusal import RefusalCode
     from durable.model.work.workload import AdmittedWorkload
@@ -31,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
         RollBack,
         ScaleWorkload,
     )
+    from durable.validation.text import shorten
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, cause_of, refusal, sentence_of
     from durable.workflows.handlers import Receives
@@ -221,7 +223,7 @@ class WorkloadAdmission(Receives):
 
     def _delete(self, why: str) -> None:
         if self._state.deleting is None:
-            self._state.deleting, self._state.share = why[:500], {}
+            self._state.deleting, self._state.share = shorten(why), {}
             self._divide_again()
 
     def _divide_again(self) -> None:

@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.workload_steps import OpenedShare
+    from durable.activities.steps import OpenedShare
     from durable.model.ids import RegionId, TenantId, WorkloadName
     from durable.model.recovery.readiness import Recoverable
     from durable.model.work.rollout import RolloutProgress, RolloutState

@@ -13,21 +13,22 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.activities.steps import PlacementKey
-    from durable.activities.workload import WorkloadActivities
-    from durable.activities.workload_steps import (
+    from durable.activities.steps import (
         DeadlineStep,
         DivideResult,
         DivideStep,
         FinishStep,
         ObserveStep,
+        PlacementKey,
     )
+    from durable.activities.workload import WorkloadActivities
     from durable.model.states import BindingState
     from durable.model.work.job_end import why_given_up
     from durable.reports.describe import describe
     from durable.signals.names import WORKLOAD
     from durable.signals.registry import messages_to
     from durable.signals.status import WorkloadStatus
+    from durable.validation.text import shorten
     from durable.workflows import timeouts
     from durable.workflows.failures import STEP_FAILURES, sentence_of
     from durable.workflows.handlers import accepts
@@ -318,7 +319,7 @@ class Workload(WorkloadAdmission):
             return UNREACHABLE
 
     def _failed(self, what: str, why: str) -> None:
-        self._state.waits = [f"Could not {what}: {why}"[:500]]
+        self._state.waits = [shorten(f"Could not {what}: {why}")]
         self._state.tries += 1
 
     def _report(self) -> None:
