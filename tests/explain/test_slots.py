@@ -82,8 +82,8 @@ def test_a_share_without_slots_has_nothing_left() -> None:
         (queue(RequestState.PENDING, 1, PendingCode.CAPACITY), Owner.SCHEDULER),
         (queue(RequestState.PENDING, 1, PendingCode.HELD), Owner.SCHEDULER),
         (queue(RequestState.TIMED_OUT), Owner.OPERATOR),
-        (queue(RequestState.PLACED), Owner.NOBODY),
-        (None, Owner.NOBODY),
+        (queue(RequestState.PLACED), Owner.NONE),
+        (None, Owner.NONE),
     ],
 )
 def test_the_request_decides_first_who_acts_next(waits: Any, owner: Owner) -> None:
@@ -116,7 +116,7 @@ def test_the_first_slot_that_is_not_where_it_should_be_decides_next() -> None:
 def test_an_operator_looks_at_a_job_that_failed() -> None:
     ends = [ended(0, SlotEnd.COMPLETED), ended(1, SlotEnd.FAILED)]
     assert next_owner(SLOTS, [], ends, queue(RequestState.WITHDRAWN)) is Owner.OPERATOR
-    assert next_owner([0], [], ends[:1], queue(RequestState.WITHDRAWN)) is Owner.NOBODY
+    assert next_owner([0], [], ends[:1], queue(RequestState.WITHDRAWN)) is Owner.NONE
 
 
 @pytest.mark.parametrize(

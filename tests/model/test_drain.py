@@ -79,7 +79,7 @@ def test_what_needs_somebody_comes_first_and_what_moves_comes_last() -> None:
     assert [one.workload for one in progress.blocked] == names[:3]
     assert progress.left == 6
     waits = progress.waits_for or ""
-    assert waits.startswith("risk/never (1 replica): its replacement finds no place (somebody must")
+    assert waits.startswith("risk/never (1 replica): its replacement finds no place (a person must")
     assert waits.endswith("; and 3 more")
     assert measure().waits_for is None
 

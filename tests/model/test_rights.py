@@ -95,7 +95,7 @@ def test_order_spacing_and_the_spelling_of_whole_numbers_are_free() -> None:
 def test_a_key_that_anybody_can_sign_with_is_refused(point: bytes, sign_bit: int) -> None:
     raw = bytes([*point[:31], point[31] | sign_bit])
     key = f"ed25519:{base64.b64encode(raw).decode()}"
-    with pytest.raises(ValidationError, match="anybody can sign with this key"):
+    with pytest.raises(ValidationError, match="anyone can sign with this key"):
         TypeAdapter(rights.PublicKey).validate_python(key)
 
 

@@ -102,7 +102,7 @@ async def test_an_explanation_of_a_completed_job_says_that_it_completed(
     explanation = await ended(plane)
     assert explanation.end == "complete"
     [region] = explanation.regions
-    assert (region.condition, region.owner) == ("2 completed of 2", Owner.NOBODY)
+    assert (region.condition, region.owner) == ("2 completed of 2", Owner.NONE)
     print_explanation(explanation)
     said = capsys.readouterr().out
     assert "generation 1 completed (2 of 2 are done)" in said

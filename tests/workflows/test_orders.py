@@ -177,7 +177,7 @@ class LampMemory(Memory):
 @accepts(MESSAGES)
 class Lamp(OrderWorkflow[str, LampMemory]):
     memory = LampMemory
-    first_order = "somebody sends `light`"
+    first_order = "a person sends `light`"
 
     def key_of(self, id: str) -> str:
         return id

@@ -35,14 +35,14 @@ def test_it_says_where_the_revision_is_and_what_it_shows_there() -> None:
             rollout=rollout(bake=bake(pending_percent_before=2.0), is_paused=True),
             regions=STATES,
             health=PolicyHealth(pending_percent=7.0, reserves=9, refused=1, place_seconds=3.2),
-            waits_for="somebody to promote it",
+            waits_for="a person to promote it",
         )
     )
     for words in (
         "## Policy revision 5",
         "**canary**, **paused** since 2030-01-01 00:00:00Z, order 7",
         "By alice: INC-42",
-        "**Waits**: somebody to promote it",
+        "**Waits**: a person to promote it",
         "- east: canary\n- west: published",
         "Needs the right `policy`.",
         "`durable sign policy/5 rollback 'JSON'`",

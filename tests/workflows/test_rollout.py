@@ -195,7 +195,7 @@ async def test_a_paused_rollout_waits_and_goes_on_when_it_is_resumed(plane: Plan
     await until(lambda: is_at(RolloutStep.PAUSE_POINT), "it stops at the pause point")
     assert sorted((await running(plane)).values()) == [1, 1, 1, 2]
     answer = await request(plane, "pause", PauseRollout(**WHO, request_id="p1"))
-    assert "until somebody resumes" in answer
+    assert "until a person resumes" in answer
     await request(plane, "promote", PromoteRollout(**WHO, request_id="p2"))
     await until(lambda: is_at(RolloutStep.PAUSED), "it stays where it is")
     assert sorted((await running(plane)).values()) == [1, 1, 1, 2]

@@ -2,7 +2,7 @@
 
 Every division that writes has a number of its own, so one that was overtaken writes nothing any
 more; one that finds everything as it is to be takes none. It is made from what the regions know, so
-whoever runs it again goes on where the last one stopped.
+taken again, it goes on where the last one stopped.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class PlacementWorkflows:
     ) -> None:
         """Makes sure that a placement runs, and that it looks at its share.
 
-        One that was terminated, or that Temporal has lost, begins anew and reads from the
+        One that was terminated, or that Temporal has lost, begins again and reads from the
         authority what exists.
         """
         if is_first and await self.start(key, priority):
@@ -198,7 +198,7 @@ class Divider:
         if not named.issubset(regions):
             regions = await self._regions.get(None, seconds=0.0)
         answers = await ask_regions(regions, read_region)
-        division.missing = concerned(answers.unreachable, workload)
+        division.unreachable = concerned(answers.unreachable, workload)
         division.regions.update(answers.by_region)
         for region, replicas in answers.by_region.items():
             if replicas.must_serve is not None:
@@ -267,7 +267,7 @@ class Divider:
                 region, division.publication(floors[region])
             )
         )  # fmt: skip
-        division.missing |= answers.unreachable
+        division.unreachable |= answers.unreachable
         division.is_overtaken = not all(answers.by_region.values())
         division.floors |= {str(region): floors[region] for region in answers.by_region}
 
@@ -347,7 +347,7 @@ class Divider:
         answers = await ask_regions(sorted({*floors, *shares}), write)
         for region, why in answers.unreachable.items():
             activity.logger.warning("%s could not be given its share: %s", region, why)
-            division.missing[region] = why
+            division.unreachable[region] = why
             division.unopened.append(region)
         division.is_overtaken |= not all(answers.by_region.values())
         reach(Failpoint.AFTER_PUBLISH_SHARES)
@@ -364,10 +364,10 @@ class Divider:
     async def _open_unheard(self, division: WorkloadDivision) -> None:
         """Tells placements of shares whose division ended before it could do that."""
         for region, found in division.regions.items():
-            told = division.opened.get(region, 0)
-            unheard = {g: s.revision for g, s in found.shares.items() if s.revision > told}
+            opened = division.opened.get(region, 0)
+            unheard = {g: s.revision for g, s in found.shares.items() if s.revision > opened}
             await asyncio.gather(*(self._open(division, region, one) for one in unheard))
-            division.opened[region] = max([told, *unheard.values()])
+            division.opened[region] = max([opened, *unheard.values()])
 
     async def _open(
         self, division: WorkloadDivision, region: RegionId, generation: Generation
@@ -394,7 +394,7 @@ class Divider:
         }
         silent = {
             slot: str(region)
-            for region in division.missing
+            for region in division.unreachable
             for slot in division.workload.share.get(region, ())
         }
         await self._own(division, silent | claims)
@@ -434,8 +434,8 @@ class Divider:
             current=workload,
             stable=workload.generation if plan.is_replaced else workload.stable_generation,
             waits=tuple(division.waits),
-            unreachable=tuple(f"{region}: {why}" for region, why in division.missing.items()),
-            silent=tuple(division.missing),
+            unreachable=tuple(f"{region}: {why}" for region, why in division.unreachable.items()),
+            silent=tuple(division.unreachable),
             unopened=tuple(division.unopened),
             is_overtaken=division.is_overtaken,
             open=tuple(_still_open(division, plan)),
@@ -474,7 +474,7 @@ def _shares_to_publish(
 
 
 def _may_end(workload: AdmittedWorkload, step: DivideStep) -> bool:
-    """Whether the authority knows of the end: whoever asks may remember an earlier life."""
+    """Whether the authority knows of the end: the workflow may remember an earlier life."""
     is_this_job = workload.spec.kind is WorkloadKind.JOB and workload.generation == step.generation
     return workload.deleting or workload.deleted or is_this_job
 

@@ -57,11 +57,11 @@ class WorkloadDivision:
     is_settled: bool = False
     # Whether it has a number of its own, under which it may write.
     is_numbered: bool = False
-    missing: dict[RegionId, str] = field(default_factory=dict[RegionId, str])
+    unreachable: dict[RegionId, str] = field(default_factory=dict[RegionId, str])
     floors: dict[str, int] = field(default_factory=dict[str, int])
     # Whether no region knows anything of the workload yet; its admission has assigned its slots.
     is_first: bool = False
-    # Up to which number the placements of each region were told of their shares.
+    # Up to which number the placements of each region know of their shares.
     opened: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
     # Of a job: how many slots each region may run at once; None leaves that as it is.
     parts: Mapping[RegionId, int] | None = None
@@ -141,7 +141,7 @@ class WorkloadDivision:
                 for report in self.reports
                 if report.pending is not None and report.pending.code in _NO_ROOM
             ),
-            silent=frozenset(map(str, self.missing)),
+            silent=frozenset(map(str, self.unreachable)),
         )
 
     def ready_at(self) -> list[datetime]:
@@ -168,7 +168,7 @@ class WorkloadDivision:
         ]
 
     def _without_kept(self, found: RegionReplicas, report: ShareReport) -> ShareReport:
-        """An original behind a fence serves nobody that is known of: its stand-in counts."""
+        """An original behind a fence serves nothing that is known of: its stand-in counts."""
         if not found.is_fenced or not self.kept:
             return report
         kept = Counter(
@@ -188,7 +188,7 @@ class WorkloadDivision:
         owners = {slot: one for slot, one in self.owners.items() if slot not in self.kept}
         return (
             self.is_settled
-            and not self.missing
+            and not self.unreachable
             and {slot: str(owner.region) for slot, owner in owners.items()} == dict(wanted)
             and all(
                 held.get((slot, str(owner.region))) == owner.number
@@ -275,9 +275,9 @@ class WorkloadDivision:
         return before if before.kind is WorkloadKind.JOB else with_template(spec, before)
 
 
-def concerned(missing: UnreachableRegions, workload: AdmittedWorkload) -> dict[RegionId, str]:
+def concerned(unreachable: UnreachableRegions, workload: AdmittedWorkload) -> dict[RegionId, str]:
     """Regions that did not answer; one that has nothing of the workload is not waited for."""
-    return {region: why for region, why in missing.items() if workload.share.get(region)}
+    return {region: why for region, why in unreachable.items() if workload.share.get(region)}
 
 
 def lowers(wanted: Mapping[str, int], known: Mapping[str, int]) -> bool:

@@ -50,7 +50,7 @@ class DrainActivities:
 
     @activity.defn
     async def recall_drain(self, target: NodesTarget) -> Drain | None:
-        """The drain of these nodes that the region knows and nobody has ended."""
+        """The drain of these nodes that the region knows and that has not ended."""
         refuse_elsewhere(self._region, target.region)
         return await read_running(self._databases, self._region, target)
 

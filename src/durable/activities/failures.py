@@ -13,7 +13,7 @@ ELSEWHERE = "elsewhere"
 
 
 def refuse_elsewhere(own: RegionId, asked: RegionId) -> None:
-    """Whoever starts a workflow by hand chooses its task queue, and so the worker that runs it."""
+    """A workflow started by hand may be on any task queue, and so on any worker."""
     if asked != own:
         raise ApplicationError(
             f"This worker takes steps in {own}, not in {asked}; start it on the task queue "

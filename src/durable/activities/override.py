@@ -47,7 +47,7 @@ class OverrideReading(Value):
 
     override: Override | None
     now: AwareDatetime
-    # What the sender of a message is told.
+    # What the sender of a message is answered.
     answer: str = ""
 
 
@@ -74,7 +74,7 @@ class OverrideActivities:
 
     @activity.defn
     async def propose_override(self, message: OperatorMessage) -> OverrideReading:
-        """Records what somebody proposes, once per id."""
+        """Records what a person proposes, once per id."""
         id, proposed = override_of(message.workflow_id), message.payload_as(ProposeOverride)
         effects = effects_of(proposed.of_kind, proposed.scope, proposed.effect)
         unasked: UnreachableRegions = {}

@@ -1,7 +1,7 @@
 """The steps of a placement: recall, enqueue, reserve, bind, start, stop, release, expire.
 
 Each is idempotent by its business key, so any of them may be sent again after a crash, a timeout or
-a replay. The decision is recorded before its intents are sent: whoever runs the step again finds
+a replay. The decision is recorded before its intents are sent: a step that is taken again finds
 the decision and sends the same intents, whatever the cache says by then.
 """
 

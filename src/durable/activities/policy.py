@@ -216,7 +216,7 @@ class PolicyActivities:
         return read_policy((await read_revision(self._databases, revision)).spec)
 
     async def _default_canary(self, asked: RegionId | None) -> RegionId:
-        """The first region by name, unless somebody names one that exists."""
+        """The first region by name, unless a person names one that exists."""
         regions = await list_regions(self._databases)
         if asked is not None and asked not in regions:
             raise RefusedError(

@@ -134,7 +134,7 @@ class RecoveryBudgets:
         ]
 
     async def _find_open(self, recovery: Recovery) -> Answers[list[RecoveryBudget]]:
-        """What is open for it in each region, whoever noted that; overrides end their own."""
+        """What is open for it in each region, however that was noted; overrides end their own."""
 
         async def read(region: RegionId) -> list[RecoveryBudget]:
             found = await list_open_budgets(self._databases, region, recovery.key.incident)

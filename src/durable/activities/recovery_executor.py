@@ -240,7 +240,7 @@ class RecoveryExecutor:
         recovery = observed.recovery
         is_whole = all(move.whole_at is not None for move in observed.moves)
         if not is_whole and any(draw.refused for draw in recovery.draws):
-            # Whoever held it may have ended by now.
+            # What held it may have ended by now.
             recovery = await self._budgets.draw(recovery)
         moves = await self._moves.move_out(
             recovery, observed.policy, observed.now, with_refused=with_refused
@@ -333,7 +333,7 @@ class RecoveryExecutor:
     async def _order(self, recovery: Recovery, kind: RecoveryOrderKind, reason: str) -> Recovery:
         """What the policy has done without a person, once per loss.
 
-        No person's request id has a space in it, so nobody can use up this one.
+        No person's request id has a space in it, so none can use up this one.
         """
         order = RecoveryOrder(
             key=recovery.key,

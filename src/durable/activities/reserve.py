@@ -318,7 +318,7 @@ class Reserver:
 
 
 def _forgotten(newest: int) -> ReserveResult:
-    """What a placement that was started anew is answered, while it has old attempts.
+    """What a placement that was started again is answered, while it has old attempts.
 
     A step that is run again finds no more of them than one step makes. Of older ones only the
     claims matter: it reads those, and goes on with the next free number.

@@ -179,7 +179,7 @@ class StepResult(Value):
 
     done: tuple[Claim, ...] = ()
     refused: tuple[StepRefusal, ...] = ()
-    # What came of it at once, if anybody waited for that.
+    # What came of it at once, if that was waited for.
     observed: SlotsObserved | None = None
 
 
@@ -254,7 +254,7 @@ class DivideStep(WorkloadKey):
     # Why everything is to be stopped for good, and the generation that ends.
     ending: str | None = None
     generation: Generation = 1
-    # Up to which number the placements of each region were told of their shares.
+    # Up to which number the placements of each region know of their shares.
     opened: Mapping[RegionId, int] = Field(default={})
     # Of a job: how many slots each region may run at once; None leaves that as it is, and empty
     # does not limit it.
@@ -286,7 +286,7 @@ class DivideResult(Value):
     # The authority knows of no such end: this run remembers an earlier life of the workload.
     must_recall: bool = False
     open: tuple[OpenedShare, ...] = ()
-    # Up to which number the placements of each region were told of their shares.
+    # Up to which number the placements of each region know of their shares.
     opened: Mapping[RegionId, int] = Field(default={})
     # How many claims there were, in all regions that answered.
     claims: int = 0

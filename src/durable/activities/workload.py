@@ -140,7 +140,7 @@ class WorkloadActivities:
             raise RefusedError(
                 RefusalCode.JOB_NOT_SCALED,
                 "A job is one piece of work and is not scaled; apply it with another replica "
-                "count to run it anew.",
+                "count to run it again.",
             )
         return found.spec
 
@@ -186,7 +186,7 @@ class WorkloadActivities:
             except AuthorityError:
                 unreachable.append(region)
             except RefusedError:
-                continue  # there is no such region: whoever named it was wrong
+                continue  # there is no such region
             else:
                 reports += [share.report() for share in shares]
         completes = _completes(step, reports)

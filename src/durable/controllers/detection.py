@@ -3,7 +3,7 @@
 Each round reads what can be seen of all regions, names what it is, keeps suspicions in the
 authority, and begins the recovery of a region whose loss has lasted. A region that lost nothing but
 its worker is kept on its lease, so that what runs there goes on. A round that cannot read the
-global side decides nothing, and what was not seen for a while is watched anew.
+global side decides nothing, and what was not seen for a while is watched again.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class DetectionController:
             return {}  # before the first fleet there is no policy either
         policy = await read_recovery_policy(self._databases)
         signs = await self._signs(facts, policy)
-        # After the signs: whoever waited long for an answer has not been watching meanwhile.
+        # After the signs: while it waited long for an answer, it was not watching.
         now = max(fact.read_at for fact in (await read_facts(self._databases)).values())
         since = keep_watching(self._watching_since, self._looked_at, now)
         self._watching_since, self._looked_at = since, now

@@ -90,7 +90,7 @@ class QuotaController:
     async def _reclaim(self, regions: Sequence[RegionId]) -> set[TenantId]:
         """Brings back what exceeds lowered quotas; answers the tenants that still owe some of it.
 
-        What is in use is kept from new work until it is free, or whoever waits would take it first.
+        What is in use is kept from new work until it is free, or what waits would take it first.
         """
         owing = set(await read_lowered(self._databases))
         for region in regions:

@@ -26,7 +26,7 @@ MAX_PER_ROUND = 100
 
 
 class ReaperController:
-    """One region's reservations that nobody else will ever free."""
+    """One region's reservations that nothing else will ever free."""
 
     def __init__(self, regional: Regional) -> None:
         self._regional = regional

@@ -3,7 +3,7 @@
 Level-triggered: each round compares the authority's rows with the workflows that Temporal says are
 running, and starts what is missing. A workflow that is started finds in the authority all that it
 needs, and one that was started in vain finds nothing to do and ends. A run that took the place of
-another (a reset, a termination that somebody repaired by hand) is asked to look at the authority.
+another (a reset, a termination that was repaired by hand) is asked to look at the authority.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 A region that cannot reach the global side goes on within its lease; then its commits refuse new
 work with that reason. A region that was fenced releases what goes elsewhere, for as long as there
-is some: that is how the claims end that were left behind while nobody could reach it.
+is some: that is how the claims end that were left behind while it could not be reached.
 """
 
 import asyncio

@@ -31,7 +31,7 @@ POLL_SECONDS = 0.2
 # Finds what writes nothing when it happens: a lease that lapses, which lasts as long as this.
 SWEEP_SECONDS = 15.0
 # From the first change of a share to its signal: what else happens until then goes along. While
-# slots are coming up or going down more will happen soon, and nobody acts on a count of them.
+# slots are coming up or going down more will happen soon, and nothing acts on a count of them.
 GATHER_SECONDS = 0.15
 GATHER_MOVING_SECONDS = 1.0
 RETRY_SECONDS = 1.0
@@ -40,7 +40,7 @@ MAX_SIGNALS_PER_ROUND = 500
 # sent each round, so that none waits for more than some seconds.
 REPORTS_FRACTION = 25
 
-# After a restart nobody knows what was reported before. Those that are where they must be are asked
+# After a restart it is unknown what was reported. Those that are where they must be are asked
 # to look at this pace: replayed all at once, their histories would take longer than a task lasts.
 RESYNC_PER_SECOND = 4.0
 

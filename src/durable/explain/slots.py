@@ -100,11 +100,11 @@ def next_owner(
     if state is RequestState.TIMED_OUT:
         return Owner.OPERATOR
     owners = [slot_owner(one.state, stop_requested=one.stop_requested) for one in observed]
-    acting = next((owner for owner in owners if owner is not Owner.NOBODY), None)
+    acting = next((owner for owner in owners if owner is not Owner.NONE), None)
     if acting is not None:
         return acting
     # Everything that exists is as it should be; that must also be everything that is desired.
     completed = {one.slot for one in ended if one.end is SlotEnd.COMPLETED}
     if {one.slot for one in observed} | (completed & {*slots}) == {*slots}:
-        return Owner.NOBODY
+        return Owner.NONE
     return Owner.WORKLOAD if queue is None or has_ended else Owner.SCHEDULER

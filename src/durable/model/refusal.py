@@ -98,7 +98,7 @@ class RefusalCode(StrEnum):
 
 
 # What may pass by itself: capacity, grants, leases and stops change while a placement waits.
-# Everything else needs somebody to change the request, the configuration or the writer.
+# Everything else needs a person to change the request, the configuration or the writer.
 WAITING_HELPS = frozenset(
     {
         RefusalCode.REGION_FENCED,

@@ -51,7 +51,7 @@ def describe_placement(status: PlacementStatus) -> Report:
 
 
 def _next(owner: Owner) -> str:
-    return "in its desired state" if owner is Owner.NOBODY else f"next: {owner}"
+    return "in its desired state" if owner is Owner.NONE else f"next: {owner}"
 
 
 def _slot(slot: SlotView) -> str:

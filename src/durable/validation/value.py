@@ -1,6 +1,6 @@
 """The one kind of noun: an immutable value that refuses unknown fields and guessed types.
 
-What people write is refused for a field that nobody knows, because it is a mistake. What another
+What people write is refused for an unknown field, because it is a mistake. What another
 process of ours wrote may come from a later release, and is read without such fields.
 """
 

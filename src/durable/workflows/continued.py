@@ -10,7 +10,7 @@ T = TypeVar("T")
 def continued(memory: T | None) -> T | None:
     """The memory in a run's input, if that input came by continue-as-new.
 
-    Anybody who can start a workflow chooses its first input. A retry and a cron run get that input
+    Anyone who can start a workflow chooses its first input. A retry and a cron run get that input
     again, with a run before them; only continue-as-new begins with the first attempt.
     """
     if memory is None:

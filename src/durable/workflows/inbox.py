@@ -141,7 +141,7 @@ class Inbox:
     async def until_audited(self) -> None:
         """Until what is recorded now is in the audit; not for long while that cannot be written.
 
-        Whoever was answered finds the message there, even if the workflow is terminated next.
+        A sender who was answered finds the message there, even if the workflow is terminated next.
         """
         log = self.log
         due = log.audited_count + len(log.unaudited)
@@ -230,7 +230,7 @@ class Inbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing came that the loop has not looked at, and everybody was answered."""
+        """Whether nothing came that the loop has not looked at, and all were answered."""
         return not self and workflow.all_handlers_finished()
 
     async def let_handlers_finish(self) -> None:

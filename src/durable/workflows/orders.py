@@ -109,7 +109,7 @@ class OrderWorkflow(Receives, Generic[K, M]):
                 await self.recall()
 
     async def _refuse_all(self, refused: ApplicationError) -> None:
-        """Whoever wrote to an id that names nothing is told so, and so is the audit."""
+        """The senders to an id that names nothing are refused, and the audit knows of it."""
         while (envelope := self._inbox.next()) is not None:
             self._inbox.refuse(envelope, refused)
         await audit_messages(self._memory.messages)

@@ -1,4 +1,4 @@
-"""What a workflow is started with: anybody may write that by hand, and is refused in words.
+"""What a workflow is started with: anyone may write that by hand, and is refused in words.
 
 A wrong input fails the workflow, and its id can be used again. Where it would fail the workflow
 task instead, the task is tried again and again, and the id stays taken.
@@ -32,7 +32,7 @@ MAX_PROBLEMS_SHOWN = 250
 
 
 def read_start(raw: RawValue | None, model: type[V], id_of: Callable[[V], str], example: str) -> V:
-    """What somebody starts it with; refused if that is wrong, or belongs under another id.
+    """What a person starts it with; refused if that is wrong, or belongs under another id.
 
     Messages are signed for a workflow id, so the id decides what they are about.
     """
@@ -57,7 +57,7 @@ def read_start(raw: RawValue | None, model: type[V], id_of: Callable[[V], str], 
 def of_one_input(method: Callable[..., T]) -> Callable[..., T]:
     """`__init__` or `run` of a workflow, which must not fail over several arguments.
 
-    The SDK calls it with as many as somebody sent, and its failure would fail the workflow task.
+    The SDK calls it with as many as were sent, and its failure would fail the workflow task.
     """
 
     @wraps(method)

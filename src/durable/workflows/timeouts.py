@@ -23,7 +23,7 @@ ADMIT_RETRY = RetryPolicy(
     maximum_attempts=8,
 )
 
-# Whoever sends a message to a placement waits for it to be judged, and everything else there too.
+# The sender of a message to a placement waits for it to be judged, and everything else there too.
 AUTHORIZE_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=200),
     backoff_coefficient=2.0,
@@ -86,7 +86,7 @@ DRAIN_LONGEST = timedelta(seconds=15)
 REGION_RETRY = timedelta(seconds=10)
 OVERRIDE_RESYNC = timedelta(minutes=5)
 # A policy that is on its way is looked at so often; one that waits for a person, much less. Each
-# look fills the history, and whoever has the page of a run that is over cannot answer there.
+# look fills the history, and a reader of the page of a run that is over cannot answer there.
 POLICY_LOOK = timedelta(seconds=5)
 POLICY_IDLE = timedelta(minutes=10)
 # A guardrail goes on watching what was paused in a region, ever less often up to this.

@@ -78,7 +78,7 @@ async def test_what_needs_a_second_person_waits_for_one(world: World) -> None:
     proposed = await propose(world.databases, "break-glass", GLASS, effect=CORDON)
     assert proposed.target.state is OverrideState.PROPOSED
     own = change(world.databases, "approve", who="ann")
-    assert "somebody else has to approve" in await refused(RefusalCode.SELF_APPROVAL, own)
+    assert "another person has to approve" in await refused(RefusalCode.SELF_APPROVAL, own)
     approved = (await change(world.databases, "approve")).target
     assert (approved.state, approved.approver) == (OverrideState.ACTIVE, "bob")
     assert await actions(world) == [("ann", "propose override"), ("bob", "activate override")]
@@ -182,7 +182,7 @@ async def test_a_proposal_that_nobody_approves_lapses(world: World) -> None:
     await pass_time(world, "1 day")
     await refused(RefusalCode.OVERRIDE_ENDED, change(world.databases, "approve"))
     expired = await expire_override(world.databases, O1)
-    assert expired.outcome == "nobody approved it in time"
+    assert expired.outcome == "it was not approved in time"
 
 
 @pytest.mark.parametrize(

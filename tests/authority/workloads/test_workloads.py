@@ -227,7 +227,7 @@ async def test_an_unknown_tenant_is_refused_with_those_that_are_known(ready_worl
 
 async def test_a_deleted_workload_goes_when_nobody_owns_a_slot_of_it(ready_world: World) -> None:
     await apply(ready_world, "r1")
-    with pytest.raises(RefusedError, match="Nobody asked to delete workload risk/api"):
+    with pytest.raises(RefusedError, match="There is no request to delete workload risk/api"):
         await bury(ready_world)
     assert (await delete(ready_world, "d1")).current.deleting
     with pytest.raises(RefusedError, match="us-east still owns 8 slots of risk/api") as no:

@@ -16,7 +16,7 @@ def test_an_explanation_has_every_step(seen: Terminal) -> None:
     report = seen.json("explain", "shop/seen")
     assert (report["workload"], report["generation"], report["ended"]) == ("seen", 1, False)
     for region in report["regions"]:
-        assert region["owner"] == Owner.NOBODY
+        assert region["owner"] == Owner.NONE
         assert region["queue"]["queue_seconds"] >= 0
         *_, attempt = region["attempts"]
         assert attempt["policy_revision"] >= 1

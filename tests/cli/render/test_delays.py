@@ -1,4 +1,4 @@
-"""Whoever waited too long learns why, and whether it continues by itself or somebody must act."""
+"""Whoever waited too long learns why, and whether it continues by itself or a person must act."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -53,7 +53,7 @@ def step(
 
 
 def test_a_published_revision_waits_for_a_person() -> None:
-    assert step(rollout(PolicyPhase.SHADOW), east=NEW) == Rest("somebody to promote it")
+    assert step(rollout(PolicyPhase.SHADOW), east=NEW) == Rest("a person to promote it")
 
 
 @pytest.mark.parametrize(

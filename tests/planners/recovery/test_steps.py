@@ -104,7 +104,7 @@ CASES: dict[str, tuple[ObservedRecovery, NextStep]] = {
         suspected(state=RegionState.OPEN), DismissSuspected("east is not suspected any more")),
     "a person confirms": (
         suspected(policy=RecoveryPolicy(confirmation=Mode.MANUAL)),
-        Rest("somebody to confirm or veto it", LATER)),
+        Rest("a person to confirm or veto it", LATER)),
     "calm for a while": (
         suspected(suspicion=suspicion(AGO, calm_since=NOW)),
         Rest("east to stay well, or to fall silent again", SOON)),

@@ -13,7 +13,7 @@ from durable.authority.db.connection import Databases, transact
 from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 
 GLOBAL_CHAIN = "global"
-# Below every sequence that a row can have, also where somebody dropped the constraint.
+# Below every sequence that a row can have, also where the constraint was dropped.
 BEFORE_ALL = -(2**63)
 
 _APPEND = text("""

@@ -15,7 +15,7 @@ from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 from durable.model.ids import ActorId, RegionId
 from durable.model.placement.records import AuditEvent
 
-# Within the calendar of this program, whatever somebody wrote past the table's constraint.
+# Within the calendar of this program, whatever was written past the table's constraint.
 _EVENTS = text("""
     SELECT chain, sequence, actor,
            least(greatest(at, '0002-01-01 00:00:00+00'), '9999-01-01 00:00:00+00') AS at,

@@ -82,7 +82,7 @@ class RegionCache:
         return self._wakeups
 
     def snapshot(self) -> Snapshot:
-        """The region as it is known now; it changes in place, so nobody keeps it over an await."""
+        """The region as it is known now; it changes in place: not to be kept over an await."""
         return self._known().snapshot()
 
     def policy(self) -> tuple[int, Policy]:
@@ -162,10 +162,10 @@ class RegionCache:
     def _ended(self, read: asyncio.Task[None]) -> None:
         self._reads.discard(read)
         if not read.cancelled():
-            read.exception()  # retrieved, because the caller may be gone and nobody else would
+            read.exception()  # retrieved, because the caller may be gone and nothing else would
 
     async def _keep(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Restarts a watcher that ended in a way nobody foresaw: a cache must never go deaf."""
+        """Restarts a watcher that ended unexpectedly: a cache must never go deaf."""
         while True:
             try:
                 await run()
@@ -225,7 +225,7 @@ class RegionCache:
             await self._learn_policy()
 
     def _merged(self, is_better: bool) -> None:
-        """Every state on which somebody may have decided is observed, also one that got worse."""
+        """Every state that decisions may have seen is observed, also one that got worse."""
         self.relief.observe(self._held.snapshot(), self._held.policy_revision or 0)
         if is_better:
             self._wake()

@@ -37,7 +37,7 @@ class RegionRead:
     # What ordinary work may still take; what is kept for recovery is not in it.
     room: Amounts
     policy_revision: int | None
-    # Those that nobody has ended; whether one is in force, only the clock can say.
+    # Those that have not been ended; whether one is in force, only the clock can say.
     overrides: tuple[RegionalOverride, ...] = ()
     draws: tuple[EmergencyDraw, ...] = ()
 
@@ -212,7 +212,7 @@ def grant_of(entry: Any) -> tuple[str, tuple[Amounts, Amounts]]:
 
 
 def draw_of(entry: dict[str, Any]) -> EmergencyDraw:
-    """An emergency draw from its row as JSON; one that somebody ended expired long ago."""
+    """An emergency draw from its row as JSON; one that was ended expired long ago."""
     expires_at = datetime.fromisoformat(entry["expires_at"]).timestamp()
     return EmergencyDraw(
         tenant=entry["tenant"],

@@ -1,4 +1,4 @@
-"""How a cache notices change: notifications as hints, and a cheap poll for what notifies nobody."""
+"""How a cache notices change: notifications as hints, and a cheap poll for what has none."""
 
 import asyncio
 import re
@@ -75,7 +75,7 @@ async def watch(
 ) -> AsyncGenerator[RegionChange, None]:
     """Yields every change of these regions that it is notified of, and a resync every period.
 
-    A notification is a hint to read, never a fact: whoever forges one causes a read, and no more.
+    A notification is a hint to read, never a fact: a forged one causes a read, and no more.
 
     It begins with a resync of each region, after LISTEN: what committed before is in the full read
     that follows, and what commits after is notified. A lost connection ends it with an error; the

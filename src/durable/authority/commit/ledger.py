@@ -1,6 +1,6 @@
 """What one batch sees of its region while it holds the region's lock.
 
-Nobody else can change these rows until the batch commits, so what the rules find here is true.
+Nothing else can change these rows until the batch commits, so what the rules find here is true.
 Amounts are plain tuples: a batch touches them hundreds of times.
 """
 
@@ -134,7 +134,7 @@ class Ledger:
     grants: dict[str, GrantEntry] = field(default_factory=dict[str, GrantEntry])
     budgets: dict[str, BudgetEntry] = field(default_factory=dict[str, BudgetEntry])
     policies: dict[int, PolicyState] = field(default_factory=dict[int, PolicyState])
-    # Those that nobody has ended; whether one is in force, only the clock can say.
+    # Those that have not been ended; whether one is in force, only the clock can say.
     overrides: tuple[RegionalOverride, ...] = ()
     # What the policy in force lets an override pass: those of the canary while there is one.
     overridable_gates: frozenset[Gate] = frozenset()

@@ -5,7 +5,7 @@
 
 READ COMMITTED is chosen: the first statement takes the region's row lock, and every later statement
 sees all that earlier holders of the lock committed. Under REPEATABLE READ the snapshot would be as
-old as the wait for the lock, and the decisions wrong. The rules decide on rows that nobody else can
+old as the wait for the lock, and the decisions wrong. The rules decide on rows that no other can
 change; the schema's constraints would refuse a wrong one, and the batch is then taken apart.
 """
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 # From the first item of a batch on, and as long as more arrive within it: who comes alone waits
-# for nobody, and those who come in a crowd share more.
+# for no other, and those who come in a crowd share more.
 GATHER_SECONDS = 0.003
 # Of what no placement waits for.
 PATIENT_GATHER_SECONDS = 0.03
@@ -83,7 +83,7 @@ class Batcher(Generic[T, R]):
         return await waiting.answer
 
     def _ended(self, _: "asyncio.Task[None]") -> None:
-        """Fails whoever still waits, also after a cancellation: their answer will not come."""
+        """Fails what still waits, also after a cancellation: their answer will not come."""
         self._closing = True
         stopped = f"The {self._queue} was stopped; send the same {self._item} again."
         self._fail(self._waiting, AuthorityUnreachableError(stopped))

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Session(psycopg.AsyncConnection[Any]):
-    """A connection that ends at once when whoever waits for an answer is cancelled.
+    """A connection that ends at once when the caller that waits for an answer is cancelled.
 
     The driver would ask the server to cancel the query, and wait ten seconds for one that is
     stopped. Ours is gone at once; `client_connection_check_interval` has the server notice it.
@@ -154,7 +154,7 @@ class Breaker:
         if not await is_answering(self._url):
             self.open()
             return
-        if self.is_open:  # somebody gave it up while this asked: whether it answers is asked anew
+        if self.is_open:  # it was given up while this asked: whether it answers is asked again
             await self._until_answered()
             return
         self._probing = None

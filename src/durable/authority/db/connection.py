@@ -96,7 +96,7 @@ def engine_for(
         place,
         pool_size=pool_size,
         max_overflow=0,
-        # Whoever takes a connection ends its transaction: to roll back once more costs a wait.
+        # Each caller ends its own transaction: to roll back once more costs a wait.
         pool_reset_on_return=None,
         isolation_level="AUTOCOMMIT" if role == READER else None,
         execution_options={"durable_role": role, "durable_breaker": breaker or Breaker(place)},
@@ -179,7 +179,7 @@ async def refuse_other_schema(databases: Databases) -> None:
     """Refuses if any database that answers is at another schema than this release."""
 
     async def connect(url: str) -> None:
-        # One that does not answer is reported by whoever needs it.
+        # One that does not answer is reported where it is needed.
         with suppress(AuthorityUnreachableError):
             engine = databases.at(url, READER)
             await transact(engine, _nothing, doing="compare the schema")

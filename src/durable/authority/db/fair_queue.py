@@ -49,7 +49,7 @@ class FairQueue(Generic[T]):
             self._length += 1
 
     def pop(self) -> T:
-        """The next item; its tenant's next turn comes after everybody else's."""
+        """The next item; its tenant's next turn comes after all others'."""
         priority = max(self._by_priority)
         tenants = self._by_priority[priority]
         tenant = next(iter(tenants))

@@ -11,7 +11,7 @@ Verb = Literal["INSERT", "UPDATE", "DELETE"]
 Side = Literal["global", "regional"]
 ALL = ("*",)
 
-# What a workflow received, whoever sent it; the name after it may be anything.
+# What a workflow received, from any sender; the name after it may be anything.
 _MESSAGES = ("accept message %", "reject message %")
 
 _AMOUNTS = ("cpu_millis", "memory_mib", "gpus")
@@ -408,7 +408,7 @@ def grant_statements() -> list[str]:
         )
         # A superuser may assume any role; any other login only those it is a member of.
         statements.append(f"GRANT {role.name} TO CURRENT_USER")
-        # Whoever connects first compares the schema with its own release.
+        # The first connection compares the schema with its own release.
         statements.append(f"GRANT SELECT ON alembic_version TO {role.name}")
         for schema in _SCHEMAS:
             statements += [

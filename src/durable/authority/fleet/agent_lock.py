@@ -4,7 +4,7 @@ Two such agents would take each other's sessions for ever. The row names the hol
 agents' role may write it. It counts for as long as the holder's connection lives, which the holder
 shows by an advisory lock under a number that it drew by lot. The database releases that number when
 the connection ends, so an agent that was killed gives up at once and its successor need not wait.
-Anybody may take an advisory lock, but nobody else can hold that number on that connection. (The row
+Any login may take an advisory lock, but no other can hold that number on that connection. (The row
 itself is not kept locked: a transaction that is open for days would keep the database from cleaning
 up.)
 """
@@ -117,7 +117,7 @@ async def hold_agent_lock(
 
 @regional_transaction(ROLE, "look at the agent lock of {region}")
 async def is_agent_lock_free(connection: AsyncConnection, region: RegionId) -> bool:
-    """Whether nobody holds the region's agent lock at this moment."""
+    """Whether the region's agent lock is free at this moment."""
     row = (await connection.execute(_LOOK, {"region": region})).one_or_none()
     return row is None or not row.is_held
 

@@ -1,6 +1,6 @@
 """How nodes live, by their leases: ready, then unknown when one lapses, then lost.
 
-What is lost no longer counts as capacity of its region. Whoever registers again is ready at once;
+What is lost no longer counts as capacity of its region. One that registers again is ready at once;
 a lease that was renewed at the last moment is found by the next look.
 """
 

@@ -57,7 +57,7 @@ _RENEW = text("""
     RETURNING l.node
 """)
 
-# Where the region lives in the database of the global side, nobody takes its work without it.
+# Where the region lives in the database of the global side, no other takes its work without it.
 _REGION_LEASE = text("""
     SELECT CASE WHEN NOT d.serves_global
                 THEN extract(epoch FROM r.lease_expires_at - clock_timestamp()) END

@@ -71,7 +71,7 @@ _MERGE = text("""
        SET session = excluded.session, sequence = excluded.sequence, state = excluded.state,
            evidence = excluded.evidence, log_directory = excluded.log_directory,
            observer = excluded.observer,
-           -- Since when it is in this state, whoever says so again: its ready time counts so.
+           -- Since when it is in this state, however often reported: its ready time counts so.
            received_at = CASE WHEN o.state = excluded.state THEN o.received_at
                               ELSE excluded.received_at END,
            exit_code = excluded.exit_code

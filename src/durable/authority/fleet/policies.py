@@ -133,7 +133,7 @@ async def add_revision(
 
 @global_transaction("durable_reader", "read policy {revision}")
 async def read_revision(connection: AsyncConnection, revision: PolicyRevision) -> SchedulerPolicy:
-    """A published revision. It never changes, so nobody needs to read it twice."""
+    """A published revision. It never changes, so it is never read twice."""
     found = await connection.execute(_READ, {"revision": revision})
     row = found.mappings().one_or_none()
     if row is None:

@@ -117,7 +117,7 @@ def upgrade_all(
 ) -> tuple[int, UnreachableRegions]:
     """Migrates the global side's database and every other that answers.
 
-    Somebody must be able to begin: a database without operators gets this one, with every right.
+    An operator must be able to begin: a database without operators gets this one, with every right.
     Answers how many were migrated, and the regions whose database did not answer.
     """
     upgrade(home)

@@ -1,4 +1,4 @@
-"""Whether somebody may do what a message asks for, by the authority's own rows and clock.
+"""Whether an actor may do what a message asks for, by the authority's own rows and clock.
 
 The actor in a payload is only a claim. Rights are looked up in the transaction that makes the
 change, and where the policy demands it the message has to prove with a signature who sent it.
@@ -187,7 +187,7 @@ async def read_deployment(connection: AsyncConnection) -> str:
 
 
 class NotAllowedError(RefusedError):
-    """Somebody has no right to what they message for, or did not prove to be who they say."""
+    """The actor has no right to what the message asks for, or did not prove who it is."""
 
     def __init__(
         self, actor: ActorId, verb: Verb, scope: Scope, code: RefusalCode, sentence: str
@@ -284,7 +284,7 @@ class Authorizer:
     @property
     def _who(self) -> str:
         """Whom to ask for a right."""
-        return " or ".join(self.granters) or "whoever has the right `operators`"
+        return " or ".join(self.granters) or "an operator with the right `operators`"
 
 
 def _options(scope: Scope) -> str:
@@ -293,7 +293,7 @@ def _options(scope: Scope) -> str:
 
 
 def signature_missing(operator: Operator, message: OperatorMessage, why: str) -> RefusedError:
-    """The refusal of a message that nobody signed, with the way to sign it."""
+    """The refusal of a message that is not signed, with the way to sign it."""
     key = (
         f"the key of {operator.id}"
         if operator.public_key

@@ -1,7 +1,7 @@
 """Adding and removing operators, granting and revoking rights, setting keys; each is audited.
 
-There is always somebody who may manage operators: the last one can be neither removed nor lose
-that right, and a database without any makes whoever migrates it the first.
+There is always an operator who may manage operators: the last one can be neither removed nor lose
+that right, and in a database without any, the user who migrates it becomes the first.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from durable.model.refusal import RefusalCode, RefusedError
 
 ROLE = "durable_operators"
 
-# One change at a time: whether somebody is left who may manage operators is read before it.
+# One change at a time: whether one is left who may manage operators is read before it.
 _TURN = text("SELECT pg_advisory_xact_lock(hashtext('global.operators'))")
 
 _ADD = text("""
@@ -60,7 +60,7 @@ _REVOKE_ALL = text("DELETE FROM global.operator_rights WHERE operator = :operato
 
 @global_transaction("durable_reader", "list the operators")
 async def list_operators(connection: AsyncConnection, *, removed: bool = False) -> list[Operator]:
-    """Everybody who may ask for changes, and if wanted those who were removed."""
+    """All who may ask for changes, and if wanted those who were removed."""
     found = await find_operators(connection)
     return [one for one in found.values() if removed or one.removed_at is None]
 
@@ -72,7 +72,7 @@ async def read_operator(connection: AsyncConnection, operator: ActorId) -> Opera
 
 @global_transaction(ROLE, "make {actor} the first operator")
 async def ensure_operator(connection: AsyncConnection, actor: ActorId) -> bool:
-    """Makes whoever sets the database up operator with every right, if nobody is one yet."""
+    """Makes the user who sets the database up an operator with every right, if there is none."""
     await connection.execute(_TURN)
     if await find_operators(connection):
         return False
@@ -167,8 +167,8 @@ async def set_key(
 ) -> Operator:
     """Replaces the key by another, or by none; what the old one signed counts no more.
 
-    Also somebody's own and first key needs the right to manage operators: an actor is a claim, so
-    whoever claims a name could give it a key, and sign as the second person for what they proposed.
+    Also one's own and first key needs the right to manage operators: an actor is a claim, so
+    a sender could give a claimed name a key, and sign as the second person for what they proposed.
     """
     await connection.execute(_TURN)
     before = await _known(connection, operator)
@@ -203,7 +203,7 @@ async def _require_key_right(
             refused.verb,
             refused.scope,
             refused.refusal.code,
-            f"{actor} may not set keys, not even its own. Ask somebody with the right `operators`, "
+            f"{actor} may not set keys, not even its own. Ask one with the right `operators`, "
             "who can confirm that the key is yours, to run "
             f"`durable operator key {operator.id} {wanted}`.",
         ) from refused
@@ -212,7 +212,7 @@ async def _require_key_right(
 async def _refuse_shared_key(
     connection: AsyncConnection, operator: ActorId, public_key: str | None
 ) -> None:
-    """One key is one person: whoever had two names could approve what they proposed."""
+    """One key is one person: with two names, one could approve what one proposed."""
     of = {"operator": operator, "key": public_key}
     other = (await connection.execute(_KEY_OF_ANOTHER, of)).scalar_one_or_none()
     if other is not None:
@@ -262,7 +262,7 @@ async def _refuse_to_leave_nobody(connection: AsyncConnection, operator: ActorId
             return
     raise RefusedError(
         RefusalCode.WRONG_STATE,
-        f"{operator} is the last who may manage operators; first grant that to somebody else: "
+        f"{operator} is the last who may manage operators; first grant that to another operator: "
         "`durable operator grant NAME operators`.",
     )
 

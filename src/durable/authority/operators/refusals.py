@@ -1,4 +1,4 @@
-"""A command that somebody may not give is in the audit, although its own transaction was undone."""
+"""A command without the right is in the audit, although its own transaction was rolled back."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps

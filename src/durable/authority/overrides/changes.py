@@ -75,7 +75,7 @@ class Change:
 
 @dataclass(frozen=True)
 class _Effect:
-    """Which columns become what, how the audit calls it, and what the sender is told."""
+    """Which columns become what, how the audit calls it, and what the sender is answered."""
 
     columns: dict[str, Any]
     action: str
@@ -102,7 +102,7 @@ async def change_override(
         _refuse_further(override)
     now = await read_clock(connection)
     written = _decide(override, change, message, operator.kind, now)
-    # Last: nobody is asked to sign what would be refused however it was signed.
+    # Last: no sender is asked to sign what would be refused however it was signed.
     extends = change.kind is ChangeKind.EXTEND
     authorizer.check_signature(
         operator, message, verb, scope, needs_approval=extends and override.of_kind.needs_approval
@@ -135,7 +135,7 @@ async def expire_override(connection: AsyncConnection, override: OverrideId) -> 
     if not is_overdue(found, now):
         return found
     was = found.state is OverrideState.PROPOSED
-    outcome = "nobody approved it in time" if was else "its time was over"
+    outcome = "it was not approved in time" if was else "its time was over"
     columns = _ended(OverrideState.EXPIRED, now, outcome)
     written = _Effect(columns, "end override", outcome)
     return await _write(connection, found, written, actor=ACTOR)

@@ -69,7 +69,7 @@ async def check_gates(
 ) -> UnreachableRegions:
     """Refuses to skip a gate that the active policy of some region does not let go of.
 
-    Regions that do not answer are named and keep nobody waiting.
+    Regions that do not answer are named and keep no other waiting.
     """
     if not effects.skips:
         return {}
@@ -95,6 +95,6 @@ def _not_overridable(
     listed = ", ".join(allowed) or "none"
     return RefusedError(
         RefusalCode.GATE_NOT_OVERRIDABLE,
-        f"Policy revision {revision}, active in {region}, does not let anybody override the gate "
+        f"Policy revision {revision}, active in {region}, does not let anyone override the gate "
         f"{gate}; overridable_gates lists: {listed}.",
     )

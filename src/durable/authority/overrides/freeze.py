@@ -1,4 +1,4 @@
-"""Whether somebody has frozen the policy: asked before every step that brings one into force.
+"""Whether the policy is frozen: asked before every step that brings one into force.
 
 The global side is asked first. The region's copy has the last word, under the region's lock: a step
 that was under way when the freeze came waits for that lock, and finds the freeze there.

@@ -45,7 +45,7 @@ _WORKLOAD = text("""
 
 @dataclass(frozen=True)
 class OverrideProposal:
-    """What somebody wants to be different for a while."""
+    """What a person wants to be different for a while."""
 
     id: OverrideId
     kind: Kind

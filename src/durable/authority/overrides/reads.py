@@ -92,6 +92,6 @@ async def read_effects(
 
 @regional_transaction("durable_reader", "read which overrides {region} obeys")
 async def obeyed_overrides(connection: AsyncConnection, region: RegionId) -> list[OverrideId]:
-    """Those that the region has not been told the end of."""
+    """Those of whose end the region does not know."""
     rows = await connection.execute(_OBEYED, {"region": region})
     return [OverrideId(row.override) for row in rows]

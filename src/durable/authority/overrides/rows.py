@@ -60,7 +60,7 @@ async def read_overrides(
 
 
 async def lock_override(connection: AsyncConnection, override: OverrideId) -> Any | None:
-    """Its row, which nobody else changes until this transaction ends."""
+    """Its row, which nothing else changes until this transaction ends."""
     found = await connection.execute(_LOCK, {"override": override})
     return found.mappings().one_or_none()
 

@@ -1,6 +1,6 @@
 """An order that would lift a protection has to be signed, whatever the policy says of `policy`.
 
-Signatures and closed gates protect from whoever claims to be somebody else. Were an order without
+Signatures and closed gates protect from those who claim to be another person. Were an order without
 a signature enough to bring a revision into force that demands less, they would protect nothing.
 """
 

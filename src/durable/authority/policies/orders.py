@@ -1,4 +1,4 @@
-"""Orders about revisions: numbered under one lock, so that of two at once one is told of the other.
+"""Orders about revisions: numbered under one lock, so that of two at once one is refused.
 
 Each is taken once per request id, in one transaction with its audit. Everything that follows in
 regions carries the number of its order, and an older number changes nothing there.
@@ -170,7 +170,7 @@ def _payload(order: PolicyOrder) -> dict[str, Any]:
 
 
 async def _refuse_beside_another(connection: AsyncConnection, order: PolicyOrder) -> None:
-    """One revision at a time is on its way, or nobody could say which one did the harm."""
+    """One revision at a time is on its way, or it could not be said which one did the harm."""
     promotes = order.kind is PolicyOrderKind.PROMOTE
     of = {"revision": order.revision, "promotes": promotes}
     rows = await connection.execute(_UNDER_WAY, of)

@@ -53,7 +53,7 @@ async def watch_region(
     now = await _current(connection, rollout)
     if now.number != rollout.number or (now.bake is not None and now.bake.region == region):
         return now
-    # Somebody may have frozen the policy since it was promoted.
+    # The policy may have been frozen since it was promoted.
     await refuse_while_frozen(connection, region)
     since = await read_clock(connection)
     bake = Bake(region=region, since=since, pending_percent_before=pending_percent)

@@ -45,5 +45,5 @@ async def publish_next(connection: AsyncConnection, publication: PublishPolicy) 
     revision: PolicyRevision = (await connection.execute(_NEXT)).scalar_one()
     phase = PolicyPhase.SHADOW
     added = await add_revision(connection, revision, spec, actor, phase=phase, reason=reason)
-    assert added, "nobody else publishes while this holds the lock"
+    assert added, "nothing else publishes while this holds the lock"
     return revision

@@ -1,4 +1,4 @@
-"""What a region decided last, for whoever makes those decisions again."""
+"""What a region decided last, so that those decisions can be made again."""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection

@@ -77,7 +77,7 @@ async def enter_region(
 async def leave_region(
     databases: Databases, region: RegionId, rollout: PolicyRollout
 ) -> LeftRegion:
-    """Takes the revision back; what it has reserved, bound and started is told apart."""
+    """Takes the revision back; what it has reserved, bound and started is kept apart."""
     target = rollout.to_revision
     gates = () if target is None else await read_gates(databases, target)
     return await _leave(databases, region, rollout, gates)

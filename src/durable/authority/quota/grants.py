@@ -71,7 +71,7 @@ async def take_grant(
     """The giving half of a transfer; refused while more than the rest of the grant is in use.
 
     A refusal is recorded as a change of nothing: the same transfer, sent at the same time by
-    somebody else, cannot succeed after it.
+    another caller, cannot succeed after it.
     """
     locked = await lock_region(connection, region)
     of = {"region": region, "transfer": transfer, "tenant": tenant}

@@ -1,7 +1,7 @@
-"""Grants lapse with the lease of their region, where nobody can ask for them back.
+"""Grants lapse with the lease of their region, where they cannot be asked back.
 
 A fenced region whose lease has lapsed takes nothing any more. What a tenant was granted there is
-then of no use to anybody once its slots have gone to others: the books take it back without the
+then of no use once its slots have gone to others: the books take it back without the
 region, and other regions may be granted it. The region gives its half when it answers again, before
 it is opened.
 """
@@ -24,7 +24,7 @@ from durable.model.refusal import RefusedError
 from durable.model.resources import Resources
 
 # Not while the region may own a slot of the tenant, which would use it, nor while a transfer is on
-# its way of which nobody knows whether the region has done its half.
+# its way of which it is not known whether the region has done its half.
 _LAPSING = """
     SELECT g.tenant, g.granted_cpu_millis, g.granted_memory_mib, g.granted_gpus
       FROM global.grants AS g
@@ -56,7 +56,7 @@ _WHERE_LAPSED = text("""
 async def lapse_grants(
     databases: Databases, region: RegionId, actor: ActorId
 ) -> Mapping[TenantId, Resources]:
-    """Takes back what nobody can use in a region that cannot be reached; answers how much."""
+    """Takes back what cannot be used in a region that cannot be reached; answers how much."""
     lapsed: dict[TenantId, Resources] = {}
     for tenant in await _read_lapsing(databases, region):
         amount = await _lapse(databases, region, tenant, actor)

@@ -168,5 +168,5 @@ def expire(claim: RegionalClaim, actor: ActorId, epoch: int) -> Expire:
         ordinal=claim.ordinal,
         actor=actor,
         epoch=epoch,
-        evidence=f"its lease ran out at {claim.expires_at.isoformat()} and nobody freed it",
+        evidence=f"its lease ran out at {claim.expires_at.isoformat()} and it was not freed",
     )

@@ -1,4 +1,4 @@
-"""Whether regions could take a placement now: live nodes, and claims that nobody has freed."""
+"""Whether regions could take a placement now: live nodes, and claims that were not freed."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -25,7 +25,7 @@ _REGION = text("""
      WHERE r.region = :region
 """)
 
-# Shares that are open, requested, or have a live claim; and those that somebody asks about.
+# Shares that are open, requested, or have a live claim; and those that are asked about.
 _SHARES = text("""
     WITH known AS (
         SELECT generation FROM regional.shares

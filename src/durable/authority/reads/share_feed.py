@@ -32,7 +32,7 @@ class _Waiter:
 
 
 class ShareWatch:
-    """Shares whose placements wait right now; whoever follows the region publishes to them."""
+    """Shares whose placements wait right now; the one reader of the region publishes to them."""
 
     def __init__(self) -> None:
         self._waiters: dict[ShareKey, _Waiter] = {}
@@ -63,7 +63,7 @@ class ShareWatch:
                 del self._waiters[key]
 
     def publish(self, share: ShareStatus) -> bool:
-        """Answers whether somebody waited for just this."""
+        """Answers whether something waited for just this."""
         waiter = self._waiters.get(share.key)
         if waiter is None or waiter.answer.done():
             return False

@@ -22,7 +22,7 @@ from durable.validation.value import Value
 
 SHARES_PER_READ = 200
 
-# Evidence travels only where somebody will ask for it: thousands of slots share one message.
+# Evidence travels only where it will be asked for: thousands of slots share one message.
 EVIDENCE_KEPT = 200
 ShareKey = tuple[str, str, int]
 
@@ -78,7 +78,7 @@ class ShareStatus(Value):
 
     @property
     def is_settled(self) -> bool:
-        """Whether every slot is where it must be, so that nobody has to act."""
+        """Whether every slot is where it must be, so that nothing has to be done."""
         request = self.request
         arrived = {BindingState.SERVING, BindingState.RUNNING}
         return (

@@ -69,13 +69,13 @@ async def read_wanted(
 
 
 class LastChanges(Value):
-    """When somebody last changed each of some workloads, by the clock of the same database."""
+    """When each of some workloads was last changed, by the clock of the same database."""
 
     at: Mapping[tuple[str, str], AwareDatetime]
     now: AwareDatetime
 
     def seconds_since(self, tenant: str, workload: str) -> float:
-        """Infinite if nobody ever did."""
+        """Infinite if it never was."""
         at: datetime | None = self.at.get((tenant, workload))
         return float("inf") if at is None else (self.now - at).total_seconds()
 

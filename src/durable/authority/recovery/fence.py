@@ -44,7 +44,7 @@ _SET_COPY = text("""
     UPDATE regional.regions SET epoch = :epoch, state = :state, version = version + 1
      WHERE region = :region
 """)
-# Read by whoever opens: what lapses after the region gave its half would be granted twice.
+# Read when a region is opened: what lapses after the region gave its half would be granted twice.
 _HAS_LAPSED = text("""
     SELECT EXISTS (SELECT FROM global.grant_transfers
                     WHERE from_region = :region AND state = 'lapsed')
@@ -95,7 +95,7 @@ async def reopen(
         await obey(databases, fact, actor)
         await _refuse_claims_left(databases, region)
         await settle_lapsed(databases, region)
-    # First: from here on, nobody hands the region's slots over without asking it.
+    # First: from here on, the region's slots are not handed over without asking it.
     fact = await _open(databases, region, expected_epoch, actor, reason)
     await obey(databases, fact, actor)
     return await read_region(databases, region)

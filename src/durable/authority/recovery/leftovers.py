@@ -23,7 +23,7 @@ _OVERRIDES = text("""
 
 @global_transaction("durable_reader", "read which overrides {recovery.key.incident} leaves")
 async def read_left_overrides(connection: AsyncConnection, recovery: Recovery) -> list[str]:
-    """What people gave this recovery beyond the limits and nobody has ended, in sentences."""
+    """What people gave this recovery beyond the limits and has not ended, in sentences."""
     key = recovery.key
     of = {"incident": key.incident, "region": key.region, "epoch": key.epoch}
     rows = await connection.execute(_OVERRIDES, {**of, "lost_at": recovery.lost_at})

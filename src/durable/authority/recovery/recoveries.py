@@ -164,7 +164,7 @@ async def begin_suspected(
 ) -> Recovery | None:
     """The recovery of a region that is suspected; None if there is neither one nor the other.
 
-    One that was vetoed or dismissed begins anew with the next suspicion, not with the same one.
+    One that was vetoed or dismissed begins again with the next suspicion, not with the same one.
     """
     fact = await lock_fact(connection, key.region)
     known = await _find(connection, key, _LOCK)
@@ -262,7 +262,7 @@ async def reach_phase(
     movable_at: datetime | None = None,
     findings: Sequence[str] | None = None,
 ) -> Recovery:
-    """The next phase, unless somebody ordered something else meanwhile."""
+    """The next phase, unless a person ordered something else meanwhile."""
     before = await _find(connection, recovery.key, _LOCK)
     assert before is not None, "a recovery keeps its row"
     if before.phase is not recovery.phase:
@@ -337,7 +337,7 @@ async def _begin(
 
 
 def _is_another_loss(known: Recovery, fact: RegionFact) -> bool:
-    """Whether a suspicion is not the one that was dismissed, or that somebody vetoed."""
+    """Whether a suspicion is not the one that was dismissed, or that was vetoed."""
     if known.phase is RecoveryPhase.DISMISSED:
         return known.evidence.get("since") != fact.evidence.get("since")
     suspicion = suspicion_of(fact) if known.phase is RecoveryPhase.VETOED else None

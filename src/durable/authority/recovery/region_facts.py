@@ -16,7 +16,7 @@ _FIELDS = """region, epoch, state, since, reason, evidence, lease_expires_at, le
 _ALL = text(f"SELECT {_FIELDS} FROM global.regions ORDER BY region")
 _ONE = text(f"SELECT {_FIELDS} FROM global.regions WHERE region = :region")
 _LOCK = text(f"SELECT {_FIELDS} FROM global.regions WHERE region = :region FOR NO KEY UPDATE")
-# Advisory, since whoever hands slots over may not write regions, nor lock their rows.
+# Advisory, since the role that hands slots over may not write regions, nor lock their rows.
 _HOLD = text("SELECT pg_advisory_xact_lock_shared(hashtextextended(:name, 0))")
 _EXCLUDE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
@@ -35,18 +35,18 @@ async def read_fact(connection: AsyncConnection, region: RegionId) -> RegionFact
 
 
 async def lock_fact(connection: AsyncConnection, region: RegionId) -> RegionFact:
-    """The region's fact, which nobody else changes until this transaction ends."""
+    """The region's fact, which nothing else changes until this transaction ends."""
     return await _one(connection, _LOCK, region)
 
 
 async def hold_fact(connection: AsyncConnection, region: RegionId) -> RegionFact:
-    """The region's fact for somebody who relies on its fence: it is not opened meanwhile."""
+    """The region's fact for a transaction that relies on its fence: it is not opened meanwhile."""
     await connection.execute(_HOLD, {"name": _name(region)})
     return await _one(connection, _ONE, region)
 
 
 async def wait_for_holders(connection: AsyncConnection, region: RegionId) -> None:
-    """Until nobody relies on the region's fence any more; nobody begins to until this ends."""
+    """Until no transaction relies on the region's fence, and none begins to until this ends."""
     await connection.execute(_EXCLUDE, {"name": _name(region)})
 
 

@@ -2,7 +2,7 @@
 
 The region's clock is read first, so the region's lease ends no later than the global side's,
 although the two clocks are never compared. When the global side's has lapsed, and a margin for
-clocks that run at different speeds, the region has stopped by itself: nobody has to reach it.
+clocks that run at different speeds, the region has stopped by itself: it need not be reached.
 """
 
 from datetime import datetime, timedelta

@@ -73,7 +73,7 @@ async def read_serving(
 ) -> dict[RowKey, ServingReplicas]:
     """By workload; what has neither a claim nor a reason to wait is missing.
 
-    Since when something serves is told by the clock of `now`: the region's own may be another.
+    Since when something serves is by the clock of `now`: the region's own may be another.
     """
     named = [{"tenant": tenant, "workload": workload} for tenant, workload in keys]
     of = {"region": region, "keys": json.dumps(named)}

@@ -1,4 +1,4 @@
-"""What regions are taken for, in their rows: whoever looks next goes on where the last one was.
+"""What regions are taken for, in their rows: the next look goes on where the last one was.
 
 A suspected region's `since` is the loss itself: from there on recovery is measured.
 """

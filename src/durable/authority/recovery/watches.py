@@ -1,4 +1,4 @@
-"""How old a worker's view of its region is, told to the global side."""
+"""How old a worker's view of its region is, reported to the global side."""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection

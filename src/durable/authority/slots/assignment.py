@@ -25,7 +25,7 @@ ROLE = "durable_workload"
 # Of a slot that no region has owned before.
 FIRST_NUMBER = 1
 
-# In one order, and before any slot: whoever divides a workload holds its row until it commits.
+# In one order, and before any slot: a division of a workload holds its row until it commits.
 _LOCK_REVISIONS = text(f"""
     SELECT w.tenant, w.workload, w.revision FROM global.workloads AS w
       JOIN {sent_rows("keys", "key", "tenant text, workload text")}

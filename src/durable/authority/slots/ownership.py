@@ -121,7 +121,7 @@ class SlotRegistry:
 
         From a region to itself, it returns what an abandoned transfer had taken.
         """
-        await read_region(self._databases, to_region)  # or the slots would go where nobody is
+        await read_region(self._databases, to_region)  # or the slots would go where nothing is
         held = await self._held(slots, from_region, or_by=to_region)
         answers = await self._take_back(from_region, held)
         numbers = await self._hand_over(
@@ -145,7 +145,7 @@ class SlotRegistry:
         )
 
     async def _take_back(self, region: RegionId, numbers: Numbers) -> bool:
-        """Takes the region's copies; false if nobody there answers and nobody there counts."""
+        """Takes the region's copies; false if it does not answer and does not count."""
         if not numbers:
             return True
         try:
@@ -196,7 +196,7 @@ async def _mark_held(
     region: RegionId,
     or_by: RegionId | None,
 ) -> Numbers:
-    """The numbers under which a region owns slots; with `or_by`, nobody else may own any."""
+    """The numbers under which a region owns slots; with `or_by`, nothing else may own any."""
     await _refuse_old(connection, workload, division)
     rows = await _lock_owners(connection, workload, slots)
     if or_by is not None:

@@ -130,7 +130,7 @@ async def reconcile_slots(
 ) -> list[str]:
     """Assigns, transfers and gives up slots; answers why some of that has to wait.
 
-    Those that are kept stay with whoever owns them.
+    Those that are kept stay with their owner.
 
     Every part is idempotent, and one that is refused (a claim still exists where the slot was)
     leaves the others done: sent again, it continues with what was refused.

@@ -2,7 +2,7 @@
 
 With them goes the floor: how many replicas voluntary stops must leave serving in the region. A
 share is written by its workload and read by its placement, so that no message has to be believed
-about it. An older revision never replaces a newer one, whoever sends it and however late.
+about it. An older revision never replaces a newer one, however late it comes.
 """
 
 import json
@@ -176,7 +176,7 @@ async def publish(
     changes_floor = any(one.must_serve is not None and not one.first_slots for one in current)
     if changes_floor or any(one.replaced for one in current):
         # A commit that has read the floor before ends before: from here on all obey the new one.
-        # Nor does anybody mark or unmark a claim meanwhile.
+        # Nor is a claim marked or unmarked meanwhile.
         await lock_region(connection, region)
     current = await _still_marked(connection, region, current)
     taken = set(map(id, current))

@@ -77,7 +77,7 @@ async def _admit(
     workloads = await lock_workloads(connection, (existing | wanted) - created)
     ledger = await RequestLedger.read(connection, [request.message for request in requests])
     stable = await _stable_specs(connection, workloads)
-    # After the locks: whoever waited for one is admitted when it got it.
+    # After the locks: what waited for one is admitted when it got it.
     now = await read_clock(connection) if workloads else authorizer.now
     batch = AdmissionBatch(workloads, ledger, stable, authorizer, now)
     known = existing | missing

@@ -106,7 +106,7 @@ async def finish_delete(
     if not before.deleting:
         raise RefusedError(
             RefusalCode.WRONG_STATE,
-            f"Nobody asked to delete workload {tenant}/{workload}; request that first.",
+            f"There is no request to delete workload {tenant}/{workload}; request that first.",
         )
     return await _bury(connection, before, None, "finish deleting workload", actor)
 

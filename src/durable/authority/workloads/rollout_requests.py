@@ -111,7 +111,7 @@ async def request_rollout(connection: AsyncConnection, request: RolloutRequest) 
         raise RefusedError(RefusalCode.BEING_DELETED, f"{request.name} is being deleted.")
     if before.spec.kind is WorkloadKind.JOB:
         raise _refused(
-            f"{request.name} is a job, and a job does not roll out; apply it to run it anew."
+            f"{request.name} is a job, and a job does not roll out; apply it to run it again."
         )
     answer = await _HANDLERS[request.change](connection, before, request)
     await audit_workload(
@@ -143,7 +143,7 @@ async def _pause(
     now = await read_clock(connection)
     pause = RolloutPause(actor=request.actor, reason=request.reason, since=now)
     await advance_rollout(connection, before, rollout.model_copy(update={"pause": pause}))
-    return "Paused: nothing more is replaced until somebody resumes."
+    return "Paused: nothing more is replaced until a person resumes."
 
 
 async def _resume(

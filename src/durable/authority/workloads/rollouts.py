@@ -107,10 +107,10 @@ class WorkloadToDivide:
     # What slots run whose turn has not come, if that is another generation.
     stable_spec: WorkloadSpec | None
     owners: SlotOwners
-    # Whether nobody is about to lose a slot, and some division has seen this generation.
+    # Whether no region is about to lose a slot, and some division has seen this generation.
     is_settled: bool
     now: datetime
-    # Slots that a lost region keeps: whoever divides the workload leaves them as they are.
+    # Slots that a lost region keeps: a division leaves them as they are.
     kept: frozenset[int] = frozenset()
     # Slots that a recovery moved: they draw on its budgets.
     moved: frozenset[int] = frozenset()

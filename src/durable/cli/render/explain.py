@@ -176,7 +176,7 @@ def describe_ended(ended: Sequence[EndedSlot]) -> list[str]:
 
 
 def _next_owner(owner: Owner) -> str:
-    return "" if owner is Owner.NOBODY else f"; next to act: {owner}"
+    return "" if owner is Owner.NONE else f"; next to act: {owner}"
 
 
 def _owner(slot: ObservedSlot) -> Owner:

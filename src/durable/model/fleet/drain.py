@@ -149,7 +149,7 @@ class WorkloadLeft(Value):
             case LeftCode.STOPPING:
                 return "its nodes were asked to stop it"
             case LeftCode.NO_ROOM:
-                helps = "somebody must act" if self.needs_a_change else "may resolve on its own"
+                helps = "a person must act" if self.needs_a_change else "may resolve on its own"
                 return f"its replacement finds no place ({helps}): {self.pending}"
             case LeftCode.ALLOWANCE:
                 return (
@@ -208,7 +208,7 @@ class DrainProgress(Value):
 def measure_progress(
     facts: Iterable[LeftFacts], *, wait_for_jobs: bool, is_overdue: bool
 ) -> DrainProgress:
-    """What is left and why, what needs somebody to act first."""
+    """What is left and why, what needs a person to act first."""
     left = [_left(one, wait_for_jobs) for one in facts]
     left.sort(key=lambda one: (not one.needs_a_change, one.code in _MOVING, -one.replicas))
     return DrainProgress(

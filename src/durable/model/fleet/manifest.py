@@ -134,7 +134,7 @@ _NAMES_SHOWN = 20
 
 
 class TenantSpec(Value):
-    """A tenant's hard quota, the part of it that nobody may preempt, and its split by region."""
+    """A tenant's hard quota, the part of it that may not be preempted, and its split by region."""
 
     id: TenantId
     hard: Resources

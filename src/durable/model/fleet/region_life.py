@@ -34,7 +34,7 @@ class RegionFact(Value):
     is_leased_fenced: bool = False
     # When its worker last saw the region as it was; None: it never said.
     watched_at: AwareDatetime | None = None
-    # What it is taken for from outside; None: nobody has looked yet.
+    # What it is taken for from outside; None: it was not watched yet.
     seen: RegionCondition | None = None
     # When all of this was read, by the global side's clock.
     read_at: AwareDatetime

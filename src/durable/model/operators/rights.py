@@ -1,4 +1,4 @@
-"""Who may do what: verbs, where a right holds, and the message that somebody claims to have sent.
+"""Who may do what: verbs, where a right holds, and the message that a person claims to have sent.
 
 A right that names no tenant and no region holds everywhere. One that names a tenant holds for that
 tenant in every region, one that names a region for everything in it, one that names both for that
@@ -23,7 +23,7 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
 # A signature counts for so long after the moment it was made, by the database's clock; and from a
-# clock that is ahead of it by at most so much, so that nobody signs for later.
+# clock that is ahead of it by at most so much, so that nothing is signed for later.
 SIGNATURE_LASTS = timedelta(minutes=5)
 SIGNER_AHEAD = timedelta(seconds=30)
 
@@ -51,7 +51,7 @@ def _refuse_small_order(key: str) -> str:
     raw = base64.b64decode(key.removeprefix("ed25519:"))
     if bytes([*raw[:31], raw[31] & 0x7F]) in _SMALL_ORDER:
         raise ValueError(
-            "anybody can sign with this key; allowed: one that `durable operator key` made"
+            "anyone can sign with this key; allowed: one that `durable operator key` made"
         )
     return key
 

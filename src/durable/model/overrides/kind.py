@@ -34,7 +34,7 @@ class Kind:
     needs_one_of: tuple[str, ...] = ()
     # Whether a second person has to agree before it does anything.
     needs_approval: bool = False
-    # Whether whoever proposed it may extend it alone.
+    # Whether its proposer may extend it alone.
     extends_alone: bool = True
     # The right that proposing it takes; see model.rights.
     verb: str = "override"

@@ -17,7 +17,7 @@ from durable.validation.quantities import Duration, show_duration
 from durable.validation.text import PlainText, show_moment
 from durable.validation.value import Value
 
-# A proposal that nobody approves lapses.
+# A proposal that is not approved lapses.
 PROPOSAL_LASTS = timedelta(hours=4)
 ENDED = frozenset({OverrideState.EXPIRED, OverrideState.REVOKED, OverrideState.REJECTED})
 
@@ -104,13 +104,13 @@ def check_approval(
         raise RefusedError(
             RefusalCode.WRONG_STATE,
             f"Override {override.id} is {override.state}, approved by "
-            f"{override.approver or 'nobody, because its kind needs no approval'}; nothing is left "
+            f"{override.approver or 'no one, because its kind needs no approval'}; nothing is left "
             "to approve.",
         )
     if actor == override.actor:
         raise RefusedError(
             RefusalCode.SELF_APPROVAL,
-            f"{actor} proposed override {override.id}, so somebody else has to approve it.",
+            f"{actor} proposed override {override.id}, so another person has to approve it.",
         )
     _refuse_service(actor, kind, "approve")
 
@@ -143,7 +143,7 @@ def check_extension(
         raise RefusedError(
             RefusalCode.SELF_APPROVAL,
             f"{actor} proposed override {override.id}, and {override.kind} is not extended by one "
-            "person alone; have somebody else send `extend`.",
+            "person alone; have another person send `extend`.",
         )
     if not override.of_kind.extends_alone:
         _refuse_service(actor, kind, "extend")
@@ -160,12 +160,12 @@ def check_extension(
 
 
 def is_overdue(override: Override, now: datetime) -> bool:
-    """Whether its time, or the time to approve it, is over and nobody has said so yet."""
+    """Whether its time, or the time to approve it, is over and that was not recorded yet."""
     return not override.has_ended and override.expires_at <= now
 
 
 def _refuse_service(actor: ActorId, kind: OperatorKind, what: str) -> None:
-    """Whoever runs a service would be the first person and the second one."""
+    """A person who runs a service would be the first person and the second one."""
     if kind is OperatorKind.SERVICE:
         raise RefusedError(
             RefusalCode.NOT_ALLOWED,

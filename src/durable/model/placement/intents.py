@@ -159,7 +159,7 @@ class Evict(Intent):
     step: ClassVar[str] = "evict"
 
     token: Token
-    # Somebody takes the harm upon them: it is stopped although too few others serve.
+    # A person takes the harm upon them: it is stopped although too few others serve.
     is_forced: bool = False
 
 

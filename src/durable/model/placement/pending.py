@@ -62,7 +62,7 @@ class Pending(Value):
 
     @model_validator(mode="after")
     def _has_words(self) -> Self:
-        """Parameters that do not belong to the code are refused now, not when somebody reads."""
+        """Parameters that do not belong to the code are refused now, not when they are read."""
         _words(self.code, self.parameters)
         return self
 

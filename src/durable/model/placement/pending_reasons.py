@@ -35,7 +35,7 @@ class PendingCode(StrEnum):
     NO_GRANT = "no_grant"
 
 
-# Somebody has to change the workload, the fleet or the quota; waiting never helps.
+# A person has to change the workload, the fleet or the quota; waiting never helps.
 NEEDS_A_CHANGE = frozenset(
     {
         PendingCode.NEVER_FITS,
@@ -128,7 +128,7 @@ class HeldBack(Details):
 
 
 class Held(Details):
-    """Somebody holds the workload; it ends by itself."""
+    """A person holds the workload; it ends by itself."""
 
     actor: str
     reason: str

@@ -75,5 +75,5 @@ class Policy(Value):
     overridable_gates: tuple[Gate, ...] = DEFAULT_GATES
     guardrails: Guardrails = Guardrails()
     recovery: RecoveryPolicy = RecoveryPolicy()
-    # What nobody asks for without a signature: an actor without one is only a claim.
+    # What is refused without a signature: an actor without one is only a claim.
     signed_verbs: tuple[Verb, ...] = (Verb.APPROVE, Verb.BREAK_GLASS, Verb.FENCE)

@@ -20,7 +20,7 @@ RegionalName = tuple[RegionId, TenantId, WorkloadName]
 class PolicyPhase(StrEnum):
     """How far a revision has come."""
 
-    # Published and compared on paper; it waits for somebody to promote it.
+    # Published and compared on paper; it waits for a person to promote it.
     SHADOW = "shadow"
     # In force in one region, and watched.
     CANARY = "canary"
@@ -93,7 +93,7 @@ class Bake(Value):
     region: RegionId
     since: AwareDatetime
     pending_percent_before: Annotated[float, Field(ge=0, le=100)] = 0.0
-    # Somebody promoted it before its time was over.
+    # A person promoted it before its time was over.
     is_cut_short: bool = False
 
     def ends_at(self, seconds: float) -> datetime:
@@ -109,7 +109,7 @@ class PolicyRollout(Value):
     canary: RegionId | None = None
     bake: Bake | None = None
     is_paused: bool = False
-    # Of a rollback: the revision to go back to, which a canary that nobody chose one for leaves in
+    # Of a rollback: the revision to go back to, which a canary without a choice leaves in
     # force beside it anyway, and whether what the revision has placed is replaced.
     to_revision: PolicyRevision | None = None
     reroll: bool = False

@@ -59,7 +59,7 @@ class LossKind(StrEnum):
     WORKER = "worker lost"
     DATABASE = "database lost"
     REGION = "region lost"
-    # Whoever looks cannot see: what it does not see says nothing about the region.
+    # The observer cannot see: what it does not see says nothing about the region.
     OBSERVER = "observer blind"
     # Nothing that could be lost has ever been seen: that is not the same as healthy.
     NO_NODES = "no nodes"

@@ -86,7 +86,7 @@ class RecoveryKey(Value):
 
 
 class RecoveryOrder(Value):
-    """What somebody asks for, once per request id."""
+    """What a person asks for, once per request id."""
 
     key: RecoveryKey
     kind: RecoveryOrderKind

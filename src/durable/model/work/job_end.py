@@ -21,6 +21,6 @@ def why_given_up(spec: WorkloadSpec, reports: Collection[ShareReport]) -> str | 
 def has_missed(due_at: datetime, now: datetime, ends: Iterable[datetime | None]) -> bool:
     """Whether any part of it ended too late, or has not ended although it is time.
 
-    It counts when the parts ended, not when somebody looked.
+    It counts when the parts ended, not when that was read.
     """
     return any(due_at <= (now if end is None else end) for end in ends)

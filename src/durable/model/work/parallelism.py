@@ -16,9 +16,9 @@ class RegionUse(NamedTuple):
 
     # Slots that have not come to their end; it never grows.
     remaining: int
-    # As it was last told.
-    told: int = 0
-    # The most that it may be using, if it has not confirmed yet what it was told.
+    # As it last got.
+    allowed: int = 0
+    # The most that it may be using, if it has not confirmed yet what it got.
     held: int = 0
     # Who could not use its part stands behind the others: the longer ago, the nearer to its turn.
     turn: int = 0
@@ -26,17 +26,17 @@ class RegionUse(NamedTuple):
     @property
     def reach(self) -> int:
         """How many claims it could have at once, whatever it has heard of."""
-        return min(max(self.told, self.held), self.remaining)
+        return min(max(self.allowed, self.held), self.remaining)
 
 
 def divide_parallelism(parallelism: int, uses: Mapping[Region, RegionUse]) -> dict[Region, int]:
     """The parts to tell the regions now.
 
-    No region is told less than it was, and what nobody could be using goes to those that have the
+    No region gets less than it had, and what none could be using goes to those that have the
     smallest part of what they have left. So every region gets its turn: as soon as one has less
     left than its part, the rest of that part is free.
     """
-    parts = {region: min(use.told, use.remaining) for region, use in uses.items()}
+    parts = {region: min(use.allowed, use.remaining) for region, use in uses.items()}
     free = parallelism - sum(use.reach for use in uses.values())
     wanting = [
         (use.turn, parts[region] / use.remaining, -use.remaining, region)

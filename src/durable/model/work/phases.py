@@ -60,7 +60,7 @@ class Owner(StrEnum):
     AUTHORITY = "the regional commit"
     WORKLOAD = "the workload, which starts its placements"
     OPERATOR = "an operator"
-    NOBODY = "none: in its desired state"
+    NONE = "none: in its desired state"
 
 
 # The phases on the way up are one phase for those who search: each change of it costs a write.
@@ -152,4 +152,4 @@ def slot_owner(state: BindingState | None, *, stop_requested: bool) -> Owner:
         case BindingState.FAILED | BindingState.STOPPED:
             return Owner.SCHEDULER
         case BindingState.SERVING | BindingState.RELEASED:
-            return Owner.AGENT if stop_requested else Owner.NOBODY
+            return Owner.AGENT if stop_requested else Owner.NONE

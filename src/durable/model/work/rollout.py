@@ -61,7 +61,7 @@ class Rollout(Value):
     regions: Annotated[tuple[RegionId, ...], Field(max_length=64)] = ()
     # How long a region has to serve before the next one begins.
     bake: Duration | None = timedelta(seconds=10)
-    # It stops when so many replicas are replaced, until somebody promotes it.
+    # It stops when so many replicas are replaced, until a person promotes it.
     pauses: Annotated[tuple[Portion, ...], Field(max_length=16)] = ()
 
     @model_validator(mode="after")
@@ -86,7 +86,7 @@ class Rollout(Value):
 
 
 class Disruption(Value):
-    """How many replicas may be down by choice, whoever chooses: rollout, drain or a person."""
+    """How many replicas may be down by choice of any kind: rollout, drain or a person."""
 
     # By default from the class of the workload's priority.
     max_unavailable: Portion | None = None
@@ -114,7 +114,7 @@ class GenerationOutcome(StrEnum):
 
 
 class RolloutPause(Value):
-    """Somebody stopped the rollout where it is; somebody has to resume it."""
+    """A person stopped the rollout where it is; a person has to resume it."""
 
     actor: ActorId
     reason: str
@@ -132,7 +132,7 @@ class RolloutState(Value):
     progressed_at: AwareDatetime
     replaced: Annotated[int, Field(ge=0)] = 0
     pause: RolloutPause | None = None
-    # How many of the spec's pause points somebody has promoted it past.
+    # How many of the spec's pause points a person has promoted it past.
     promoted: Annotated[int, Field(ge=0)] = 0
     # Since when each region that is done has served.
     served_since: dict[RegionId, AwareDatetime] = Field(default={})

@@ -80,7 +80,7 @@ class ShareReport(ShareCounts):
     by_state: Mapping[BindingState, int]
     # How many of its claims are to be replaced.
     to_replace: Annotated[int, Field(ge=0)] = 0
-    # How many claims it was last told that it may have at once.
+    # How many claims it last knew that it may have at once.
     at_once: Annotated[int, Field(ge=0)] | None = None
     # When its placement came to its end.
     ended_at: AwareDatetime | None = None

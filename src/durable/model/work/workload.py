@@ -24,7 +24,7 @@ Weight = Annotated[int, Field(ge=0, le=1_000)]
 
 
 class WorkloadKind(StrEnum):
-    """A service runs until somebody stops it; a job runs until it is done."""
+    """A service runs until a person stops it; a job runs until it is done."""
 
     SERVICE = "service"
     JOB = "job"
@@ -254,7 +254,7 @@ class AdmittedWorkload(Value):
 
     @property
     def completion(self) -> Condition | None:
-        """How far a job came that ended by itself; None if somebody deleted it."""
+        """How far a job came that ended by itself; None if a person deleted it."""
         return next((one for one in self.conditions if one.type == "Complete"), None)
 
     def is_finished_job(self, generation: Generation) -> bool:
@@ -263,7 +263,7 @@ class AdmittedWorkload(Value):
 
     @property
     def end(self) -> str:
-        """Whether a job ended by itself, completely or not, or somebody deleted it."""
+        """Whether a job ended by itself, completely or not, or a person deleted it."""
         if self.completion is None:
             return "deleted"
         return "complete" if self.completion.status else "failed"

@@ -7,7 +7,7 @@ from durable.model.policy.rollout import Bake, PolicyHealth
 def stricter(one: Guardrails, other: Guardrails) -> Guardrails:
     """Each limit as the stricter of two revisions has it: none is judged by its own word alone.
 
-    How long it is watched stays as the first says: whoever promotes it may cut that short anyhow.
+    How long it is watched stays as the first says: a promotion may cut that short anyhow.
     """
     limits = ("pending_rise_percent", "refused_percent", "place_seconds", "least_decisions")
     return one.model_copy(

@@ -27,10 +27,10 @@ class ObservedPolicy:
     regions: Mapping[RegionId, RegionPolicy]
     now: datetime
     # Regions that did not answer, with the reason.
-    missing: Mapping[RegionId, str] = field(default_factory=dict[RegionId, str])
+    unreachable: Mapping[RegionId, str] = field(default_factory=dict[RegionId, str])
     # Of the region that is watched.
     health: PolicyHealth | None = None
-    # Regions where somebody has frozen the policy, with the sentence that says so.
+    # Regions where a person has frozen the policy, with the sentence that says so.
     frozen: Mapping[RegionId, str] = field(default_factory=dict[RegionId, str])
 
     def state(self, region: RegionId) -> PolicyState | None:
@@ -78,11 +78,11 @@ PolicyStep = Watch | Enter | LeaveRegion | Reach | Trip | Rest
 
 
 def next_step(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
-    """What comes next; asked again after each step, whoever took it."""
+    """What comes next; asked again after each step."""
     phase = observed.rollout.phase
     match phase:
         case PolicyPhase.SHADOW:
-            return Rest("somebody to promote it")
+            return Rest("a person to promote it")
         case PolicyPhase.CANARY | PolicyPhase.WIDENING:
             return _forward(observed, guardrails)
         case PolicyPhase.ROLLING_BACK:
@@ -100,7 +100,7 @@ def _forward(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
         if broken is not None:
             return Trip(broken)
     if rollout.is_paused:
-        return Rest(f"somebody to promote it: {rollout.actor} paused it ({rollout.reason[:200]})")
+        return Rest(f"a person to promote it: {rollout.actor} paused it ({rollout.reason[:200]})")
     if rollout.phase is PolicyPhase.CANARY:
         return _canary(observed, guardrails)
     return _widen(observed, guardrails)
@@ -110,8 +110,8 @@ def _canary(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
     rollout = observed.rollout
     region = rollout.canary
     assert region is not None, "a canary has its region"
-    if region in observed.missing:
-        return Rest(f"{region} to answer: {observed.missing[region]}")
+    if region in observed.unreachable:
+        return Rest(f"{region} to answer: {observed.unreachable[region]}")
     bake = rollout.bake
     if bake is None:
         return Watch(region)
@@ -129,21 +129,23 @@ def _widen(observed: ObservedPolicy, guardrails: Guardrails) -> PolicyStep:
         return Enter(canary, PolicyState.ACTIVE)
     if bake is not None and bake.region != canary:
         is_there = observed.state(bake.region) is PolicyState.ACTIVE
-        is_missing = bake.region in observed.missing
-        if not is_there and not is_missing and bake.region not in observed.frozen:
+        is_unreachable = bake.region in observed.unreachable
+        if not is_there and not is_unreachable and bake.region not in observed.frozen:
             return Enter(bake.region, PolicyState.ACTIVE)
-        rest = _baking(observed, bake, guardrails.step_seconds) if is_there or is_missing else None
+        rest = (
+            _baking(observed, bake, guardrails.step_seconds) if is_there or is_unreachable else None
+        )
         if rest is not None:
             return rest
-    known = {*observed.regions, *observed.missing}
+    known = {*observed.regions, *observed.unreachable}
     left = sorted(one for one in known if observed.state(one) is not PolicyState.ACTIVE)
     for region in left:
         # A freeze of one region is no reason for another to wait.
-        if region not in observed.missing and region not in observed.frozen:
+        if region not in observed.unreachable and region not in observed.frozen:
             return Watch(region)
     if left:
         frozen, first = observed.frozen.get(left[0]), left[0]
-        return Rest(frozen or f"{first} to answer: {observed.missing[first]}")
+        return Rest(frozen or f"{first} to answer: {observed.unreachable[first]}")
     return Reach(PolicyPhase.EVERYWHERE)
 
 
@@ -151,7 +153,7 @@ def _baking(observed: ObservedPolicy, bake: Bake, seconds: float) -> Rest | None
     ends_at = bake.ends_at(seconds)
     if observed.now >= ends_at:
         return None
-    why = observed.missing.get(bake.region)
+    why = observed.unreachable.get(bake.region)
     if why is not None:
         end = f"the end of its watch at {ends_at:%H:%M:%S}Z"
         return Rest(f"{bake.region} to answer, or {end}: {why}", ends_at)
@@ -164,6 +166,6 @@ def _back(observed: ObservedPolicy) -> PolicyStep:
     for region, policy in sorted(observed.regions.items()):
         if policy.state is not PolicyState.ROLLED_BACK or policy.number < number:
             return LeaveRegion(region)
-    for region, why in sorted(observed.missing.items()):
+    for region, why in sorted(observed.unreachable.items()):
         return Rest(f"{region} to answer: {why}")
     return Reach(PolicyPhase.ROLLED_BACK)

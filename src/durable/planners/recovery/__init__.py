@@ -1,1 +1,1 @@
-"""How the loss of a region is told from lesser losses, and from not being able to see."""
+"""How the loss of a region is distinguished from lesser losses, and from not being able to see."""

@@ -114,7 +114,7 @@ def is_due(
 
 
 def keep_watching(since: datetime | None, last: datetime | None, now: datetime) -> datetime:
-    """Since when somebody has been looking without a gap."""
+    """Since when it has been watched without a gap."""
     if since is None or last is None or now - last > LONGEST_GAP:
         return now
     return since
@@ -173,7 +173,7 @@ def _blind(verdict: LossVerdict) -> LossVerdict:
     return verdict.model_copy(
         update={
             "kind": LossKind.OBSERVER,
-            "sentence": "No other region is seen to live, so nobody is taken for lost: "
+            "sentence": "No other region is seen to live, so none is taken for lost: "
             f"{verdict.sentence} If it is lost, declare it with `durable recovery declare`.",
         }
     )

@@ -14,7 +14,7 @@ LAST_RANK = 2
 # The next class does not wait longer than this for one that neither finds a node nor says why.
 PATIENCE = timedelta(seconds=20)
 # After how long a hint counts as lost, how often one is sent again, and for how long each time:
-# whoever sends looks about every second, and may miss a look when it has just been restarted.
+# a sender looks about every second, and may miss a look when it has just been restarted.
 UNHEARD, UNHEARD_AGAIN = timedelta(seconds=10), timedelta(seconds=20)
 TOLD_FOR = timedelta(seconds=3)
 EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -50,9 +50,9 @@ def next_moves(
 
     A class begins when everything of the one before it has a node, or says what it waits for: what
     is scarce goes to those that come first. Of what has no objective, a quarter as many move at a
-    time, which leaves the control plane to everybody else. What was refused a place may be tried
+    time, which leaves the control plane to all others. What was refused a place may be tried
     again in places that are left, whichever waits longest for a try: many that never find one keep
-    nobody else.
+    nothing else.
     """
 
     def by_class(one: WorkloadMove) -> tuple[int, int, object]:
@@ -111,9 +111,9 @@ def _is_in_flight(move: WorkloadMove, now: datetime) -> bool:
 
 
 def is_unheard(moved_at: datetime | None, now: datetime) -> bool:
-    """Whether a workload that was moved then, and shows nothing of it, is told of it once more.
+    """Whether a workload that was moved then, and shows nothing of it, is notified of it once more.
 
-    Whoever moved it may have died before it could say so. What has heard of it and only waits is
+    What moved it may have died before it could say so. What has heard of it and only waits is
     not asked every second.
     """
     if moved_at is None:

@@ -1,4 +1,4 @@
-"""What becomes of a recovery when somebody orders something: pure, or a refusal in a sentence."""
+"""What becomes of a recovery when a person orders something: pure, or a refusal in a sentence."""
 
 from typing import assert_never
 
@@ -20,7 +20,7 @@ def apply_order(
 ) -> RecoveryPhase:
     """The phase that the order leads to; ordered again, where it is by now.
 
-    `is_fenced` is the region's fact: whoever fenced it may not have noted that as a phase yet.
+    `is_fenced` is the region's fact: its fence may not have been noted as a phase yet.
     """
     phase = None if recovery is None else recovery.phase
     match kind:

@@ -179,8 +179,8 @@ def _suspected(observed: ObservedRecovery) -> NextStep:
     if observed.state is not RegionState.SUSPECTED:
         return DismissSuspected(f"{region} is not suspected any more")
     if policy.confirmation is not Mode.AUTOMATIC:
-        return Rest("somebody to confirm or veto it", now + LOOK_LATER)
-    # Anybody may have started this workflow: only time tells a loss from a blip.
+        return Rest("a person to confirm or veto it", now + LOOK_LATER)
+    # Anyone may have started this workflow: only time tells a loss from a blip.
     suspicion = observed.suspicion
     if suspicion is None or suspicion.calm_since is not None:
         return Rest(f"{region} to stay well, or to fall silent again", now + LOOK_SOON)

@@ -1,7 +1,7 @@
 """How many replicas voluntary stops must leave serving in each region.
 
 The sum of the floors is never below what the workload must keep, also while they change: a floor
-comes down only when the floors that are known to be in force make up for it. So whoever stops
+comes down only when the floors that are known to be in force make up for it. So a step that stops
 something in a region needs to look at that region's floor alone.
 """
 

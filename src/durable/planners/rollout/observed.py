@@ -24,7 +24,7 @@ class ObservedReplica:
     is_serving: bool = False
     is_available: bool = False
     is_stopping: bool = False
-    # Somebody asked for this very claim to be replaced, such as a drain.
+    # This very claim is to be replaced, such as by a drain.
     is_marked: bool = False
 
 
@@ -66,7 +66,7 @@ class Goal:
     is_paused: bool = False
     # In every region at once, without a pause: to undo a change, or for a gang or a job.
     at_once: bool = False
-    # A gang or a job of another generation: all of it is stopped, and started anew together.
+    # A gang or a job of another generation: all of it is stopped, and started again together.
     recreates: bool = False
     # Slots that a lost region keeps until it is back: stand-ins serve for them.
     kept: frozenset[int] = frozenset()
@@ -85,7 +85,7 @@ def fenceposts(spec: WorkloadSpec) -> Fenceposts:
 
     Surge is rounded up and unavailable down; if nothing could move, one replica may be missing, or
     where the allowance forbids that, one may be added. Of a job nothing is added, and all may be
-    missing: it serves nobody.
+    missing: it serves nothing.
     """
     replicas = spec.replicas
     if spec.kind is WorkloadKind.JOB:
@@ -102,7 +102,7 @@ def fenceposts(spec: WorkloadSpec) -> Fenceposts:
 
 
 def restarts_together(spec: WorkloadSpec, generation: int, present: Iterable[int]) -> bool:
-    """Whether all of it has to stop before it is started anew: a gang or a job that changes.
+    """Whether all of it has to stop before it is started again: a gang or a job that changes.
 
     One that stays what it is loses single members, to a drain or a node, and gets each back alone.
     """

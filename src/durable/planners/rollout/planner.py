@@ -1,10 +1,10 @@
 """The next shares of a workload: rollout, replacement, drain and moves between regions are this.
 
 Every base slot, 0 to N-1, is to run one generation in one region. One that runs something else, or
-whose claim somebody marked, is outdated. Surge slots, N and above, are scaffolding: they come up
+whose claim is marked, is outdated. Surge slots, N and above, are scaffolding: they come up
 first; outdated slots leave their share within what may be unavailable, and once their claim has
 ended they are given to the share that they belong to; the scaffolding comes down when every base
-slot is available. The plan is made anew from what is observed after every change, so it does not
+slot is available. The plan is made again from what is observed after every change, so it does not
 matter what was missed, or who died in the middle of it.
 """
 
@@ -26,11 +26,11 @@ class RolloutPlan:
     """What to publish now; regions that did not answer are left out."""
 
     shares: Mapping[ShareName, tuple[int, ...]]
-    # Shares of older generations that nobody will need any more.
+    # Shares of older generations that are not needed any more.
     closing: frozenset[ShareName]
     # How many replicas voluntary stops must leave serving in each region.
     floors: Mapping[str, int]
-    # Which region is to own each slot for now; nobody changes who owns one that is kept.
+    # Which region is to own each slot for now; the owner of one that is kept does not change.
     owners: Mapping[int, str]
     progress: RolloutProgress
     # Regions in which every base slot is replaced and available.
@@ -63,7 +63,7 @@ class _Planner:
                 if slot not in self._assigned or (replica and replica.share == share):
                     self._assigned[slot] = share
         # In no share any more, and not asked to stop yet, perhaps because too few others serve:
-        # whether it leaves is decided anew.
+        # whether it leaves is decided again.
         self._loose = {
             slot
             for slot, replica in self._replicas.items()
@@ -183,7 +183,7 @@ class _Planner:
     @cached_property
     def _scaffolding(self) -> dict[int, ShareName]:
         """The surge slots that there must be: as many as are to be replaced, within the surge."""
-        # What serves nobody is stopped at once, and needs no stand-in.
+        # What serves nothing is stopped at once, and needs no stand-in.
         serving = [slot for slot in self._outdated if not self._is_free_to_stop(slot)]
         demand = Counter(self._wants[slot] for slot in serving)
         useful = {self._wants[slot] for slot in self._unsettled}
@@ -260,11 +260,11 @@ class _Planner:
         return replica is not None and replica.is_marked and not replica.is_stopping
 
     def _is_only_marked(self, slot: int) -> bool:
-        """Whether it would stay where it is, if nobody had asked for its replacement."""
+        """Whether it would stay where it is, if its replacement were not wanted."""
         return self._is_marked(slot) and self._assigned.get(slot) == self._wants.get(slot)
 
     def _is_free_to_stop(self, slot: int) -> bool:
-        """Whether nobody is served by it; what serves already may count at any moment."""
+        """Whether it serves nothing; what serves already may count at any moment."""
         if self._goal.recreates:
             return True
         replica = self._replicas.get(slot)
@@ -350,7 +350,7 @@ class _Planner:
         """Which share each slot is in: assigned ones stay, what has no claim goes where it belongs.
 
         A slot whose claim is elsewhere is in no share until that claim has ended; a gang begins
-        anew when the last claim has.
+        again when the last claim has.
         """
         slots: dict[int, ShareName] = {}
         past = [s for s in self._replicas if s in stops or self._is_leaving(s)]
@@ -364,7 +364,7 @@ class _Planner:
         return slots | {s: share for s, share in self._scaffolding.items() if s not in slots}
 
     def _owners(self, slots: Mapping[int, ShareName]) -> dict[int, str]:
-        """The region of its claim, or of its share; one that has neither belongs to nobody."""
+        """The region of its claim, or of its share; one that has neither belongs to none."""
         owners = {slot: share.region for slot, share in slots.items()}
         return owners | {slot: one.share.region for slot, one in self._replicas.items()}
 

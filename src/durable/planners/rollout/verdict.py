@@ -72,7 +72,7 @@ def baked_regions(state: RolloutState, rollout: Rollout, now: datetime) -> froze
 
 
 def pause_point(state: RolloutState, rollout: Rollout, replicas: int) -> int | None:
-    """How many replicas may be replaced before somebody promotes the rollout; None for all."""
+    """How many replicas may be replaced before a person promotes the rollout; None for all."""
     if state.promoted >= len(rollout.pauses):
         return None
     return min(replicas, rounded_up(rollout.pauses[state.promoted], replicas))

@@ -56,7 +56,7 @@ class StartDrain(Value):
 @accepts(messages_to(DRAIN))
 class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
     memory = DrainMemory
-    first_order = "somebody sends `drain`"
+    first_order = "a person sends `drain`"
 
     def key_of(self, id: str) -> NodesTarget:
         return drain_target(id)
@@ -65,7 +65,7 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
         read_start(raw, StartDrain, lambda start: drain_id(start.target), EXAMPLE)
 
     async def recall(self) -> bool:
-        """The drain of these nodes that the region knows and nobody has ended."""
+        """The drain of these nodes that the region knows and that has not ended."""
         drain = await self.step(DrainActivities.recall_drain, self._key, "read the drain")
         if drain is UNREACHABLE:
             return False

@@ -70,7 +70,7 @@ class OverrideMemory(Memory):
 @accepts(messages_to(OVERRIDE))
 class OverrideWorkflow(OrderWorkflow[OverrideId, OverrideMemory]):
     memory = OverrideMemory
-    first_order = "somebody sends `propose`"
+    first_order = "a person sends `propose`"
 
     @workflow.init
     def __init__(self, raw: RawValue = NO_INPUT) -> None:
@@ -259,7 +259,7 @@ def answer_of(answer: str, memory: OverrideMemory) -> str:
             f"{answer} It may still be obeyed in {away} until the news arrives, at the latest "
             f"until {show_moment(override.expires_at)}."
         )
-    return f"{answer} Not reached yet, and told later: {away}."
+    return f"{answer} Not reached yet, and notified later: {away}."
 
 
 def _as_refusal(refused: ApplicationError) -> Refusal:

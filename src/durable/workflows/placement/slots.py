@@ -86,7 +86,7 @@ class SlotState:
     leave: Leave | None = None
     # Its node was asked to stop it: what ends after that has not ended by itself.
     was_asked_to_stop: bool = False
-    # Somebody insists that it is stopped now, whatever the disruption allowance says.
+    # A person insists that it is stopped now, whatever the disruption allowance says.
     is_forced: bool = False
     # Why it is not stopped yet, although it must leave.
     blocked: str = ""
@@ -214,7 +214,7 @@ class PlacementSlots:
 
     def stopping(self, claim: Claim, now: datetime) -> None:
         slot = self.by_number[claim.slot]
-        # Its node may be gone: then nobody will ever report the stop.
+        # Its node may be gone: then the stop will never be reported.
         slot.version, slot.deadline = claim.version, now + STOP_TIMEOUT
         slot.blocked, slot.was_asked_to_stop = "", True
         slot.enter(SlotPhase.STOPPING, now)
@@ -376,7 +376,7 @@ class PlacementSlots:
         since = claim.since or now
         slot.lease_expires_at = None
         slot.enter(_PHASES.get(claim.state, SlotPhase.BOUND), since, claim.evidence)
-        # From when it really entered the phase: beginning anew puts no deadline off.
+        # From when it really entered the phase: beginning again puts no deadline off.
         slot.deadline = _deadline(slot.phase, SlotPhase.BOUND, since, spec)
         if claim.stop_requested:
             # What was asked to stop has not completed, however it ended.

@@ -157,8 +157,8 @@ class PlacementState:
         slots = self.slots.by_number.values()
         if not all(slot.phase in (SlotPhase.SERVING, *OVER) for slot in slots):
             return Owner.AGENT
-        # A replica that was given up is not what anybody desired.
-        return Owner.OPERATOR if self.slots.in_phase(SlotPhase.GIVEN_UP) else Owner.NOBODY
+        # A replica that was given up is not what was desired.
+        return Owner.OPERATOR if self.slots.in_phase(SlotPhase.GIVEN_UP) else Owner.NONE
 
     def begin_wait(self, now: datetime) -> None:
         """What waits again after everything was placed has not waited since the beginning."""
@@ -334,7 +334,7 @@ class PlacementMemory:
     pending: Pending | None
     next_retry_at: datetime | None
     is_waiting: bool
-    # Slots that somebody evicted and whose stop is not committed yet, and whether it is forced.
+    # Slots that a person evicted and whose stop is not committed yet, and whether it is forced.
     evicted: dict[int, bool]
     crashes: dict[int, CrashMemory]
     messages: MessageLog
@@ -350,7 +350,7 @@ class PlacementStart:
 
 
 class StartPlacement(Value):
-    """What somebody starts a placement with; a memory that comes along is not believed."""
+    """What a person starts a placement with; a memory that comes along is not believed."""
 
     key: PlacementKey
 
@@ -361,7 +361,7 @@ class StartPlacement(Value):
 
 
 def start_of(raw: RawValue | None) -> PlacementStart:
-    """What the run before this one left, or what somebody starts it with; refused if wrong."""
+    """What the run before this one left, or what a person starts it with; refused if wrong."""
     left = continued(raw)
     if left is not None:
         return workflow.payload_converter().from_payload(left.payload, PlacementStart)

@@ -109,7 +109,7 @@ class PlacementSteps(PlacementMessages):
         elif code is RefusalCode.REGION_FENCED and verb == "release":
             slot.deadline = now + timeouts.FENCED_RETRY
         elif code is RefusalCode.WRONG_STATE and verb == "bind":
-            # Its lease ran out and somebody freed it: the claims say what is left.
+            # Its lease ran out and it was freed: the claims say what is left.
             state.must_recall = True
         elif code in _DECIDE_AGAIN or verb == "bind":
             # Nothing of it was ever started: it is released, and its slot placed elsewhere.

@@ -52,7 +52,7 @@ class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
 
     async def recall(self) -> bool:
         await self._go_on()
-        # Before anything is read: whoever promotes it at once finds it compared.
+        # Before anything is read: a promotion at once finds it compared.
         await self._shadow()
         return True
 

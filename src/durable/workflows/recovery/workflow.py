@@ -1,7 +1,7 @@
 """Moves the work of one lost region elsewhere, measures that, and takes it back.
 
 What was moved, which budgets are open and what was measured are rows of the authority. It runs on
-the global queue: the lost region's own may have nobody left who asks for work.
+the global queue: the lost region's own may have no worker left that asks for work.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class RecoveryMemory(Memory):
 @accepts(messages_to(RECOVERY))
 class RecoveryWorkflow(OrderWorkflow[RecoveryKey, RecoveryMemory]):
     memory = RecoveryMemory
-    first_order = "somebody to confirm or veto a loss"
+    first_order = "a person to confirm or veto a loss"
     unknown = RefusalCode.UNKNOWN_REGION
 
     def key_of(self, id: str) -> RecoveryKey:

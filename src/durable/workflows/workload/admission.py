@@ -45,7 +45,7 @@ T = TypeVar("T")
 UNREACHABLE = "unreachable"
 # Placements of older generations that have not ended yet; with more, no further one is begun.
 MAX_PLACEMENTS = 300
-# A workload has few regions; whoever names more of them than this is not believed.
+# A workload has few regions; a message that names more of them is not believed.
 UNREAD_KEPT = 100
 
 
@@ -132,7 +132,7 @@ class WorkloadAdmission(Receives):
             await self._recall()
         self._has_nothing_to_do = self._is_new
         self._state.first_revision = None
-        # Whoever waits for what was requested must not take what was there before for it.
+        # A sender who waits for what was requested must not take what was there before for it.
         self._state.divided_generation = 0
         self._divide_again()
 
@@ -241,7 +241,7 @@ class WorkloadAdmission(Receives):
         state = self._state
         is_of_this_life = recalled.generation <= state.generation
         if state.deleting is not None and not recalled.deleting:
-            # This run was reset out of an earlier life: the workload was created anew since.
+            # This run was reset out of an earlier life: the workload was created again since.
             state.deleting, state.done, state.is_finished = None, False, False
             state.given_up = None
         if not (state.is_ending and is_of_this_life):

@@ -51,10 +51,10 @@ def _take_from_stuck(state: WorkloadState, now: datetime) -> None:
 
 
 def _is_stuck(state: WorkloadState, region: RegionId, report: ShareReport) -> bool:
-    told, waits = state.parts.get(region, 0), report.pending
+    allowed, waits = state.parts.get(region, 0), report.pending
     is_waiting = waits is not None and waits.code not in _PASSING and bool(report.waiting)
     # Only what it has confirmed can be taken: it may be about to use what it has just heard of.
-    return is_waiting and report.at_once == told and report.in_use < told
+    return is_waiting and report.at_once == allowed and report.in_use < allowed
 
 
 def is_starved(state: WorkloadState) -> bool:
@@ -79,16 +79,16 @@ def _use(
     slots: int,
     parallelism: int,
 ) -> RegionUse:
-    told = state.parts.get(region)
+    allowed = state.parts.get(region)
     if report is None:
-        # A run before this one may have told a region anything that does not answer now.
+        # A run before this one may have allowed a region anything that does not answer now.
         is_unsure = region in state.unreachable
-        return RegionUse(slots, told or 0, parallelism if is_unsure else told or 0)
+        return RegionUse(slots, allowed or 0, parallelism if is_unsure else allowed or 0)
     remaining = slots if report.request is None else report.remaining
     held = report.at_once or 0
     behind = state.gave_up_parts
     turn = 1 + behind.index(region) if region in behind else 0
-    return RegionUse(remaining, held if told is None else told, held, turn)
+    return RegionUse(remaining, held if allowed is None else allowed, held, turn)
 
 
 # Waits that end by themselves before long.
@@ -103,7 +103,7 @@ _PASSING = frozenset(
 
 
 def must_check_deadline(state: WorkloadState, now: datetime) -> bool:
-    """Whether it looks as if its deadline was missed, and nobody has recorded that yet."""
+    """Whether it looks as if its deadline was missed, and that was not recorded yet."""
     due_at = state.due_at
     if due_at is None or state.deadline_missed_at is not None or state.deleting is not None:
         return False

@@ -50,13 +50,13 @@ class WorkloadState:
     # The shares that placements look after, and how many claims there were.
     open: list[OpenedShare] = field(default_factory=list[OpenedShare])
     claims: int = 0
-    # Up to which number the placements of each region were told of their shares.
+    # Up to which number the placements of each region know of their shares.
     opened: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
     # How far the shares have come, as the authority last said.
     reports: list[ShareReport] = field(default_factory=list[ShareReport])
     rollout: RolloutState | None = None
     progress: RolloutProgress | None = None
-    # Of a job: how many slots each region was told that it may run at once.
+    # Of a job: how many slots each region may run at once, as it last got it.
     parts: dict[RegionId, int] = field(default_factory=dict[RegionId, int])
     # Since when regions cannot use all of that, and those that gave it up, the longest ago first.
     stuck_since: dict[RegionId, datetime] = field(default_factory=dict[RegionId, datetime])
@@ -196,7 +196,7 @@ class WorkloadStart:
 
 
 class StartWorkload(Value):
-    """What somebody starts a workload with; a state that comes along is not believed."""
+    """What a person starts a workload with; a state that comes along is not believed."""
 
     tenant: TenantId
     workload: WorkloadName
@@ -204,7 +204,7 @@ class StartWorkload(Value):
 
 
 def start_of(raw: RawValue | None) -> WorkloadStart:
-    """What the run before this one left, or what somebody starts it with; refused if wrong."""
+    """What the run before this one left, or what a person starts it with; refused if wrong."""
     left = continued(raw)
     if left is not None:
         return workflow.payload_converter().from_payload(left.payload, WorkloadStart)

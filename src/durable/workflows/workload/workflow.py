@@ -1,4 +1,4 @@
-"""Desired state: what somebody applied, divided over regions, driven to serving, and released.
+"""Desired state: what was applied, divided over regions, driven to serving, and released.
 
 The workload owns the slots and the placements' shares; placements own everything that happens to a
 slot in a region. What regions report comes from the authority, not from the placements' memory.
@@ -140,7 +140,7 @@ class Workload(WorkloadAdmission):
     async def _settle_refusal(self) -> None:
         """Answers and audits what came until now; an apply that comes meanwhile still counts."""
         while self._state.generation == 0:
-            # First: whoever is answered waits for the audit.
+            # First: a sender who is answered waits for the audit.
             await audit_messages(self._state.messages)
             await workflow.wait_condition(
                 lambda: bool(self._inbox) or workflow.all_handlers_finished()

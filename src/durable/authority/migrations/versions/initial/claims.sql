@@ -1,4 +1,4 @@
--- What must stay true whoever writes: a bug, a retry, or a person with psql.
+-- What must stay true whatever writes: a bug, a retry, or a person with psql.
 --
 -- Three habits run through these files.
 -- * Counters follow claims. A reservation row whose freed_version is null is a claim: inserting one
@@ -6,7 +6,7 @@
 --   Nothing else can move a counter: no role may, and a guard refuses even the owner.
 -- * Rules that need only OLD and NEW are WHEN clauses, so a legal change never calls a function.
 -- * Functions that write what the caller may not write are SECURITY DEFINER with a fixed path, and
---   nobody may attach them to a table of their own: roles.py takes EXECUTE from the public.
+--   no role may attach them to a table of their own: roles.py takes EXECUTE from the public.
 
 CREATE FUNCTION regional.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -59,7 +59,7 @@ CREATE TRIGGER claims_are_not_deleted BEFORE DELETE ON regional.reservations FOR
 WHEN (OLD.freed_version IS NULL)
 EXECUTE FUNCTION regional.refuse('a live claim is released, never deleted');
 
--- Whoever asked for a claim to be replaced has what they asked for when it ends.
+-- A claim that is to be replaced need not be any more when it ends.
 CREATE FUNCTION regional.drop_replacements() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -142,7 +142,7 @@ RETURNS TABLE (
                 WHEN l.expires_at <= at_time THEN l.expires_at
                 ELSE coalesce(o.received_at, b.started_at, b.bound_at) END,
            o.exit_code,
-           -- A mark by an override ends with its time, whether the region was told or not.
+           -- A mark by an override ends with its time, whether the region knows or not.
            EXISTS (SELECT FROM regional.replacements AS p
                     WHERE p.region = r.region AND p.token = r.token AND NOT EXISTS (
                           SELECT FROM regional.overrides AS v

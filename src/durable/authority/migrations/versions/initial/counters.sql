@@ -1,4 +1,4 @@
--- Counters follow claims, and nobody moves one by hand.
+-- Counters follow claims, and none is moved by hand.
 
 -- A freed row never changes again (freed_for_good), so an updated row that is freed was freed just
 -- now. The region's row comes first: every regional transaction begins with its lock.
@@ -122,7 +122,7 @@ CREATE TRIGGER a_frees AFTER UPDATE ON regional.reservations
 REFERENCING NEW TABLE AS changed FOR EACH STATEMENT
 EXECUTE FUNCTION regional.account_claims();
 
--- ── nobody moves a counter by hand ───────────────────────────────────────────────────────────────
+-- ── no counter is moved by hand ───────────────────────────────────────────────────────────────────
 
 CREATE TRIGGER counters_begin_at_zero BEFORE INSERT ON regional.nodes FOR EACH ROW
 WHEN ((NEW.used_cpu_millis, NEW.used_memory_mib, NEW.used_gpus) <> (0, 0, 0))

@@ -21,11 +21,11 @@ CREATE TABLE global.regions (
     -- How long it lasts from a renewal.
     lease_seconds DOUBLE PRECISION,
     -- While it is fenced: whether its own database has the fence and answers, so that its lease may
-    -- be extended, and what could not be moved goes on. A lease that has lapsed is not begun anew.
+    -- be extended, and what could not be moved goes on. A lease that has lapsed is not begun again.
     is_leased_fenced BOOLEAN DEFAULT false NOT NULL,
     -- When its worker last saw the region as it was.
     watched_at TIMESTAMP WITH TIME ZONE,
-    -- What whoever watches it from outside takes it for, in a sentence, and since when.
+    -- What it is taken for from outside, in a sentence, and since when.
     seen JSONB,
     CONSTRAINT regions_key PRIMARY KEY (region),
     CONSTRAINT regions_state_known CHECK (state IN ('open', 'suspected', 'fenced')),
@@ -200,7 +200,7 @@ CREATE TABLE global.slots (
     number BIGINT NOT NULL,
     transfer TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
-    -- Its region's copy may have been taken back; a division that keeps it there hands it out anew.
+    -- Its region's copy may have been taken back; a division that keeps it there hands it out.
     is_leaving BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT slots_key PRIMARY KEY (tenant, workload, slot),
     CONSTRAINT slots_counters CHECK (slot >= 0 AND number >= 1),
@@ -246,7 +246,7 @@ CREATE TABLE global.policy_rollouts (
 CREATE UNIQUE INDEX policy_rollouts_one_under_way ON global.policy_rollouts ((true))
     WHERE phase IN ('canary', 'widening');
 
--- Orders about revisions, in the order in which they were taken: of two at once, one is told of the
+-- Orders about revisions, in the order in which they were taken: of two at once, one is refused for the
 -- other.
 CREATE TABLE global.policy_orders (
     number BIGINT NOT NULL,
@@ -368,7 +368,7 @@ CREATE TABLE global.operator_requests (
     actor TEXT NOT NULL,
     -- Whether its sender proved to be the actor: a repetition then has to, as well.
     is_signed BOOLEAN NOT NULL,
-    -- What its sender was told, or where that is read from; of a message that its workflow counts
+    -- What its sender was answered, or where that is read from; of a message that its workflow counts
     -- itself, the run that took it, and which message of that run it was.
     answer JSONB NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,

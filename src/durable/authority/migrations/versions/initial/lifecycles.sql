@@ -26,7 +26,7 @@ EXECUTE FUNCTION regional.refuse('a fence raises the epoch of a region by one, a
 CREATE TRIGGER fenced_lease_not_begun_anew BEFORE UPDATE ON global.regions FOR EACH ROW
 WHEN (NEW.state = 'fenced' AND NEW.lease_expires_at IS DISTINCT FROM OLD.lease_expires_at
       AND NOT (NEW.is_leased_fenced AND coalesce(OLD.lease_expires_at > clock_timestamp(), false)))
-EXECUTE FUNCTION regional.refuse('the lease of a fenced region is not begun anew');
+EXECUTE FUNCTION regional.refuse('the lease of a fenced region is not begun again');
 
 CREATE TRIGGER regions_are_not_deleted BEFORE DELETE ON global.regions FOR EACH ROW
 EXECUTE FUNCTION regional.refuse('a region is fenced, never deleted');
@@ -52,7 +52,7 @@ END $$;
 
 -- ── the change feed ──────────────────────────────────────────────────────────────────────────────
 
--- Observations and requests take no region lock and have no version; whoever follows them compares
+-- Observations and requests take no region lock and have no version; a reader that follows them compares
 -- the transaction that wrote a row with those that were visible at the last look. A trigger, so that
 -- no writer can forget it or claim another transaction.
 CREATE FUNCTION regional.note_transaction() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -478,7 +478,7 @@ CREATE TABLE regional.operator_requests (
     actor TEXT NOT NULL,
     -- Whether its sender proved to be the actor: a repetition then has to, as well.
     is_signed BOOLEAN NOT NULL,
-    -- What its sender was told, or where that is read from; of a message that its workflow counts
+    -- What its sender was answered, or where that is read from; of a message that its workflow counts
     -- itself, the run that took it, and which message of that run it was.
     answer JSONB NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
