@@ -5,8 +5,9 @@ again after a crash or a timeout finds what it did, and one that comes late chan
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from temporalio import activity
 from temporalio.client import Client
 
@@ -28,6 +29,14 @@ from durable.validation.text import Sentence
 from durable.validation.value import Value
 
 ACTOR = ActorId("controller:drain")
+
+
+class MarkResult(Value):
+    """How many claims were marked, and whether their workloads could be asked to look."""
+
+    claims: Annotated[int, Field(ge=0)] = 0
+    workloads: Annotated[int, Field(ge=0)] = 0
+    undelivered: Annotated[int, Field(ge=0)] = 0
 
 
 class EndStep(Value):
@@ -73,13 +82,14 @@ class DrainActivities:
         return drain
 
     @activity.defn
-    async def mark(self, drain: Drain) -> int:
-        """Marks what runs there to be replaced, and has its workloads look; how many claims."""
+    async def mark(self, drain: Drain) -> MarkResult:
+        """Marks what runs there to be replaced, and has its workloads look."""
         refuse_elsewhere(self._region, drain.target.region)
         marked = await mark_drained(self._databases, self._region, drain)
         reach(Failpoint.AFTER_MARK)
-        await self._have_workloads_look(marked.shares, "claims were marked")
-        return marked.claims
+        shares = set(marked)
+        undelivered = await self._have_workloads_look(shares, "claims were marked")
+        return MarkResult(claims=len(marked), workloads=len(shares), undelivered=undelivered)
 
     @activity.defn
     async def observe(self, drain: Drain) -> DrainProgress:
@@ -104,9 +114,9 @@ class DrainActivities:
         await self._have_workloads_look(ended.unmarked, "claims need not be replaced any more")
         return OrderAnswer(target=ended.drain, sentence=ended.answer)
 
-    async def _have_workloads_look(self, shares: Iterable[tuple[str, str, int]], why: str) -> None:
+    async def _have_workloads_look(self, shares: Iterable[tuple[str, str, int]], why: str) -> int:
         """Hints at once; what is lost is found by the status controller's sweep."""
-        await self._sender.send_all(
+        sent = await self._sender.send_all(
             (
                 workload_id(TenantId(tenant), WorkloadName(workload)),
                 "look",
@@ -114,6 +124,7 @@ class DrainActivities:
             )
             for tenant, workload, generation in sorted(shares)
         )
+        return sent.count(False)
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:

@@ -211,11 +211,9 @@ class Admission(Value):
         return self.now or self.answer
 
 
-class ObserveStep(Value):
+class ObserveStep(WorkloadKey):
     """Shares of a workload to read again."""
 
-    tenant: TenantId
-    workload: WorkloadName
     placements: tuple[PlacementKey, ...]
     # A generation that is complete when, beside so many that serve elsewhere, all of these do.
     completes: Generation | None = None
@@ -230,6 +228,8 @@ class ObservedShares(Value):
     unreachable: tuple[RegionId, ...] = ()
     # Whether the generation that was asked about is complete.
     is_complete: bool = False
+    # Of a job: since when it is recorded that it missed its deadline.
+    missed_at: AwareDatetime | None = None
     # Of critical work: whether it would come back if a region were lost.
     recoverable: Recoverable | None = None
 
@@ -238,12 +238,6 @@ class DeadlineStep(ObserveStep):
     """A job that may have missed its deadline, and the shares that have to be done by then."""
 
     generation: Generation
-
-
-class CheckedDeadline(ObservedShares):
-    """The shares as they are, and since when it is recorded that they came too late."""
-
-    missed_at: AwareDatetime | None = None
 
 
 class DivideStep(WorkloadKey):
@@ -309,11 +303,9 @@ class Deletion(Value):
     deleting: bool
 
 
-class FinishStep(Value):
+class FinishStep(WorkloadKey):
     """The end of a workload: deleted, or a job that is done."""
 
-    tenant: TenantId
-    workload: WorkloadName
     generation: Generation
     deleted: bool
     conditions: tuple[Condition, ...] = ()

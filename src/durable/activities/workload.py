@@ -13,7 +13,6 @@ from durable.activities.failures import refusal_failure
 from durable.activities.messages import AuditMessages, write_messages
 from durable.activities.steps import (
     Admission,
-    CheckedDeadline,
     DeadlineStep,
     Deletion,
     DivideResult,
@@ -150,11 +149,11 @@ class WorkloadActivities:
         return await read_workload(self._databases, key.tenant, key.workload)
 
     @activity.defn
-    async def check_deadline(self, step: DeadlineStep) -> CheckedDeadline:
+    async def check_deadline(self, step: DeadlineStep) -> ObservedShares:
         """Records that a job missed its deadline, if its regions say so and the time has come."""
         found = await read_workload(self._databases, step.tenant, step.workload)
         seen = await self.observe(step)
-        checked = CheckedDeadline(reports=seen.reports, unreachable=seen.unreachable)
+        checked = ObservedShares(reports=seen.reports, unreachable=seen.unreachable)
         if found is None or found.deadline is None or seen.unreachable:
             return checked
         ends = [report.ended_at for report in seen.reports]
@@ -231,7 +230,7 @@ class WorkloadActivities:
             )
         except RefusedError as error:
             raise refusal_failure(error) from error
-        return Deletion(answer=deletion.answer, deleting=deletion.current.deleting)
+        return Deletion(answer=deletion.sentence, deleting=deletion.target.deleting)
 
     @activity.defn
     async def finish(self, step: FinishStep) -> None:

@@ -17,7 +17,6 @@ from durable.authority.slots.ownership import SlotRegistry
 from durable.authority.workloads.admission import AdmissionRequest
 from durable.authority.workloads.admission_queue import AdmissionResult, admit_workloads
 from durable.authority.workloads.deletion import (
-    DeletionResult,
     finish_delete,
     finish_job,
     request_delete,
@@ -25,6 +24,7 @@ from durable.authority.workloads.deletion import (
 from durable.authority.workloads.rollouts import read_to_divide
 from durable.authority.workloads.rows import list_workloads, read_workload
 from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
+from durable.model.operators.rights import OrderAnswer
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.work.workload import AdmittedWorkload, Condition, WorkloadManifest, WorkloadSpec
@@ -69,7 +69,7 @@ async def apply(
     )
 
 
-async def delete(world: World, request: str) -> DeletionResult:
+async def delete(world: World, request: str) -> OrderAnswer[AdmittedWorkload]:
     return await request_delete(world.databases, RISK, API, workload_message("delete", request))
 
 
@@ -229,7 +229,7 @@ async def test_a_deleted_workload_goes_when_nobody_owns_a_slot_of_it(ready_world
     await apply(ready_world, "r1")
     with pytest.raises(RefusedError, match="There is no request to delete workload risk/api"):
         await bury(ready_world)
-    assert (await delete(ready_world, "d1")).current.deleting
+    assert (await delete(ready_world, "d1")).target.deleting
     with pytest.raises(RefusedError, match="us-east still owns 8 slots of risk/api") as no:
         await bury(ready_world)
     assert no.value.refusal.code is RefusalCode.WRONG_STATE
@@ -246,7 +246,7 @@ async def test_a_delete_counts_once(ready_world: World) -> None:
     await apply(ready_world, "r1")
     first = await delete(ready_world, "d1")
     assert await delete(ready_world, "d1") == first
-    assert (await delete(ready_world, "d2")).answer == "It is being deleted already."
+    assert (await delete(ready_world, "d2")).sentence == "It is being deleted already."
     assert await audited(ready_world) == ["apply workload", "delete workload"]
 
 
@@ -280,8 +280,8 @@ async def test_a_request_of_an_earlier_life_is_answered_the_same_and_changes_not
     now = await read_workload(ready_world.databases, RISK, API)
     before = await audited(ready_world)
     again = await delete(ready_world, "d1")
-    assert again.answer.startswith("Deleting")
-    assert again.current == now
+    assert again.sentence.startswith("Deleting")
+    assert again.target == now
     assert (await apply(ready_world, "r1")).generation == 1
     assert await read_workload(ready_world.databases, RISK, API) == now
     assert await audited(ready_world) == before
@@ -294,7 +294,7 @@ async def test_what_has_ended_cannot_be_deleted_under_a_new_id(ready_world: Worl
     await bury(ready_world)
     with pytest.raises(RefusedError, match="risk/api has ended already, at 20"):
         await delete(ready_world, "d2")
-    assert (await delete(ready_world, "d1")).answer == first.answer
+    assert (await delete(ready_world, "d1")).sentence == first.sentence
 
 
 async def test_a_request_is_kept_for_a_month_and_then_forgotten_by_the_next_one(

@@ -53,14 +53,6 @@ _RUNS = text("""
 
 
 @dataclass(frozen=True)
-class MarkedClaims:
-    """How many claims were marked now, and of which shares."""
-
-    claims: int
-    shares: frozenset[Share]
-
-
-@dataclass(frozen=True)
 class EndedDrain:
     """How a drain ended, and the shares of which claims need not be replaced any more."""
 
@@ -132,11 +124,11 @@ async def begin_drain(connection: AsyncConnection, region: RegionId, order: Drai
 
 
 @regional_transaction(ROLE, "mark what runs on {drain.target}")
-async def mark_drained(connection: AsyncConnection, region: RegionId, drain: Drain) -> MarkedClaims:
-    """Marks every live claim on the nodes, once each, for as long as the drain runs."""
+async def mark_drained(connection: AsyncConnection, region: RegionId, drain: Drain) -> list[Share]:
+    """Marks every live claim on the nodes, once each, while the drain runs; whose they are."""
     running = await connection.execute(_RUNS, {"region": region, "request": drain.request})
     if running.first() is None:
-        return MarkedClaims(0, frozenset())
+        return []
     marked = await mark_claims(
         connection,
         region,
@@ -154,7 +146,7 @@ async def mark_drained(connection: AsyncConnection, region: RegionId, drain: Dra
             target=drain_id(drain.target),
             after={"claims": len(marked), "request": drain.request},
         )
-    return MarkedClaims(len(marked), frozenset(marked))
+    return marked
 
 
 def _cause(drain: Drain) -> Cause:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,7 +18,7 @@ from durable.authority.workloads.rows import (
     workload_of,
 )
 from durable.model.ids import ActorId, Generation, TenantId, WorkloadName
-from durable.model.operators.rights import OperatorMessage, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, OrderAnswer, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload, Condition
 
@@ -53,27 +52,19 @@ _OWNED = text("""
 """)
 
 
-@dataclass(frozen=True)
-class DeletionResult:
-    """The answer to a request, given now or when it first came, and the workload as it is now."""
-
-    answer: str
-    current: AdmittedWorkload
-
-
 @global_transaction(ROLE, "delete workload {tenant}/{workload}")
 async def request_delete(
     connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
     message: OperatorMessage,
-) -> DeletionResult:
+) -> OrderAnswer[AdmittedWorkload]:
     """Requests the end of a workload, once per request id, in whichever life of it that was."""
     before = await _lock(connection, tenant, workload)
     ledger = await RequestLedger.read(connection, [message])
     again = ledger.repeat(message)
     if again is not None:
-        return DeletionResult(again, before)
+        return OrderAnswer(target=before, sentence=again)
     await authorize(connection, message, Verb.DELETE, Scope(tenant=tenant))
     if before.deleted:
         raise has_ended(before)
@@ -87,7 +78,7 @@ async def request_delete(
         await audit_workload(connection, after, "delete workload", message.actor, detail)
     ledger.record(message, {"answer": answer})
     await ledger.write(connection, kept_days=KEPT_DAYS)
-    return DeletionResult(answer, after)
+    return OrderAnswer(target=after, sentence=answer)
 
 
 @global_transaction(ROLE, "finish deleting workload {tenant}/{workload}")
