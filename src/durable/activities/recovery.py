@@ -18,9 +18,6 @@ from durable.failpoints import Failpoint, reach
 from durable.model.operators.rights import OperatorMessage, OrderAnswer
 from durable.model.recovery.recoveries import (
     Recovery,
-    RecoveryKey,
-    RecoveryOrder,
-    RecoveryOrderKind,
 )
 from durable.model.recovery.steps import RecoveryStep, RecoveryStepInput, RecoveryStepOutcome
 from durable.model.refusal import RefusedError
@@ -37,15 +34,8 @@ class RecoveryActivities:
     @activity.defn
     async def order_recovery(self, message: OperatorMessage) -> OrderAnswer[Recovery]:
         """Takes an order, once per request id, from an actor who may give it."""
-        order = RecoveryOrder(
-            key=RecoveryKey.of_id(message.workflow_id),
-            kind=RecoveryOrderKind(message.message),
-            request=message.request_id,
-            actor=message.actor,
-            reason=message.reason,
-        )
         try:
-            taken = await take_order(self._databases, order, asked=message)
+            taken = await take_order(self._databases, message)
         except RefusedError as error:
             raise refusal_failure(error) from error
         reach(Failpoint.AFTER_RECOVERY_ORDER)

@@ -29,11 +29,11 @@ from durable.authority.recovery.serving import read_presence
 from durable.authority.recovery.suspicions import suspicion_of
 from durable.failpoints import Failpoint, reach
 from durable.model.fleet.region_life import Fence
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import (
     UNFENCED,
     Recovery,
     RecoveryKey,
-    RecoveryOrder,
     RecoveryOrderKind,
     RecoveryPhase,
     RecoveryProgress,
@@ -335,14 +335,15 @@ class RecoveryExecutor:
 
         No person's request id has a space in it, so none can use up this one.
         """
-        order = RecoveryOrder(
-            key=recovery.key,
-            kind=kind,
-            request=controllers_request(kind, recovery.key, recovery.changed_at.isoformat()),
+        message = OperatorMessage.unsigned(
+            str(recovery.key),
+            kind,
             actor=ACTOR,
             reason=shorten(reason),
+            request_id=controllers_request(kind, recovery.key, recovery.changed_at.isoformat()),
         )
-        taken = await take_order(self._databases, order, asked=None, at_phase=recovery.phase)
+        phase = recovery.phase
+        taken = await take_order(self._databases, message, by_policy=True, at_phase=phase)
         return taken.target
 
 

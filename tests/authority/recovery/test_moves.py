@@ -17,9 +17,9 @@ from durable.authority.recovery.recoveries import read_moves, take_order
 from durable.authority.workloads.deletion import request_delete
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import RegionId
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import (
     RecoveryKey,
-    RecoveryOrder,
     RecoveryOrderKind,
     WorkloadMove,
 )
@@ -48,10 +48,10 @@ async def world(database_url: str) -> AsyncIterator[World]:
     async with Databases(database_url) as databases:
         world = await World(databases).with_two_regions()
         await apply(world, {EAST: (0, 1)})
-        order = RecoveryOrder(
-            key=LOST, kind=RecoveryOrderKind.CONFIRM, request="lost", actor=TEST, reason="a test"
+        order = OperatorMessage.unsigned(
+            str(LOST), RecoveryOrderKind.CONFIRM, actor=TEST, reason="a test", request_id="lost"
         )
-        await take_order(databases, order, asked=None)
+        await take_order(databases, order, by_policy=True)
         await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
         await list_affected(databases, LOST)
         yield world
@@ -124,10 +124,10 @@ async def test_what_was_only_a_guest_and_has_gone_home_does_not_come_back(world:
     """East's slots went to west, which was lost too; east has them back before west does."""
     databases, second = world.databases, RecoveryKey(region=WEST, epoch=2)
     guests = await move(world, {WEST: (0, 1)})
-    order = RecoveryOrder(
-        key=second, kind=RecoveryOrderKind.CONFIRM, request="too", actor=TEST, reason="a test"
+    order = OperatorMessage.unsigned(
+        str(second), RecoveryOrderKind.CONFIRM, actor=TEST, reason="a test", request_id="too"
     )
-    await take_order(databases, order, asked=None)
+    await take_order(databases, order, by_policy=True)
     await fence(databases, WEST, expected_epoch=1, actor=TEST, reason="a test")
     await list_affected(databases, second)
     moves = await read_moves(databases, second)

@@ -19,9 +19,9 @@ from durable.authority.recovery.recoveries import (
 )
 from durable.authority.workloads.deletion import request_delete
 from durable.authority.workloads.rollouts import Completion, complete_generations, read_to_divide
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import (
     RecoveryKey,
-    RecoveryOrder,
     RecoveryOrderKind,
     RecoveryPhase,
 )
@@ -67,8 +67,10 @@ async def apply(world: World, replicas: int = 2, **run: Any) -> None:
 
 
 async def order(world: World, kind: RecoveryOrderKind, key: RecoveryKey = LOST) -> None:
-    asked = RecoveryOrder(key=key, kind=kind, request=f"{kind}", actor=TEST, reason="a test")
-    await take_order(world.databases, asked, asked=None)
+    asked = OperatorMessage.unsigned(
+        str(key), kind, actor=TEST, reason="a test", request_id=f"{kind}"
+    )
+    await take_order(world.databases, asked, by_policy=True)
 
 
 async def lose(world: World, key: RecoveryKey = LOST) -> None:

@@ -22,6 +22,7 @@ from durable.authority.recovery.recoveries import (
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.suspicions import clear_suspicion, record_suspicion
 from durable.model.ids import ActorId
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.detection import (
     LossKind,
     LossVerdict,
@@ -33,7 +34,6 @@ from durable.model.recovery.recoveries import (
     UNFENCED,
     Recovery,
     RecoveryKey,
-    RecoveryOrder,
     RecoveryOrderKind,
     RecoveryPhase,
 )
@@ -55,9 +55,12 @@ async def world(database_url: str) -> AsyncIterator[World]:
         yield await World(databases).with_two_regions()
 
 
-def order(kind: RecoveryOrderKind, **changes: Any) -> RecoveryOrder:
-    given = {"request": kind.value, "actor": TEST, "reason": "a test", **changes}
-    return RecoveryOrder.model_validate({"key": LOST, "kind": kind, **given})
+def order(
+    kind: RecoveryOrderKind, key: RecoveryKey = LOST, actor: ActorId = TEST
+) -> OperatorMessage:
+    return OperatorMessage.unsigned(
+        str(key), kind, actor=actor, reason="a test", request_id=kind.value
+    )
 
 
 async def suspect(world: World, **changes: Any) -> datetime:
@@ -85,7 +88,7 @@ async def dismiss(world: World) -> None:
 
 
 async def veto(world: World) -> None:
-    await take_order(world.databases, order(K.VETO), asked=None)
+    await take_order(world.databases, order(K.VETO), by_policy=True)
     # Of the same suspicion: it stays vetoed.
     assert (await begin(world)).phase is S.VETOED
     await clear_suspicion(world.databases, EAST, TEST, "it is back")
@@ -93,10 +96,10 @@ async def veto(world: World) -> None:
 
 async def test_a_veto_between_the_fence_and_its_note_is_refused(world: World) -> None:
     databases = world.databases
-    await take_order(databases, order(K.CONFIRM), asked=None)
+    await take_order(databases, order(K.CONFIRM), by_policy=True)
     await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
     with pytest.raises(RefusedError, match="fenced already"):
-        await take_order(databases, order(K.VETO), asked=None)
+        await take_order(databases, order(K.VETO), by_policy=True)
     found = await read_recovery(databases, LOST)
     assert found is not None
     assert found.phase is S.CONFIRMED
@@ -106,11 +109,11 @@ async def test_a_fenced_region_whose_loss_was_vetoed_is_declared_lost_at_the_sam
     world: World,
 ) -> None:
     databases = world.databases
-    await take_order(databases, order(K.VETO), asked=None)
+    await take_order(databases, order(K.VETO), by_policy=True)
     await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
     recoveries = Recoveries(MessageSender(cast(Client, None), databases, TEST))
     assert await recoveries.next_of(EAST) == LOST
-    confirmed = (await take_order(databases, order(K.CONFIRM), asked=None)).target
+    confirmed = (await take_order(databases, order(K.CONFIRM), by_policy=True)).target
     assert confirmed.phase is S.CONFIRMED
 
 
@@ -129,8 +132,8 @@ async def test_a_loss_that_was_none_does_not_hide_the_next_one(
 
 
 async def test_a_loss_that_is_confirmed_after_a_veto_is_measured_from_there(world: World) -> None:
-    vetoed = (await take_order(world.databases, order(K.VETO), asked=None)).target
-    confirmed = (await take_order(world.databases, order(K.CONFIRM), asked=None)).target
+    vetoed = (await take_order(world.databases, order(K.VETO), by_policy=True)).target
+    confirmed = (await take_order(world.databases, order(K.CONFIRM), by_policy=True)).target
     assert confirmed.lost_at > vetoed.changed_at
 
 
@@ -171,11 +174,11 @@ async def test_a_loss_is_confirmed_by_policy_only_when_it_has_lasted(world: Worl
 
 async def test_a_request_id_is_of_one_actor_and_one_recovery(world: World) -> None:
     other = RecoveryKey(region=WEST, epoch=2)
-    await take_order(world.databases, order(K.CONFIRM), asked=None)
+    await take_order(world.databases, order(K.CONFIRM), by_policy=True)
     mine = order(K.CONFIRM, actor=ActorId("another"))
     with pytest.raises(RefusedError, match="send another request id"):
-        await take_order(world.databases, mine, asked=None)
-    taken = (await take_order(world.databases, order(K.CONFIRM, key=other), asked=None)).target
+        await take_order(world.databases, mine, by_policy=True)
+    taken = (await take_order(world.databases, order(K.CONFIRM, key=other), by_policy=True)).target
     assert taken.key == other
 
 

@@ -13,10 +13,10 @@ from durable.authority.recovery.fence import fence, reopen
 from durable.authority.recovery.moves import list_affected
 from durable.authority.recovery.recoveries import reach_phase, recovery_of_incident, take_order
 from durable.model.ids import BudgetId, IncidentId
+from durable.model.operators.rights import OperatorMessage
 from durable.model.recovery.recoveries import (
     Recovery,
     RecoveryKey,
-    RecoveryOrder,
     RecoveryOrderKind,
     RecoveryPhase,
     RecoveryProgress,
@@ -57,10 +57,10 @@ class Unheard(SignalSender):
 
 
 async def lose(world: World, key: RecoveryKey = FIRST) -> Recovery:
-    order = RecoveryOrder(
-        key=key, kind=RecoveryOrderKind.CONFIRM, request=str(key), actor=TEST, reason="a test"
+    order = OperatorMessage.unsigned(
+        str(key), RecoveryOrderKind.CONFIRM, actor=TEST, reason="a test", request_id=str(key)
     )
-    confirmed = (await take_order(world.databases, order, asked=None)).target
+    confirmed = (await take_order(world.databases, order, by_policy=True)).target
     await fence(
         world.databases, key.region, expected_epoch=key.epoch - 1, actor=TEST, reason="a test"
     )

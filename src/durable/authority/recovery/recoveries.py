@@ -25,14 +25,13 @@ from durable.model.recovery.recoveries import (
     ENDED,
     Recovery,
     RecoveryKey,
-    RecoveryOrder,
+    RecoveryOrderKind,
     RecoveryPhase,
     WorkloadMove,
 )
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.planners.recovery.orders import answer_to, apply_order
-from durable.signals.names import recovery_id
 from durable.validation.text import shorten
 
 ROLE = "durable_recovery"
@@ -187,66 +186,60 @@ async def begin_suspected(
     return begun
 
 
-@global_transaction(ROLE, "{order.kind} {order.key}")
+@global_transaction(ROLE, "{message.message} {message.workflow_id}")
 async def take_order(
     connection: AsyncConnection,
-    order: RecoveryOrder,
+    message: OperatorMessage,
     *,
-    asked: OperatorMessage | None,
+    by_policy: bool = False,
     at_phase: RecoveryPhase | None = None,
 ) -> OrderAnswer[Recovery]:
     """The recovery as the order leaves it, once per request id.
 
-    `asked` is the message behind it, whose actor must have the right; a controller has none, and
-    names the phase at which it orders: what a person ordered meanwhile stands.
+    What is ordered by policy takes no right, and names the phase at which it is: what a person
+    ordered meanwhile stands.
     """
-    fact = await lock_fact(connection, order.key.region)
-    before = await _find(connection, order.key, _LOCK)
+    key, kind = RecoveryKey.of_id(message.workflow_id), RecoveryOrderKind(message.message)
+    fact = await lock_fact(connection, key.region)
+    before = await _find(connection, key, _LOCK)
     if at_phase is not None and before is not None and before.phase is not at_phase:
-        return OrderAnswer(target=before, sentence=answer_to(order.kind, before))
-    message = asked or OperatorMessage.unsigned(
-        recovery_id(order.key.region, order.key.epoch),
-        order.kind,
-        actor=order.actor,
-        reason=order.reason,
-        request_id=order.request,
-    )
+        return OrderAnswer(target=before, sentence=answer_to(kind, before))
     ledger = await RequestLedger.read(connection, [message])
     again = ledger.repeat(message)
     if again is not None:
         assert before is not None, "an order has its recovery"
         return OrderAnswer(target=before, sentence=again)
-    if asked is not None:
-        await authorize(connection, asked, Verb.FENCE, Scope(region=order.key.region))
-    is_fenced = fact.is_fenced and fact.epoch >= order.key.epoch
-    phase = apply_order(before, order.kind, region=str(order.key.region), is_fenced=is_fenced)
-    if before is None and fact.epoch != order.key.epoch - 1:
+    if not by_policy:
+        await authorize(connection, message, Verb.FENCE, Scope(region=key.region))
+    is_fenced = fact.is_fenced and fact.epoch >= key.epoch
+    phase = apply_order(before, kind, region=str(key.region), is_fenced=is_fenced)
+    if before is None and fact.epoch != key.epoch - 1:
         raise RefusedError(
             RefusalCode.FENCED_WRITER,
-            f"{order.key.region} is at epoch {fact.epoch}, so {order.key} is not its next "
-            "recovery; see `durable get recoveries`.",
+            f"{key.region} is at epoch {fact.epoch}, so {key} is not its next recovery; see "
+            "`durable get recoveries`.",
         )
     is_again = before is not None and before.has_ended and phase not in ENDED and not is_fenced
     if before is None or is_again:
         after = await _begin(
             connection,
             _BEGIN if before is None else _RENEW,
-            order.key,
+            key,
             phase,
-            actor=order.actor,
-            reason=order.reason,
-            evidence=dict(fact.evidence) or {"declared_by": str(order.actor)},
+            actor=message.actor,
+            reason=message.reason,
+            evidence=dict(fact.evidence) or {"declared_by": str(message.actor)},
             lost_at=fact.since if fact.state is RegionState.SUSPECTED else None,
         )
     elif phase is before.phase and phase is not RecoveryPhase.VETOED:
         after = before  # a veto, however, is also one of what is suspected since the last one
     else:
-        after = await _reach(connection, before, phase, actor=order.actor, reason=order.reason)
-    answer = answer_to(order.kind, after)
+        after = await _reach(connection, before, phase, actor=message.actor, reason=message.reason)
+    answer = answer_to(kind, after)
     ledger.record(message, {"answer": answer})
     await ledger.write(connection)
-    said = {"reason": order.reason, "request": order.request}
-    await _audit(connection, f"{order.kind} recovery", after, before, said, actor=order.actor)
+    said = {"reason": message.reason, "request": message.request_id}
+    await _audit(connection, f"{kind} recovery", after, before, said, actor=message.actor)
     return OrderAnswer(target=after, sentence=answer)
 
 

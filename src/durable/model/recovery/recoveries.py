@@ -85,16 +85,6 @@ class RecoveryKey(Value):
         return f"recovery/{self.region}/{self.epoch}"
 
 
-class RecoveryOrder(Value):
-    """What a person asks for, once per request id."""
-
-    key: RecoveryKey
-    kind: RecoveryOrderKind
-    request: str
-    actor: ActorId
-    reason: str
-
-
 class BudgetDraw(Value):
     """A recovery budget of a healthy region: open for this recovery, or why not."""
 
