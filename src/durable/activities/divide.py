@@ -127,11 +127,11 @@ class Divider:
             return answer.model_copy(update={"must_recall": True})
         if step.ending is not None:
             return await self._end(division, step.ending)
-        plan, rollout, undo = await self._plan(division, rollout)
-        if undo is not None:
+        plan, rollout, roll_back = await self._plan(division, rollout)
+        if roll_back is not None:
             name = (step.tenant, step.workload)
             revision = division.workload.revision
-            await undo_rollout(self._databases, *name, revision, reason=undo, actor=ACTOR)
+            await undo_rollout(self._databases, *name, revision, reason=roll_back, actor=ACTOR)
             reach(Failpoint.AFTER_UNDO_ROLLOUT)
             raise _OvertakenError
         await self._remember(division, plan, rollout)
@@ -232,15 +232,15 @@ class Divider:
     async def _plan(
         self, division: WorkloadDivision, rollout: RolloutState | None
     ) -> tuple[RolloutPlan, RolloutState | None, str | None]:
-        """The plan, the rollout as it is to be remembered, and why it is to be undone, if it is."""
+        """The plan, the rollout to remember, and why it must be rolled back, if so."""
         is_confirmed = False
         plan = plan_shares(division.goal(rollout), division.observed())
         for _ in range(MAX_PASSES):
             if rollout is not None:
                 spec = division.workload.spec.rollout
                 verdict = judge(rollout, spec, plan, failures=division.failures, now=division.now)
-                if verdict.undo is not None:
-                    return plan, rollout, verdict.undo
+                if verdict.roll_back is not None:
+                    return plan, rollout, verdict.roll_back
                 rollout = verdict.state
             if lowers(plan.floors, division.floors) and not is_confirmed:
                 await self._number(division, rollout)

@@ -59,8 +59,8 @@ def test_a_rollout_is_undone_when_it_stalls_or_fails_too_often(
     verdict = judge(
         state(), Rollout(), plan(step, replaced=replaced), failures=failures, now=START + after
     )
-    assert (verdict.undo is None) == (undone is None)
-    assert undone is None or undone in str(verdict.undo)
+    assert (verdict.roll_back is None) == (undone is None)
+    assert undone is None or undone in str(verdict.roll_back)
 
 
 def mixed(slots: dict[int, str], new: Set[int]) -> World:
@@ -131,7 +131,7 @@ def test_a_rollout_is_not_undone_for_what_is_not_its_own(
     late = START + 11 * MINUTE
     found = plan_shares(*case())
     verdict = judge(state(replaced=4), Rollout(bake=HOUR), found, failures=0, now=late)
-    assert (found.progress.awaited, verdict.undo) == (0, None)
+    assert (found.progress.awaited, verdict.roll_back) == (0, None)
     assert verdict.state.progressed_at == late
 
 
@@ -142,7 +142,7 @@ def test_a_new_replica_that_stops_being_available_at_a_pause_point_is_late() -> 
     found = plan_shares(rolls(slots, most_replaced=1), world.observed())
     verdict = judge(state(replaced=1), Rollout(), found, failures=0, now=START + 11 * MINUTE)
     assert found.progress.awaited == 1
-    assert verdict.undo is not None
+    assert verdict.roll_back is not None
 
 
 def test_a_generation_is_good_once_all_of_it_is_available_whatever_is_left_of_a_drain() -> None:
@@ -152,7 +152,10 @@ def test_a_generation_is_good_once_all_of_it_is_available_whatever_is_left_of_a_
 
 def test_what_is_being_undone_is_not_undone_again() -> None:
     late = START + timedelta(days=1)
-    assert judge(state(undoing="it failed"), Rollout(), plan(), failures=99, now=late).undo is None
+    assert (
+        judge(state(undoing="it failed"), Rollout(), plan(), failures=99, now=late).roll_back
+        is None
+    )
 
 
 def test_progress_is_more_than_ever_before() -> None:

@@ -249,7 +249,7 @@ async def use_shipped_policy(
 
 @global_transaction("durable_reader", "read which policy runs everywhere")
 async def read_everywhere(connection: AsyncConnection) -> PolicyRevision | None:
-    """The revision that came into force everywhere last, or what it is taken back to."""
+    """The revision that came into force everywhere last, or what it is rolled back to."""
     return (await connection.execute(_EVERYWHERE)).scalar_one_or_none()
 
 

@@ -256,7 +256,7 @@ async def _known(connection: AsyncConnection, operator: ActorId) -> Operator:
 
 
 async def _refuse_to_leave_nobody(connection: AsyncConnection, operator: ActorId) -> None:
-    """Reads what the change left, which is undone by the refusal."""
+    """Reads what the change left, which the refusal rolls back."""
     for one in (await find_operators(connection)).values():
         if one.removed_at is None and covers(one.rights, Verb.OPERATORS, EVERYTHING):
             return

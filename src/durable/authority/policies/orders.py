@@ -191,7 +191,7 @@ def _said(order: TakenOrder | None, rollout: PolicyRollout) -> str:
 
 
 async def _fallbacks(connection: AsyncConnection, order: PolicyOrder) -> list[PolicyRevision]:
-    """The others that were in force everywhere and were not taken back, the latest first."""
+    """The others that were in force everywhere and were not rolled back, the latest first."""
     if order.to_revision is not None:
         await find_rollout(connection, order.to_revision)
     found = await connection.execute(_FALLBACKS, {"revision": order.revision, "most": LISTED})

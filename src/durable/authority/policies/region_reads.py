@@ -33,7 +33,7 @@ _IN_FORCE = text("""
      WHERE region = :region AND state IN ('canary', 'active')
 """)
 
-# Of one placement: what goes on although the revision behind it was taken back.
+# Of one placement: what goes on although the revision behind it was rolled back.
 _WITHDRAWN = text("""
     SELECT r.policy_revision, array_agg(r.slot ORDER BY r.slot) AS slots
       FROM regional.reservations AS r

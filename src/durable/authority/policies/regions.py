@@ -1,6 +1,6 @@
-"""A revision in one region: brought into force there, or taken back, under the region's lock.
+"""A revision in one region: brought into force there, or rolled back, under the region's lock.
 
-No bind can come between: what was reserved under a revision that is taken back is refused its
+No bind can come between: what was reserved under a revision that is rolled back is refused its
 binding and decided again, and what was bound goes on. The order's number is compared under the
 same lock, so that an older order changes nothing after a later one.
 """
@@ -77,7 +77,7 @@ async def enter_region(
 async def leave_region(
     databases: Databases, region: RegionId, rollout: PolicyRollout
 ) -> LeftRegion:
-    """Takes the revision back; what it has reserved, bound and started is kept apart."""
+    """Rolls the revision back; what it has reserved, bound and started is kept apart."""
     target = rollout.to_revision
     gates = () if target is None else await read_gates(databases, target)
     return await _leave(databases, region, rollout, gates)
@@ -149,7 +149,7 @@ async def _restore(
     target = rollout.to_revision
     if target is None and state is PolicyState.CANARY:
         return
-    assert target is not None, "an order to take back what is active says where to go back to"
+    assert target is not None, "an order to roll back what is active says where to go back to"
     active = PolicyState.ACTIVE
     actor, number = rollout.actor, rollout.number
     await move_policy(connection, region, target, active, actor, number=number, gates=gates)

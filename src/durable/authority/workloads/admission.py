@@ -97,7 +97,7 @@ class AdmissionBatch:
         # Workloads that go back to what they were, with the generation that they leave.
         self.undone: list[tuple[AdmittedWorkload, str]] = []
         self._ledger = ledger
-        # What runs where a rollout has not come to yet; applied again, it undoes the rollout.
+        # What runs where a rollout has not come to yet; applied again, it rolls back.
         self._stable = stable
         self._authorizer = authorizer
         self._now = now

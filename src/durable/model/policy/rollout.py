@@ -1,4 +1,4 @@
-"""How a policy revision comes into force, region by region, and how it is taken back."""
+"""How a policy revision comes into force, region by region, and how it is rolled back."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -53,9 +53,9 @@ class Rollout(Value):
     max_unavailable: Portion = "25%"
     # How long a replica has to serve before it counts.
     min_ready: Duration | None = None
-    # Without progress for so long, the rollout is undone.
+    # Without progress for so long, the rollout is rolled back.
     progress_deadline: Duration = timedelta(minutes=10)
-    # So many failures of new replicas undo it; by default as many as there are replicas, and 3.
+    # So many failures of new replicas roll it back; by default as many as the replicas, and 3.
     max_failures: Annotated[int, Field(ge=1, le=100_000)] | None = None
     # Which regions go first; those that are not named follow in the order of their names.
     regions: Annotated[tuple[RegionId, ...], Field(max_length=64)] = ()
@@ -81,7 +81,7 @@ class Rollout(Value):
         return self
 
     def failures_allowed(self, replicas: int) -> int:
-        """How often new replicas may fail before the rollout is undone."""
+        """How often new replicas may fail before the rollout is rolled back."""
         return max(3, replicas) if self.max_failures is None else self.max_failures
 
 

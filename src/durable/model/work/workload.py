@@ -218,7 +218,7 @@ class AdmittedWorkload(Value):
     workload: WorkloadName
     generation: Generation
     spec: WorkloadSpec
-    # How many generations there were; the wanted one is an older one when a rollout was undone.
+    # How many generations there were; the wanted one is an older one after a rollback.
     generations: Annotated[int, Field(ge=1)] = 1
     # The last generation of which every replica served at once.
     stable_generation: Generation | None = None

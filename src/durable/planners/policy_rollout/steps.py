@@ -55,7 +55,7 @@ class Enter:
 
 @dataclass(frozen=True)
 class LeaveRegion:
-    """Take the revision back in a region."""
+    """Roll the revision back in a region."""
 
     region: RegionId
 

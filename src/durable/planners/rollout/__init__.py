@@ -1,1 +1,1 @@
-"""How a workload changes without harm: which slots are replaced next, and when it is undone."""
+"""How a workload changes without harm: which slots are next, and when it is rolled back."""

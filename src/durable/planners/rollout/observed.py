@@ -64,7 +64,7 @@ class Goal:
     # No more slots than this pass to the generation; None for all.
     most_replaced: int | None = None
     is_paused: bool = False
-    # In every region at once, without a pause: to undo a change, or for a gang or a job.
+    # In every region at once, without a pause: to roll back a change, or for a gang or a job.
     at_once: bool = False
     # A gang or a job of another generation: all of it is stopped, and started again together.
     recreates: bool = False

@@ -1,4 +1,4 @@
-"""Whether a rollout goes on, has to be undone, or is done; and when to look at it again."""
+"""Whether a rollout goes on, has to be rolled back, or is done; and when to look at it again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from durable.validation.quantities import show_duration
 
 @dataclass(frozen=True)
 class RolloutVerdict:
-    """The rollout as it is to be remembered, and why it is to be undone, if it is."""
+    """The rollout as it is to be remembered, and why it must be rolled back, if so."""
 
     state: RolloutState
-    undo: str | None = None
+    roll_back: str | None = None
 
 
 def judge(

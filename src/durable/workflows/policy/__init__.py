@@ -1,1 +1,1 @@
-"""The policy: brings a revision into force region by region, and takes it back."""
+"""The policy: brings a revision into force region by region, or rolls it back."""

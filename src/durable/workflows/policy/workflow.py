@@ -1,4 +1,4 @@
-"""Brings one policy revision into force, region by region, or takes it back.
+"""Brings one policy revision into force, region by region, or rolls it back.
 
 Where the revision is, which order it follows and how long a region was watched are rows of the
 authority; every step is decided from those rows.

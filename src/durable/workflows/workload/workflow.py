@@ -265,7 +265,7 @@ class Workload(WorkloadAdmission):
         state = self._state
         current = divided.current
         if not state.is_ending:
-            # What is wanted is the authority's to say: a rollout may have been undone.
+            # What is wanted is the authority's to say: a rollout may have been rolled back.
             state.generation, state.spec = current.generation, current.spec
             state.share = dict(current.share)
         state.first_revision, state.divided_generation = None, current.generation

@@ -130,7 +130,7 @@ CREATE TABLE global.workloads (
     share JSONB DEFAULT '{}' NOT NULL,
     -- Of the newest division of the slots: an older one changes nothing any more.
     revision BIGINT DEFAULT 0 NOT NULL,
-    -- How many generations there were; the wanted one may be an older one, when a rollout is undone.
+    -- How many generations there were; the wanted one may be an older one, when a rollout is rolled back.
     generations BIGINT DEFAULT 1 NOT NULL,
     -- The last one of which every replica served at once.
     stable_generation BIGINT,
