@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
 Change = tuple[str, Callable[[], None]]
 
 
-def _nothing() -> None:
+def no_change() -> None:
     """What many a message changes."""
 
 
@@ -46,7 +46,7 @@ class PlacementMessages(Receives):
         if envelope.message.verb is None:
             self._inbox.accept(envelope, handler(envelope.payload))
             return
-        answer, change, refused = None, _nothing, None
+        answer, change, refused = None, no_change, None
         try:
             answer, change = handler(envelope.payload)
         except ApplicationError as error:
@@ -67,10 +67,10 @@ class PlacementMessages(Receives):
     def on_retry_now(self, retry: payloads.RetryPlacement) -> Change:
         self._refuse_before_the_first_look()
         if not self._state.slots.in_phase(SlotPhase.WAITING):
-            return "Nothing waits for a node.", _nothing
+            return "Nothing waits for a node.", no_change
         held_back = why_held_back(self._state.share, self._state.slots)
         if held_back is not None:
-            return held_back.sentence, _nothing
+            return held_back.sentence, no_change
 
         def look_at_once() -> None:
             self._retry()
@@ -96,7 +96,7 @@ class PlacementMessages(Receives):
             if slot.token is not None and (slot.leave is None or (evict.force and slot.blocked))
         ]
         if not evicted:
-            return "Nothing to stop: it waits for a node, or is being stopped already.", _nothing
+            return "Nothing to stop: it waits for a node, or is being stopped already.", no_change
 
         def stop() -> None:
             for slot in evicted:
