@@ -368,8 +368,7 @@ CREATE TABLE global.operator_requests (
     actor TEXT NOT NULL,
     -- Whether its sender proved to be the actor: a repetition then has to, as well.
     is_signed BOOLEAN NOT NULL,
-    -- What its sender was answered, or where that is read from; of a message that its workflow counts
-    -- itself, the run that took it, and which message of that run it was.
+    -- What its sender was answered; of a message to a placement also which delivery of it that was.
     answer JSONB NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
     -- When it may be forgotten; never where this is NULL.
