@@ -47,6 +47,7 @@ PRAISE = Message(
     "Say something kind.",
     verb=Verb.RETRY,
     example={**WHO, "loudly": True},
+    is_audited=True,
     is_in_cli=True,
 )
 

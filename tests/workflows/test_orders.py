@@ -78,9 +78,8 @@ MESSAGES = (
         "Light the lamp.",
         verb=Verb.RETRY,
         example=ORDER,
-        is_audited=False,
     ),
-    Message("look", "Lamp", Look, "Look.", Sender.CONTROLLER, is_audited=False),
+    Message("look", "Lamp", Look, "Look.", Sender.CONTROLLER),
 )
 
 

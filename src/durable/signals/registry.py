@@ -37,7 +37,8 @@ class Message:
     # What its actor must have the right to do; a controller's message changes nothing by itself.
     verb: Verb | None = None
     example: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    is_audited: bool = True
+    # Whether its workflow audits it; others are audited together with what they change.
+    is_audited: bool = False
     is_in_cli: bool = False
     # Whether a person has to say why; else a command says that it was the command.
     needs_reason: bool = False
@@ -59,97 +60,88 @@ REGISTRY: tuple[Message, ...] = (
         "Set the desired state; send it with `durable apply -f FILE` or the SDK.",
         verb=Verb.APPLY,
         example={**_WHO, "manifest": {"tenant": "risk", "name": "risk-api", "spec": {}}},
-        is_audited=False,  # the admission audits it together with what it changes
     ),
     Message(
         "scale", WORKLOAD, payloads.ScaleWorkload, "Change the replica count.",
-        verb=Verb.SCALE, example={**_WHO, "replicas": 6}, is_audited=False,
+        verb=Verb.SCALE, example={**_WHO, "replicas": 6},
     ),
     Message(
         "delete", WORKLOAD, payloads.DeleteWorkload, "Stop and release everything, then end.",
-        verb=Verb.DELETE, example=_WHO, is_audited=False,
+        verb=Verb.DELETE, example=_WHO,
     ),
     Message(
         "pause", WORKLOAD, payloads.PauseRollout,
         "Replace nothing more of a rollout until it is resumed.", verb=Verb.ROLLOUT,
-        example=_WHO, is_audited=False,
+        example=_WHO,
     ),
     Message(
         "resume", WORKLOAD, payloads.ResumeRollout, "Go on with a rollout that was paused.",
-        verb=Verb.ROLLOUT, example=_WHO, is_audited=False,
+        verb=Verb.ROLLOUT, example=_WHO,
     ),
     Message(
         "promote", WORKLOAD, payloads.PromoteRollout, "Go on past a pause point of the spec.",
-        verb=Verb.ROLLOUT, example=_WHO, is_audited=False,
+        verb=Verb.ROLLOUT, example=_WHO,
     ),
     Message(
         "rollback", WORKLOAD, payloads.RollBack,
         "Go back to the last generation that was good, or to another one that was.",
-        verb=Verb.ROLLOUT, example={**_WHO, "to": 1}, is_audited=False,
+        verb=Verb.ROLLOUT, example={**_WHO, "to": 1},
     ),
     Message(
         "replace", WORKLOAD, payloads.ReplaceSlots,
         "Replace slots (all if none is named), each up before another is stopped.",
-        verb=Verb.REPLACE, example={**_WHO, "slots": [0]}, is_audited=False, needs_reason=True,
+        verb=Verb.REPLACE, example={**_WHO, "slots": [0]}, needs_reason=True,
     ),
     Message(
         "look", WORKLOAD, payloads.Look, "A share changed: read it from the authority.",
-        Sender.CONTROLLER, is_audited=False,
+        Sender.CONTROLLER,
     ),
     Message(
         "retry_now", PLACEMENT, payloads.RetryPlacement,
         "Try to place what waits now instead of at the end of the backoff.",
-        verb=Verb.RETRY, example=_WHO, is_in_cli=True, needs_reason=True,
+        verb=Verb.RETRY, example=_WHO, is_audited=True, is_in_cli=True, needs_reason=True,
     ),
     Message(
         "evict", PLACEMENT, payloads.EvictSlots,
         "Stop slots (all if none is named) and place them again, within the disruption allowance "
         "unless forced.",
-        verb=Verb.EVICT, example={**_WHO, "slots": [0], "force": False}, is_in_cli=True,
-        needs_reason=True,
+        verb=Verb.EVICT, example={**_WHO, "slots": [0], "force": False}, is_audited=True,
+        is_in_cli=True, needs_reason=True,
     ),
     Message(
         "look", PLACEMENT, payloads.Look, "Share or claims changed: read them from the authority.",
-        Sender.CONTROLLER, is_audited=False,
+        Sender.CONTROLLER,
     ),
     Message(
         "wake", PLACEMENT, payloads.Wake, "What it waits for may have appeared.",
-        Sender.CONTROLLER, is_audited=False,
+        Sender.CONTROLLER,
     ),
     Message(
         "drain", DRAIN, drains.DrainNodes,
         "Cordon the nodes and have all that runs there replaced; send it with `durable drain`.",
         verb=Verb.DRAIN, example={**_WHO, "deadline": "1h", "wait_for_jobs": False},
+        is_audited=True,
     ),
     Message(
         "cancel", DRAIN, drains.CancelDrain,
         "Replace nothing more, and let the nodes that it cordoned take work again.",
-        verb=Verb.DRAIN, example=_WHO,
-    ),
-    Message(
-        "look", DRAIN, payloads.Look, "Something changed: read it from the authority.",
-        Sender.CONTROLLER, is_audited=False,
+        verb=Verb.DRAIN, example=_WHO, is_audited=True,
     ),
     Message(
         "promote", POLICY, policies.PromotePolicy,
         "Begin with one region; or go on after a pause, or before a region's time is over.",
         verb=Verb.POLICY, example={**_WHO, "after": 0, "canary": "us-east"},
-        is_audited=False,  # the order audits it
     ),
     Message(
         "pause", POLICY, policies.PausePolicy,
         "Bring it into force nowhere else until it is promoted again.",
-        verb=Verb.POLICY, example={**_WHO, "after": 1}, is_audited=False,
+        verb=Verb.POLICY, example={**_WHO, "after": 1},
     ),
     Message(
         "rollback", POLICY, policies.RollBackPolicy,
         "Roll the revision back in every region; with reroll, replace what it has placed.",
         verb=Verb.POLICY, example={**_WHO, "after": 1, "to": 1, "reroll": False},
-        is_audited=False, needs_reason=True,
-    ),
-    Message(
-        "look", POLICY, payloads.Look, "Something changed: read it from the authority.",
-        Sender.CONTROLLER, is_audited=False,
+        needs_reason=True,
     ),
     Message(
         "propose", OVERRIDE, overrides.ProposeOverride,
@@ -160,57 +152,54 @@ REGISTRY: tuple[Message, ...] = (
             "effect": {"move": True}, "ttl": "30m", "ticket": "INC-42",
         },
         verb=Verb.OVERRIDE,
-        is_audited=False,  # the authority audits it together with what it changes
         needs_reason=True,
     ),
     Message(
         "approve", OVERRIDE, overrides.ApproveOverride,
         "Agree to what another person proposed; from now on it is in force.",
-        verb=Verb.APPROVE, example=_WHO, is_audited=False, needs_reason=True,
+        verb=Verb.APPROVE, example=_WHO, needs_reason=True,
     ),
     Message(
         "reject", OVERRIDE, overrides.RejectOverride,
         "Refuse what was proposed; it never has an effect.", verb=Verb.APPROVE,
-        example=_WHO, is_audited=False, needs_reason=True,
+        example=_WHO, needs_reason=True,
     ),
     Message(
         "revoke", OVERRIDE, overrides.RevokeOverride, "End it now.",
-        verb=Verb.OVERRIDE, example=_WHO, is_audited=False, needs_reason=True,
+        verb=Verb.OVERRIDE, example=_WHO, needs_reason=True,
     ),
     Message(
         "extend", OVERRIDE, overrides.ExtendOverride,
         "Let it last longer, never past the maximum of its kind.",
-        verb=Verb.OVERRIDE, example={**_WHO, "by": "30m"}, is_audited=False, needs_reason=True,
-    ),
-    Message(
-        "look", OVERRIDE, payloads.Look, "Something changed: read it from the authority.",
-        Sender.CONTROLLER, is_audited=False,
+        verb=Verb.OVERRIDE, example={**_WHO, "by": "30m"}, needs_reason=True,
     ),
     Message(
         "confirm", RECOVERY, recoveries.ConfirmLoss,
         "The region is lost: fence it, and move its work elsewhere.",
         verb=Verb.FENCE, example=_WHO,
-        is_audited=False,  # the order audits it
     ),
     Message(
         "veto", RECOVERY, recoveries.VetoLoss,
         "The region is not lost: change nothing, however it looks. Only before it is fenced.",
-        verb=Verb.FENCE, example=_WHO, is_audited=False,
+        verb=Verb.FENCE, example=_WHO,
     ),
     Message(
         "failback", RECOVERY, recoveries.FailBack,
         "Open the region, and give it back what was moved, each replica up there before another "
         "is stopped.",
-        verb=Verb.FENCE, example=_WHO, is_audited=False,
+        verb=Verb.FENCE, example=_WHO,
     ),
     Message(
         "settle", RECOVERY, recoveries.SettleRecovery,
         "Leave what was moved where it is; the region takes new work once it answers.",
-        verb=Verb.FENCE, example=_WHO, is_audited=False,
+        verb=Verb.FENCE, example=_WHO,
     ),
-    Message(
-        "look", RECOVERY, payloads.Look, "Something changed: read it from the authority.",
-        Sender.CONTROLLER, is_audited=False,
+    *(
+        Message(
+            "look", to, payloads.Look, "Something changed: read it from the authority.",
+            Sender.CONTROLLER,
+        )
+        for to in (DRAIN, POLICY, OVERRIDE, RECOVERY)
     ),
 )  # fmt: skip
 
