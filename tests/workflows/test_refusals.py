@@ -234,7 +234,9 @@ async def test_a_crash_backoff_is_not_shortened_by_a_wakeup(case: Case, message:
 
 async def test_a_person_may_end_a_crash_backoff(case: Case) -> None:
     await crashed(case)
-    case.it.on_retry_now(RetryPlacement(actor=ActorId("ann"), reason="fixed", request_id="r"))
+    retry = RetryPlacement(actor=ActorId("ann"), reason="fixed", request_id="r")
+    _, look_at_once = case.it.on_retry_now(retry)
+    look_at_once()
     asked = await case.run_for(1, {"reserve": FULL}.get)
     assert asked["reserve"] == 1
 

@@ -112,7 +112,7 @@ async def test_an_override_is_started_approved_extended_and_revoked(
     await dialog.refuse_all("approve", [*EMPTY, *STRANGE])
     for payload, words in (
         (ada.unsigned("a"), "demands a signature for approve"),
-        (ann.signed(workflow, "approve", "a"), "somebody else"),
+        (ann.signed(workflow, "approve", "a"), "another person"),
         (ada.signed("override/o-2", "approve", "a"), "signature"),
         ({**ada.signed(workflow, "approve", "a"), "reason": "another"}, "signature"),
     ):

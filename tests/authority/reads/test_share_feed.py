@@ -90,7 +90,7 @@ async def test_a_quiet_look_reads_nothing(
     await report(ready_world, token, ObservedState.RUNNING)
     feed = await following(ready_world)
     # Whoever reads a share fails now.
-    monkeypatch.setattr(shares, "_REGION", None)
+    monkeypatch.setattr(shares, "_SLOTS", None)
     assert await feed.changed(now=ready_world.now) == []
     async with await psycopg.AsyncConnection.connect(ready_world.databases.urls[0]) as slow:
         await slow.execute("UPDATE regional.observations SET evidence = 'open'")
@@ -108,7 +108,7 @@ async def test_what_was_read_while_another_transaction_was_open_is_not_read_agai
         await report(ready_world, second, ObservedState.RUNNING)
         assert (await heard(ready_world, feed))[1] is BindingState.RUNNING
         with monkeypatch.context() as patched:
-            patched.setattr(shares, "_REGION", None)
+            patched.setattr(shares, "_SLOTS", None)
             assert await feed.changed(now=ready_world.now) == []
 
 
