@@ -52,7 +52,7 @@ test: $(STAMP) ## Run every test a contributor needs to trust a change: about 15
 	@$(PYTEST) -n 4 $(ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## Run what only takes longer, kills at every failpoint, all drills, long chaos: about 10 minutes
+soak: $(STAMP) ## Run what only takes longer, kills at every failpoint, all drills, long chaos: about 12 minutes
 	@timeout --kill-after 60 40m $(PYTEST) -n 4 -m soak $(ARGS)
 
 .PHONY: determinism
