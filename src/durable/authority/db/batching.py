@@ -19,7 +19,8 @@ R = TypeVar("R")
 GATHER_SECONDS = 0.003
 # Of what no placement waits for.
 PATIENT_GATHER_SECONDS = 0.03
-LONGEST_GATHER_SECONDS = 0.015
+LONGEST_GATHER_SECONDS = 0.04
+LONGEST_PATIENCE_SECONDS = 0.15
 MAX_WAITING = 20_000
 
 
@@ -54,6 +55,8 @@ class Batcher(Generic[T, R]):
         self._write_batch = write_batch
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._gather_seconds = gather_seconds
+        is_patient = gather_seconds > GATHER_SECONDS
+        self._longest_seconds = LONGEST_PATIENCE_SECONDS if is_patient else LONGEST_GATHER_SECONDS
         self._waiting = FairQueue[_Submission[T, R]](lambda waiting: turn_of(waiting.item))
         self._arrived = asyncio.Event()
         self._closing = False
@@ -101,7 +104,7 @@ class Batcher(Generic[T, R]):
 
     async def _gather(self) -> None:
         gathered = 0
-        until = time.monotonic() + LONGEST_GATHER_SECONDS - self._gather_seconds
+        until = time.monotonic() + self._longest_seconds - self._gather_seconds
         while gathered < len(self._waiting) < self._max_batch and not self._closing:
             gathered = len(self._waiting)
             await asyncio.sleep(self._gather_seconds)

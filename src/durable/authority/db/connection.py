@@ -129,9 +129,9 @@ class Databases:
     def at_global(self, role: str) -> AsyncEngine:
         return self.at(self._url, role)
 
-    def at_region(self, region: str, role: str, *, is_read: bool = False) -> AsyncEngine:
+    def at_region(self, region: str, role: str, *, commits_each: bool = False) -> AsyncEngine:
         engine = self.at(self.url_of(region), role)
-        if not is_read or role == READER:
+        if not commits_each or role == READER:
             return engine
         if engine not in self._for_reads:
             self._for_reads[engine] = engine.execution_options(isolation_level="AUTOCOMMIT")

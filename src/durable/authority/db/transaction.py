@@ -50,14 +50,15 @@ def global_transaction(
 
 
 def regional_transaction(
-    role: str, doing: str, *, is_read: bool = False
+    role: str, doing: str, *, commits_each: bool = False
 ) -> Callable[
     [Callable[Concatenate[AsyncConnection, RegionId, P], Awaitable[T]]],
     Callable[Concatenate[Databases, RegionId, P], Coroutine[Any, Any, T]],
 ]:
     """A transaction in the database of the region that the call names first, under this role.
 
-    One that only reads is its statements, each at its own moment, as the reader's always are.
+    With `commits_each` every statement is a transaction of its own, as the reader's always are: for
+    what only reads, and for what writes with one statement.
     """
 
     def decorate(
@@ -70,7 +71,7 @@ def regional_transaction(
             databases: Databases, region: RegionId, /, *args: P.args, **kwargs: P.kwargs
         ) -> T:
             return await transact(
-                databases.at_region(region, role, is_read=is_read),
+                databases.at_region(region, role, commits_each=commits_each),
                 lambda connection: body(connection, region, *args, **kwargs),
                 doing=lambda: describe(region, *args, **kwargs),
             )

@@ -93,7 +93,7 @@ _CHANGED = text(
 )
 
 
-@regional_transaction("durable_agent", "read the assignments of {region}", is_read=True)
+@regional_transaction("durable_agent", "read the assignments of {region}", commits_each=True)
 async def read_assignments(
     connection: AsyncConnection,
     region: RegionId,

@@ -39,7 +39,7 @@ _NODE = text("""
 """)
 
 
-@regional_transaction("durable_agent", "read the nodes of {region}", is_read=True)
+@regional_transaction("durable_agent", "read the nodes of {region}", commits_each=True)
 async def read_declared_nodes(
     connection: AsyncConnection, region: RegionId, *, since: int = 0
 ) -> tuple[int, list[NodeSpec], list[NodeId]]:

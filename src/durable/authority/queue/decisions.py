@@ -107,12 +107,14 @@ async def record_decisions(
     first: dict[_AttemptKey, Decision] = {}
     for decision in decisions:
         first.setdefault(_key(decision), decision)
-    recorded = await _record(databases, region, first)
+    # What follows no other attempt is appended by one statement.
+    is_alone = all(decision.attempt == 1 for decision in decisions)
+    record = _record_alone if is_alone else _record
+    recorded = await record(databases, region, first)
     return [recorded[_key(decision)] for decision in decisions]
 
 
-@regional_transaction(ROLE, "record decisions of {region}")
-async def _record(
+async def _record_within(
     connection: AsyncConnection, region: RegionId, decisions: Mapping[_AttemptKey, Decision]
 ) -> Mapping[_AttemptKey, Decision]:
     repeated = await _count_repeats(connection, region, decisions)
@@ -125,6 +127,11 @@ async def _record(
         return {**fresh, **repeated}
     recorded = await connection.execute(_RECORDED, parameters)
     return {**{_key(one): one for one in map(_decision, recorded.mappings())}, **repeated}
+
+
+_DOING = "record decisions of {region}"
+_record = regional_transaction(ROLE, _DOING)(_record_within)
+_record_alone = regional_transaction(ROLE, _DOING, commits_each=True)(_record_within)
 
 
 async def _count_repeats(

@@ -152,7 +152,10 @@ async def write_requests(
     assert all(request.region == region for request in requests), "a queue belongs to one region"
     # The last of several writes of one request in a batch is what it is now.
     newest = {_key(request): request for request in requests}
-    withdrawn = await _write(databases, region, list(newest.values()))
+    # Only with a withdrawal is there more than one statement to commit.
+    is_any_withdrawn = any(one.state is RequestState.WITHDRAWN for one in newest.values())
+    write = _write if is_any_withdrawn else _write_alone
+    withdrawn = await write(databases, region, list(newest.values()))
     return [
         _refusal(request)
         if _key(request) in withdrawn and request.state is not RequestState.WITHDRAWN
@@ -161,8 +164,7 @@ async def write_requests(
     ]
 
 
-@regional_transaction(ROLE, "write requests of {region}")
-async def _write(
+async def _write_within(
     connection: AsyncConnection, region: RegionId, requests: Sequence[SchedulingRequest]
 ) -> set[_RowKey]:
     """Answers which of these requests were withdrawn before, and so were not written."""
@@ -176,6 +178,11 @@ async def _write(
         (row.tenant, row.workload, row.generation)
         for row in await connection.execute(_FIND_WITHDRAWN, rows)
     }
+
+
+_DOING = "write requests of {region}"
+_write = regional_transaction(ROLE, _DOING)(_write_within)
+_write_alone = regional_transaction(ROLE, _DOING, commits_each=True)(_write_within)
 
 
 class RequestQueue(Batcher[SchedulingRequest, Refusal | None]):
