@@ -93,6 +93,16 @@ async def test_a_first_share_that_comes_late_takes_no_slot_back(neighbours: Worl
     share = DesiredShare(slots=(50,), spec=SPEC, revision=1)
     late = Publication(RISK, API, 1, 1, (PublishedShare(RISK, API, 1, share),), first_slots=(50,))
     async with ShareWriter(neighbours.databases, EAST) as writer:
-        await writer.submit(late)
+        assert await writer.submit(late), "the region knows of no newer division"
     held = dict(await copies_of(neighbours.databases))
     assert next(region for slot, region in held.items() if slot[2] == 50) == WEST
+
+
+async def test_an_older_first_share_brings_no_slots(ready_world: World) -> None:
+    new = WorkloadName("new")
+    share = DesiredShare(slots=(0,), spec=SPEC, revision=1)
+    older = Publication(RISK, new, 1, 1, (PublishedShare(RISK, new, 1, share),), first_slots=(0,))
+    async with ShareWriter(ready_world.databases, EAST) as writer:
+        assert await writer.submit(Publication(RISK, new, 2))
+        assert not await writer.submit(older)
+    assert not [slot for slot, _ in await copies_of(ready_world.databases) if slot[1] == new]

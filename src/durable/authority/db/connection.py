@@ -67,6 +67,14 @@ def driver_url(url: str) -> URL:
     return parsed.set(drivername="postgresql+psycopg")
 
 
+# These find their rows by keys that they are sent, so that one plan of a statement serves for all
+# of them; to plan it costs as much as to run it. Others also ask for what is new, or leave a filter
+# out, and are planned for what they ask.
+_BY_KEYS = frozenset(
+    {"durable_commit", "durable_placement", "durable_scheduler", "durable_workload"}
+)
+
+
 def engine_for(
     url: str, role: str, *, pool_size: int = 4, breaker: Breaker | None = None
 ) -> AsyncEngine:
@@ -86,10 +94,7 @@ def engine_for(
         "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_SECONDS}s",
         # A session that was given up must not go on holding its locks.
         "client_connection_check_interval": "1s",
-        # Every statement finds its rows by keys that it is sent, so that one plan serves all of
-        # them; to plan each costs as much as to run it.
-        "plan_cache_mode": "force_generic_plan",
-        "jit": "off",
+        "plan_cache_mode": "force_generic_plan" if role in _BY_KEYS else "auto",
     }
     place = driver_url(url)
     engine = create_async_engine(

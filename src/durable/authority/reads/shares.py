@@ -124,15 +124,15 @@ _WANTED = """
 """
 
 # With the version: what is read with it or after it is of that version or a later one. The moment
-# is that of the statement, which is not later than what it sees.
+# is that of the transaction, which is this statement alone, and not later than what it sees.
 _SLOTS = text(f"""
-    SELECT g.version, coalesce(CAST(:now AS timestamptz), statement_timestamp()) AS read_at, c.*
+    SELECT g.version, coalesce(CAST(:now AS timestamptz), now()) AS read_at, c.*
       FROM regional.regions AS g LEFT JOIN (
            SELECT tenant, workload, generation, c.slot, c.token, c.attempt, c.node, c.state,
                   c.evidence, c.log_directory, c.since, c.exit_code, c.is_marked,
                   c.stop_requested_at IS NOT NULL AS stop_requested
              FROM {_WANTED}
-             JOIN regional.live_claims(coalesce(CAST(:now AS timestamptz), statement_timestamp()))
+             JOIN regional.live_claims(coalesce(CAST(:now AS timestamptz), now()))
                   AS c USING (tenant, workload, generation)
             WHERE c.region = :region AND c.reservation = 'bound') AS c ON true
      WHERE g.region = :region

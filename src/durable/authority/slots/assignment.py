@@ -22,6 +22,7 @@ from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload
 
 ROLE = "durable_workload"
+MAX_SLOTS_PER_CALL = 20_000
 # Of a slot that no region has owned before.
 FIRST_NUMBER = 1
 
@@ -286,7 +287,7 @@ async def _copy_new(
 async def copy_new_slots(
     connection: AsyncConnection, region: RegionId, copies: Sequence[SlotCopies]
 ) -> None:
-    """The same within a transaction, without waiting for the region: of slots it never held."""
+    """Hands over slots that the region never held, which waits for no commit, in a transaction."""
     rows = _copy_rows(copies)
     copied = await connection.execute(_COPY_NEW, {"region": region, "rows": json.dumps(rows)})
     if len(copied.all()) < len(rows):

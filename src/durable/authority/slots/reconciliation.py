@@ -13,6 +13,7 @@ from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.db.fair_queue import Turn
 from durable.authority.fleet.regions import read_region
 from durable.authority.slots.assignment import (
+    MAX_SLOTS_PER_CALL,
     Division,
     SlotAssignment,
     SlotCopies,
@@ -26,7 +27,6 @@ from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 
 MAX_ASSIGNMENTS_PER_CALL = 500
-MAX_SLOTS_PER_CALL = 20_000
 
 
 class SlotQueue:

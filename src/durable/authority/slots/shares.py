@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from durable.authority.db.batching import Batcher
+from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
 from durable.authority.db.sent_rows import sent_rows
@@ -20,6 +20,7 @@ from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import lock_region
 from durable.authority.slots.assignment import (
     FIRST_NUMBER,
+    MAX_SLOTS_PER_CALL,
     ROLE,
     HeldBeforeError,
     SlotCopies,
@@ -166,9 +167,6 @@ async def publish(
     Answers of each whether all of it is in force now; one that came late, or that would replace
     what nobody wants replaced any more, changes nothing. A new workload's slots come with it.
     """
-    first = [one.copies for one in publications if one.first_slots]
-    if first:
-        await copy_new_slots(connection, region, first)
     newest: dict[tuple[str, str], int] = {}
     for one in publications:
         newest[one.key] = max(one.revision, newest.get(one.key, one.revision))
@@ -181,6 +179,9 @@ async def publish(
     current = await _still_marked(connection, region, current)
     taken = set(map(id, current))
     numbered = await _number(connection, region, current)
+    first = [one.copies for one in current if one.first_slots and one.key in numbered]
+    if first:
+        await copy_new_slots(connection, region, first)
     shares = {share.key: share for one in current if one.key in numbered for share in one.shares}
     written = await _write(connection, region, shares.values())
     return [
@@ -247,13 +248,21 @@ class ShareWriter(Batcher[Publication, bool]):
         super().__init__(name, "share", self._publish, max_batch=MAX_SHARES_PER_CALL)
 
     async def _publish(self, publications: list[Publication]) -> list[bool]:
+        answers: list[bool] = []
+        for some in chunks(publications, lambda one: len(one.first_slots), most=MAX_SLOTS_PER_CALL):
+            answers += await self._publish_some(some)
+        return answers
+
+    async def _publish_some(self, publications: list[Publication]) -> list[bool]:
         try:
             return await publish(self._databases, self._region, publications)
         except HeldBeforeError:  # one of them came before, and its answer was lost
-            copies = [one.copies for one in publications]
-            await copy_slots(self._databases, self._region, copies)
             known = [replace(one, first_slots=()) for one in publications]
-            return await publish(self._databases, self._region, known)
+            answers = await publish(self._databases, self._region, known)
+            both = zip(publications, answers, strict=True)
+            in_force = [one.copies for one, is_in_force in both if is_in_force]
+            await copy_slots(self._databases, self._region, in_force)
+            return answers
 
 
 @regional_transaction("durable_reader", "read the open shares of {region}")
