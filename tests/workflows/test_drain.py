@@ -296,6 +296,8 @@ async def test_a_cancel_in_the_middle_leaves_the_rest_and_undoes_the_cordon(plan
     assert (await plane.durable.wait("risk", "huge")).serving == 1
     with pytest.raises(RefusedError) as no:
         await plane.durable.drains.cancel(BIG, reason="again", request_id="undo-2")
+    again = await plane.durable.drains.cancel(BIG, reason="not today", request_id="undo")
+    assert again.startswith(answer), "what was answered stays answered"
     assert no.value.refusal.code is RefusalCode.UNKNOWN_DRAIN
     await plane.no_invariant_is_broken()
 

@@ -59,7 +59,7 @@ class Praised(PlacementMessages):
     def __init__(self, raw: RawValue = NO_INPUT) -> None:
         messages = [PRAISE, *registry.messages_to(PLACEMENT)]
         self._inbox = Inbox(messages, MessageLog())
-        self._log = self._inbox.log
+        self._log, self._done = self._inbox.log, set()
         key = PlacementKey(region=EAST, tenant=RISK, workload=API, generation=1)
         self._state = PlacementState.begin(key, None, workflow.now())
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from temporalio.service import RPCError
 
 from durable.authority.audit.events import read_events
 from durable.authority.drains.rows import read_drains
+from durable.authority.operators.authorization import check_message
 from durable.authority.workloads.rows import read_workload
 from durable.controllers import reconciler
 from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId, NodeId, TenantId, WorkloadName
+from durable.model.operators.rights import OperatorMessage, Scope, Verb
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import placement_id
 from durable.signals.payloads import DeleteWorkload, ScaleWorkload
@@ -192,6 +195,12 @@ async def harmed(plane: Plane, harm: Callable[[Any], Awaitable[None]]) -> Any:
     return handle
 
 
+async def has_another(plane: Plane, before: int) -> bool:
+    """Whether slot 0 serves under another token than before."""
+    found = (await plane.bindings()).get(("api", 0))
+    return found is not None and found.token != before and found.state == "serving"
+
+
 async def refused_code(handle: Any, message: str, payload: dict[str, Any]) -> str:
     with pytest.raises(WorkflowUpdateFailedError) as no:
         await handle.execute_update(message, payload)
@@ -213,11 +222,7 @@ async def test_a_placement_that_was_harmed_does_not_evict_twice(
     handle: Any = plane.handle()
     assert (await handle.execute_update("evict", evict)).startswith("Stopping slot 0")
 
-    async def is_placed_again() -> bool:
-        found = (await plane.bindings()).get(("api", 0))
-        return found is not None and found.token != before and found.state == "serving"
-
-    await until(is_placed_again, "slot 0 serves again")
+    await until(partial(has_another, plane, before), "slot 0 serves again")
     # Whoever only claims her name learns nothing; she is answered as before.
     claims = {name: value for name, value in evict.items() if not name.startswith("sign")}
     assert await refused_code(handle, "evict", claims) == RefusalCode.SIGNATURE_MISSING
@@ -232,6 +237,28 @@ async def test_a_placement_that_was_harmed_does_not_evict_twice(
     assert {slot: one.token for slot, one in (await plane.bindings()).items()} == after
     again = ann.signed(PLACEMENT, "evict", "INC-43", slots=[0], force=True)
     assert (await handle.execute_update("evict", again)).startswith("Stopping slot 0")
+
+
+async def test_an_eviction_that_was_counted_and_not_done_is_done_when_it_is_sent_again(
+    plane: Plane, tmp_path: Path
+) -> None:
+    """The global side counted it, and went away before its answer came."""
+    await (await (await plane.load()).host()).work()
+    await serving(plane)
+    ann = await Person.make(plane, tmp_path, "person:ann")
+    evict = ann.signed(PLACEMENT, "evict", "INC-42", slots=[0], force=True)
+    handle: Any = plane.handle()
+    message = OperatorMessage(workflow_id=handle.id, message="evict", payload=evict)
+    scope = Scope(tenant=TenantId("risk"), region=EAST)
+    run = (await handle.describe()).run_id
+    await check_message(
+        plane.databases, message, Verb.EVICT, scope, run=run, answer="Stopping slot 0."
+    )
+    before = (await plane.bindings())["api", 0].token
+    answer = await handle.execute_update("evict", evict)
+    assert answer.startswith("Stopping slot 0;")
+    await until(partial(has_another, plane, before), "slot 0 serves again")
+    assert "nothing changed now" in await handle.execute_update("evict", evict)
 
 
 async def test_a_later_drain_is_not_cancelled_by_an_old_message(

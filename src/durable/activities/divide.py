@@ -6,7 +6,6 @@ taken again, it goes on where the last one stopped.
 """
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,7 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from durable.activities.division import WorkloadDivision, concerned, lowers
+from durable.activities.division import NewWorkloads, WorkloadDivision, concerned, lowers
 from durable.activities.steps import DivideResult, DivideStep, OpenedShare, PlacementKey
 from durable.allocation.admission import TtlCache
 from durable.authority.db.everywhere import ask_regions
@@ -35,7 +34,7 @@ from durable.authority.workloads.rollouts import (
     undo_rollout,
 )
 from durable.failpoints import Failpoint, reach
-from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
+from durable.model.ids import Generation, RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.rollout import RolloutState, RolloutStep
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind
@@ -52,8 +51,6 @@ MAX_PASSES = 6
 # How often a workload is read again within one step, because it was changed meanwhile.
 MAX_TRIES = 4
 REGIONS_SECONDS = 5.0
-# How long after its admission a new workload is divided without being read.
-NEW_SECONDS = 2.0
 # How often to ask whether a lost region still keeps something, should no hint say so.
 LOOK_AT_KEPT = timedelta(minutes=1)
 # Of a workload of which nothing is timed yet.
@@ -101,7 +98,7 @@ class Divider:
         self._side = side
         self._databases = side.databases
         self._placements = placements
-        self._new: dict[tuple[TenantId, WorkloadName], tuple[float, AdmittedWorkload]] = {}
+        self.new = NewWorkloads()
         # Regions are never removed, and a new one has nothing of a workload that does not name it.
         self._regions: TtlCache[None, list[RegionId]] = TtlCache(
             lambda _: list_regions(side.databases), seconds=REGIONS_SECONDS
@@ -143,23 +140,10 @@ class Divider:
         reach(Failpoint.AFTER_OPEN_PLACEMENTS)
         return self._answer(division, plan, None if plan.is_replaced else rollout)
 
-    def expect(self, workload: AdmittedWorkload, *, is_new: bool) -> None:
-        """Remembers a workload that was just created: dividing it needs no read.
-
-        Only for a moment. What changed it since is not known here, and regions would be handed
-        slots that it no longer has there.
-        """
-        key, now = (workload.tenant, workload.workload), time.monotonic()
-        self._new.pop(key, None)
-        if is_new:
-            self._new[key] = (now, workload)
-        while self._new and next(iter(self._new.values()))[0] < now - NEW_SECONDS:
-            self._new.pop(next(iter(self._new)))
-
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     async def _read(self, step: DivideStep) -> WorkloadDivision:
-        new = self._take_new(step)
+        new = self.new.take(step.tenant, step.workload, step.first_revision)
         if new is not None:
             return WorkloadDivision(
                 new, _NO_TIME, is_first=True, is_numbered=True, parts=step.parts
@@ -205,13 +189,6 @@ class Divider:
                 division.floors[str(region)] = replicas.must_serve
         await self._open_unheard(division)
         return division
-
-    def _take_new(self, step: DivideStep) -> AdmittedWorkload | None:
-        if step.first_revision is None:
-            return None
-        at, new = self._new.pop((step.tenant, step.workload), (0.0, None))
-        is_fresh = time.monotonic() - at < NEW_SECONDS
-        return new if new is not None and is_fresh and new.revision == step.first_revision else None
 
     async def _number(self, division: WorkloadDivision, rollout: RolloutState | None) -> None:
         """Before it writes: from here on every older division is refused.

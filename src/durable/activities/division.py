@@ -1,7 +1,8 @@
 """One division of a workload under way: what is wanted, what its regions know, what follows."""
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -27,6 +28,8 @@ from durable.planners.rollout.observed import (
 )
 from durable.planners.rollout.verdict import baked_regions, pause_point
 
+# How long after its admission a new workload is divided without being read.
+NEW_SECONDS = 2.0
 _NO_ROOM = frozenset(
     {
         PendingCode.CAPACITY,
@@ -273,6 +276,39 @@ class WorkloadDivision:
         )
         before = WorkloadSpec.read(known.spec)
         return before if before.kind is WorkloadKind.JOB else with_template(spec, before)
+
+
+class NewWorkloads:
+    """Workloads that were created here a moment ago, of which no region knows anything yet.
+
+    Only for a moment: what another worker changed since is not known here. Whoever finds nothing
+    here reads what the authority and its regions know, and comes to the same.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._created: dict[tuple[str, str], tuple[float, AdmittedWorkload]] = {}
+
+    def note(self, workload: AdmittedWorkload, *, is_new: bool) -> None:
+        """Keeps what an admission created, and forgets what it has changed."""
+        key, now = (str(workload.tenant), str(workload.workload)), self._clock()
+        self._created.pop(key, None)
+        if is_new:
+            self._created[key] = (now, workload)
+        for oldest in list(self._created):
+            if self._created[oldest][0] > now - NEW_SECONDS:
+                break
+            del self._created[oldest]
+
+    def take(self, tenant: str, workload: str, revision: int | None) -> AdmittedWorkload | None:
+        """The workload as this revision created it, once."""
+        if revision is None:
+            return None
+        at, created = self._created.pop((str(tenant), str(workload)), (0.0, None))
+        is_fresh = self._clock() - at < NEW_SECONDS
+        if created is None or not is_fresh or created.revision != revision:
+            return None
+        return created
 
 
 def concerned(unreachable: UnreachableRegions, workload: AdmittedWorkload) -> dict[RegionId, str]:

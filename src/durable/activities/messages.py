@@ -27,8 +27,10 @@ class AuthorizeStep(Value):
     message: OperatorMessage
     verb: Verb
     scope: Scope
-    # The same in every try; None where a region counts the request together with its effect.
-    delivery: str | None = None
+    # The workflow's run, and whether that has done the request; None where a region counts the
+    # request together with its effect.
+    run: str | None = None
+    is_done: bool = False
     # What it is answered if it counts; None if it is going to be refused.
     answer: str | None = None
 
@@ -48,7 +50,8 @@ class AuthorizationActivities:
                 step.message,
                 step.verb,
                 step.scope,
-                delivery=step.delivery,
+                run=step.run,
+                is_done=step.is_done,
                 answer=step.answer,
             )
         except RefusedError as error:

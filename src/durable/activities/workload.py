@@ -125,7 +125,7 @@ class WorkloadActivities:
         if isinstance(outcome, Refusal):
             raise RefusedError(outcome.code, outcome.sentence)
         self._admission.promise(manifest, admissible.added)
-        self._divider.expect(outcome.current, is_new=outcome.is_new)
+        self._divider.new.note(outcome.current, is_new=outcome.is_new)
         return _admission(outcome.answer, outcome.current, is_new=outcome.is_new)
 
     async def _read_live(self, step: WorkloadRequest) -> WorkloadSpec:

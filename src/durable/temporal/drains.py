@@ -10,12 +10,10 @@ from datetime import timedelta
 from typing import Unpack
 
 from durable.authority.drains.progress import read_progress
-from durable.authority.drains.rows import read_drain, read_running
+from durable.authority.drains.rows import read_drain
 from durable.model.fleet.drain import DEFAULT_DEADLINE, Drain, NodesTarget
-from durable.model.refusal import RefusalCode, RefusedError
 from durable.resources.orders import DrainRow, drain_row
 from durable.resources.reader import changes
-from durable.signals.names import drain_id
 from durable.temporal.sender import MessageSender, OrderFields, request_id_of
 
 
@@ -43,11 +41,6 @@ class Drains:
 
     async def cancel(self, target: NodesTarget, **who: Unpack[OrderFields]) -> str:
         """Replaces nothing more, and uncordons the nodes; refused if nothing drains."""
-        if await read_running(self._databases, target.region, target) is None:
-            raise RefusedError(
-                RefusalCode.UNKNOWN_DRAIN,
-                f"{drain_id(target)} does not run; see `durable get drains`.",
-            )
         return await self._sender.send(target, "cancel", **who)
 
     def follow(self, drain: Drain) -> AsyncIterator[DrainRow]:

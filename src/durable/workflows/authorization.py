@@ -14,16 +14,12 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.steps import run_step
 
 
-def delivery_of(envelope: Envelope[Any]) -> str:
-    """Which message this is: a run made by a reset or after a termination has another id."""
-    return f"{workflow.info().run_id}/{envelope.number}"
-
-
 async def recall_or_authorize(
     envelope: Envelope[Any],
     scope: Scope,
     *,
-    delivery: str | None = None,
+    run: str | None = None,
+    is_done: bool = False,
     answer: str | None = None,
 ) -> str | None:
     """What the message was answered before; None if it is new, and its actor has the right.
@@ -33,7 +29,9 @@ async def recall_or_authorize(
     message, verb = envelope.request_message, envelope.message.verb
     if message is None or verb is None:
         return None
-    step = AuthorizeStep(message=message, verb=verb, scope=scope, delivery=delivery, answer=answer)
+    step = AuthorizeStep(
+        message=message, verb=verb, scope=scope, run=run, is_done=is_done, answer=answer
+    )
     try:
         return await run_step(
             AuthorizationActivities.authorize,

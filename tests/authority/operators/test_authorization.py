@@ -158,32 +158,34 @@ async def test_a_request_that_was_counted_is_answered_again_and_never_taken_agai
     """A workflow that was terminated or reset does not know what it has done before."""
 
     async def check(
-        delivery: str | None, actor: str = "test", answer: str | None = "Done.", **content: Any
+        run: str | None,
+        actor: str = "test",
+        answer: str | None = "Done.",
+        is_done: bool = False,
+        **content: Any,
     ) -> str | None:
         message = asked(actor, **content)
-        return await check_message(
-            world.databases, message, Verb.SCALE, RISK, delivery=delivery, answer=answer
-        )
+        given: dict[str, Any] = {"run": run, "is_done": is_done, "answer": answer}
+        return await check_message(world.databases, message, Verb.SCALE, RISK, **given)
 
-    assert await check("first/6", answer=None) is None, "what is refused leaves its id free"
-    assert await check("first/7") is None
-    assert await check("first/7") is None, "its step is taken again after a crash"
-    for other in ("first/8", "second/7"):
-        again = await check(other, answer="Something else.")
+    assert await check("first", answer=None) is None, "what is refused leaves its id free"
+    assert await check("first") is None
+    assert await check("first") is None, "the answer was lost, and nothing was done"
+    for run, is_done in (("first", True), ("second", False)):
+        again = await check(run, answer="Something else.", is_done=is_done)
         assert again is not None
         assert again.startswith("Done. (Request id 1 was used for the scale at 20")
         assert again.endswith("; nothing changed now.)")
-    for wrong in (check("second/1", actor="another"), check("second/1", replicas=7)):
+    for wrong in (check("second", actor="another"), check("second", replicas=7)):
         with pytest.raises(RefusedError, match="send another request id") as refused:
             await wrong
         assert refused.value.refusal.code is RefusalCode.KEY_CONFLICT
-    assert await check("second/1", request_id="2") is None
+    assert await check("second", request_id="2") is None
     assert await check(None) is None, "it is counted where it is acted on"
 
 
 async def counted(world: World, message: OperatorMessage) -> None:
-    given = {"delivery": "first/1", "answer": "Done."}
-    await check_message(world.databases, message, Verb.SCALE, RISK, **given)
+    await check_message(world.databases, message, Verb.SCALE, RISK, run="first", answer="Done.")
 
 
 async def test_requests_that_were_taken_are_forgotten_after_a_month(world: World) -> None:

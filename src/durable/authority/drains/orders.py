@@ -214,6 +214,10 @@ def _repeated(before: RecordedRequest | None, message: OperatorMessage | None, d
     """What a message that cancelled something before is answered: this drain, or an earlier one."""
     if before is None or message is None:
         return ""
+    try:
+        before.answer_to(message)
+    except RefusedError as error:  # the drain goes on, and its sender learns why
+        return error.refusal.sentence
     return CANCELLED if before.answer["request"] == drain.request else before.sentence_to(message)
 
 

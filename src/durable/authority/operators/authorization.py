@@ -99,27 +99,30 @@ async def check_message(
     verb: Verb,
     scope: Scope,
     *,
-    delivery: str | None = None,
+    run: str | None = None,
+    is_done: bool = False,
     answer: str | None = None,
 ) -> str | None:
     """`authorize`, for a message that is acted on in a region.
 
-    Where that is in a workflow's memory alone, the message has a `delivery`, and is counted here
-    with the answer that it gets; answers what an earlier delivery got, if there was one. Any other
-    is counted by its region together with its effect, and takes no right any more if it was.
+    Where that is in a workflow's memory alone, its `run` says whether it has done the request; it
+    is counted here with the answer that it gets. Answers what it got if it was done, or counted by
+    another run, whose memory is lost. Any other is counted by its region together with its effect;
+    if it was, it gets its first answer, and takes no right any more.
     """
-    if delivery is not None:
-        return await _count(databases, message, verb, scope, delivery, answer)
+    if run is not None:
+        return await _count(databases, message, verb, scope, answer, run=run, is_done=is_done)
     recorded = None
     if scope.region is not None:
         recorded = await _find_regional(databases, scope.region, message)
     if recorded is None:
         await _judge(databases, message, verb, scope)
-    else:
-        recorded.answer_to(message)
-        if recorded.is_signed:
-            await _check_proof(databases, message)
-    return None
+        return None
+    answered = recorded.answer_to(message)
+    if recorded.is_signed:
+        await _check_proof(databases, message)
+    # What became of an order that has no sentence of its own, its region says.
+    return recorded.sentence_to(message) if "answer" in answered else None
 
 
 @global_transaction("durable_reader", "judge a message of {message.actor}")
@@ -135,22 +138,24 @@ async def _count(
     message: OperatorMessage,
     verb: Verb,
     scope: Scope,
-    delivery: str,
     answer: str | None,
+    *,
+    run: str,
+    is_done: bool,
 ) -> str | None:
     ledger = await RequestLedger.read(connection, [message])
     if ledger.find(message) is None:
         await authorize(connection, message, verb, scope)
         if answer is None:
             return None  # it is refused, so its id stays free
-        ledger.record(message, {"delivery": delivery, "answer": answer})
+        ledger.record(message, {"run": run, "answer": answer})
         if await ledger.write(connection, kept_days=KEPT_DAYS):
             return None
         # Another delivery of the same request came first.
         ledger = await RequestLedger.read(connection, [message])
     answered, entry = ledger.recall(message), ledger.find(message)
-    if answered is None or entry is None or answered["delivery"] == delivery:
-        return None  # its step is taken again after a crash, before anything was done about it
+    if answered is None or entry is None or (answered["run"] == run and not is_done):
+        return None  # it was counted, and nothing was done about it: its answer was lost
     return entry.sentence_to(message)
 
 

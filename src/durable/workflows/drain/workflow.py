@@ -92,8 +92,11 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
 
     async def _act_on(self, envelope: Envelope[Any]) -> None:
         """Rights are the global side's; the region counts the request and makes the change."""
-        await recall_or_authorize(envelope, Scope(region=self._key.region))
-        await super()._act_on(envelope)
+        again = await recall_or_authorize(envelope, Scope(region=self._key.region))
+        if again is not None:
+            self._inbox.repeat(envelope, again)
+        else:
+            await super()._act_on(envelope)
 
     async def on_drain(self, envelope: Envelope[DrainNodes]) -> str:
         """Cordons the nodes; under a request id that is known, answers what became of it."""
@@ -108,7 +111,8 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
     async def on_cancel(self, envelope: Envelope[CancelDrain]) -> str:
         memory, cancel = self._memory, envelope.payload
         if memory.drain is None:
-            raise refusal(RefusalCode.UNKNOWN_DRAIN, "Nothing is drained here yet.")
+            sentence = f"{drain_id(self._key)} does not run; see `durable get drains`."
+            raise refusal(RefusalCode.UNKNOWN_DRAIN, sentence)
         before = memory.drain
         memory.ending = EndStep(
             drain=before,

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.signals import payloads
     from durable.signals.status import PlacementStatus
     from durable.validation.text import shorten
-    from durable.workflows.authorization import delivery_of, recall_or_authorize
+    from durable.workflows.authorization import recall_or_authorize
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Envelope, Inbox
@@ -27,7 +27,7 @@ Change = tuple[str, Callable[[], None]]
 
 
 def no_change() -> None:
-    """What many a message changes."""
+    """Changes nothing."""
 
 
 class PlacementMessages(Receives):
@@ -35,6 +35,8 @@ class PlacementMessages(Receives):
 
     _inbox: Inbox
     _state: PlacementState
+    # The requests that this run has done; what others have done, the authority knows.
+    _done: set[str]
 
     @workflow.query(name="status", description="Where every slot is, why, and who acts next.")
     def status(self) -> PlacementStatus:
@@ -52,14 +54,21 @@ class PlacementMessages(Receives):
         except ApplicationError as error:
             refused = error
         scope = Scope(tenant=self._state.key.tenant, region=self._state.key.region)
-        delivery = delivery_of(envelope)
-        again = await recall_or_authorize(envelope, scope, delivery=delivery, answer=answer)
+        request = envelope.payload.request_id
+        again = await recall_or_authorize(
+            envelope,
+            scope,
+            run=workflow.info().run_id,
+            is_done=request in self._done,
+            answer=answer,
+        )
         if again is not None:
             self._inbox.repeat(envelope, again)
         elif refused is not None:
             raise refused
         else:
             change()
+            self._done.add(request)
             self._inbox.accept(envelope, answer)
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────

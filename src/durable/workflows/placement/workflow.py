@@ -60,6 +60,7 @@ class Placement(PlacementSteps):
         self._state = PlacementState.begin(start.key, start.memory, workflow.now())
         self._slots = self._state.slots
         self._inbox = Inbox(MESSAGES, self._state.messages)
+        self._done = set()
         # The search attributes as they are; a placement is started as progressing.
         started = {search_attributes.PHASE: PlacementPhase.PROGRESSING.value}
         self._attributes = ShownAttributes(started if start.memory is None else None)
