@@ -107,31 +107,41 @@ async def record_decisions(
     first: dict[_AttemptKey, Decision] = {}
     for decision in decisions:
         first.setdefault(_key(decision), decision)
-    # What follows no other attempt is appended by one statement.
-    is_alone = all(decision.attempt == 1 for decision in decisions)
-    record = _record_alone if is_alone else _record
-    recorded = await record(databases, region, first)
+    if all(decision.attempt == 1 for decision in decisions):
+        recorded = await _record_first(databases, region, first)
+    else:
+        recorded = await _record(databases, region, first)
     return [recorded[_key(decision)] for decision in decisions]
 
 
-async def _record_within(
+@regional_transaction(ROLE, "record decisions of {region}", commits_each=True)
+async def _record_first(
+    connection: AsyncConnection, region: RegionId, decisions: Mapping[_AttemptKey, Decision]
+) -> Mapping[_AttemptKey, Decision]:
+    """First attempts repeat nothing: they are appended by one statement."""
+    return await _append(connection, region, decisions)
+
+
+@regional_transaction(ROLE, "record decisions of {region}")
+async def _record(
     connection: AsyncConnection, region: RegionId, decisions: Mapping[_AttemptKey, Decision]
 ) -> Mapping[_AttemptKey, Decision]:
     repeated = await _count_repeats(connection, region, decisions)
     fresh = {key: one for key, one in decisions.items() if key not in repeated}
-    if not fresh:
-        return repeated
-    parameters = {"region": region, "rows": _rows(fresh.values())}
+    return {**await _append(connection, region, fresh), **repeated}
+
+
+async def _append(
+    connection: AsyncConnection, region: RegionId, decisions: Mapping[_AttemptKey, Decision]
+) -> Mapping[_AttemptKey, Decision]:
+    if not decisions:
+        return {}
+    parameters = {"region": region, "rows": _rows(decisions.values())}
     appended = (await connection.execute(_APPEND, parameters)).all()
-    if len(appended) == len(fresh):
-        return {**fresh, **repeated}
+    if len(appended) == len(decisions):
+        return decisions
     recorded = await connection.execute(_RECORDED, parameters)
-    return {**{_key(one): one for one in map(_decision, recorded.mappings())}, **repeated}
-
-
-_DOING = "record decisions of {region}"
-_record = regional_transaction(ROLE, _DOING)(_record_within)
-_record_alone = regional_transaction(ROLE, _DOING, commits_each=True)(_record_within)
+    return {_key(one): one for one in map(_decision, recorded.mappings())}
 
 
 async def _count_repeats(
