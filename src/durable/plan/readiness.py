@@ -104,8 +104,8 @@ class Readiness:
         return LossOutlook(
             region=lost,
             at=now,
-            # One by one beside the event loop: a large fleet takes seconds, and who watches
-            # the regions in this process must not wait for so long.
+            # One by one beside the event loop: a large fleet takes seconds, for which nothing in
+            # this process would watch the regions.
             workloads=tuple([await asyncio.to_thread(simulation.lose, one) for one in affected]),
             unusable=unusable,
         )

@@ -61,7 +61,7 @@ _FIND_MANY = text(f"""
       LEFT JOIN global.workloads AS w ON w.tenant = key.tenant AND w.workload = key.workload
 """)
 
-# Its slots are assigned with it, so its first generation is divided from the beginning.
+# Its slots are assigned with it, so its first generation counts as divided from the beginning.
 # Whoever else creates one of these waits here and then finds its row. This comes before any row is
 # locked: whoever waits here holds no lock that the one it waits for could want.
 _CREATE_MANY = text("""

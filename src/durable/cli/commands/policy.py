@@ -181,6 +181,13 @@ async def _roll_back(durable: "Durable", given: VerbInput) -> tuple[int, str]:
     return seen.revision, answer
 
 
+async def _follow_back(
+    durable: "Durable", given: VerbInput, sent: tuple[int, str]
+) -> PolicyOutcome:
+    progress, _ = await _follow(durable, given, sent)
+    return progress, await durable.policies.report(sent[0])
+
+
 async def _follow(durable: "Durable", given: VerbInput, sent: tuple[int, str]) -> PolicyOutcome:
     """Shows the revision until it has ended, or waits for a person."""
     revision, answer = sent
@@ -194,15 +201,14 @@ async def _follow(durable: "Durable", given: VerbInput, sent: tuple[int, str]) -
             name=f"Revision {revision}",
             within_seconds=given.timeout_seconds,
         )
-    return progress, await durable.policies.report(revision)
+    return progress, RolledBack()
 
 
 def _conclude(wanted: PolicyPhase) -> Callable[[VerbInput, tuple[int, str], PolicyOutcome], None]:
     """Ends well if the revision came where it was sent, or was not waited for."""
 
     def conclude_order(given: VerbInput, sent: tuple[int, str], outcome: PolicyOutcome) -> None:
-        revision, progress = sent[0], outcome[0]
-        report = outcome[1] if wanted is PolicyPhase.ROLLED_BACK else RolledBack()
+        revision, (progress, report) = sent[0], outcome
         phase, failure = None if progress is None else progress.rollout.phase, None
         if progress is not None and phase is not wanted:
             failure = f"It did not come to {wanted}: {summary_of_rollout(progress.rollout)}"
@@ -263,7 +269,7 @@ for _order in (
         "workload.",
         target={"revision": (Annotated[int | None, _ANOTHER], None)},
         send=_roll_back,
-        follow=_follow,
+        follow=_follow_back,
         conclude=_conclude(PolicyPhase.ROLLED_BACK),
         continues=("rollback", "durable policy list"),
     ),

@@ -193,7 +193,7 @@ def _when(preposition: str, times: Sequence[datetime]) -> str:
 
 
 def _logs(slot: ObservedSlot | EndedSlot) -> str:
-    """Where to read why a slot failed; of the others it does not matter."""
+    """Where to read why a slot failed; nothing for one that did not."""
     failed = (
         slot.end is SlotEnd.FAILED
         if isinstance(slot, EndedSlot)
