@@ -214,7 +214,7 @@ def _unknown_field(name: str, parents: Sequence[type[Value]]) -> str:
     known = [field for parent in parents for field in parent.known_fields()]
     nearest = get_close_matches(name, known, n=1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    return f"unknown field {quote(name)}; known fields: {_names(parents)}{hint}"
+    return f"unknown field {quote(name)}; known fields: {_names(parents) or 'none'}{hint}"
 
 
 def _names(types: Sequence[type[Value]]) -> str:
