@@ -48,11 +48,11 @@ unit: $(STAMP) ## Run the tests that need no server: under a minute
 	@$(PYTEST) -n 2 -m "not server and not soak" $(ARGS)
 
 .PHONY: test
-test: $(STAMP) ## Run every test a contributor needs to trust a change: about 15 minutes
+test: $(STAMP) ## Run every test a contributor needs to trust a change: about 12 minutes
 	@$(PYTEST) -n 4 $(ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## Run what only takes longer, kills at every failpoint, all drills, long chaos: about 12 minutes
+soak: $(STAMP) ## Run what only takes longer, kills at every failpoint, all drills, long chaos: about 6 minutes
 	@timeout --kill-after 60 40m $(PYTEST) -n 4 -m soak $(ARGS)
 
 .PHONY: determinism
