@@ -50,7 +50,7 @@ def create(
             "--scope",
             metavar="NAME=VALUE",
             help="What it is about: region, zone, node, tenant "
-            "or workload, such as zone=us-east-a; repeatable.",
+            "or workload, such as region=us-east; repeatable.",
         ),
     ] = None,
     effect: Annotated[
