@@ -182,6 +182,11 @@ async def test_a_request_that_was_counted_is_answered_again_and_never_taken_agai
         assert refused.value.refusal.code is RefusalCode.KEY_CONFLICT
     assert await check("second", request_id="2") is None
     assert await check(None) is None, "it is counted where it is acted on"
+    with psycopg.connect(world.databases.urls[0], autocommit=True) as owner:
+        owner.execute("DELETE FROM global.operator_rights WHERE operator = 'test'")
+    assert await check("first", is_done=True) is not None, "what was done stays answered"
+    with pytest.raises(RefusedError, match="lacks the right `scale`"):
+        await check("first")  # it would be done only now
 
 
 async def counted(world: World, message: OperatorMessage) -> None:

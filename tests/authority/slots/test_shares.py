@@ -93,7 +93,8 @@ async def test_a_first_share_that_comes_late_takes_no_slot_back(neighbours: Worl
     share = DesiredShare(slots=(50,), spec=SPEC, revision=1)
     late = Publication(RISK, API, 1, 1, (PublishedShare(RISK, API, 1, share),), first_slots=(50,))
     async with ShareWriter(neighbours.databases, EAST) as writer:
-        assert await writer.submit(late), "the region knows of no newer division"
+        assert not await writer.submit(late), "its slot was handed over since"
+    assert await open_shares(neighbours.databases, EAST) == []
     held = dict(await copies_of(neighbours.databases))
     assert next(region for slot, region in held.items() if slot[2] == 50) == WEST
 

@@ -22,7 +22,7 @@ from durable.authority.operators.ledger import (
     RequestLedger,
     check_proof,
 )
-from durable.authority.operators.rows import OPERATORS, names_of, operator_of
+from durable.authority.operators.rows import NAMED_OPERATORS, names_of, operator_of
 from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import (
     SIGNATURE_LASTS,
@@ -56,7 +56,7 @@ _READ = text(f"""
                      WHERE verb IN ('*', 'operators') AND tenant = '' AND region = ''
                        AND removed_at IS NULL
                      ORDER BY operator LIMIT 3) AS granter) AS granters,
-           (SELECT coalesce(jsonb_agg(to_jsonb(actor)), '[]') FROM ({OPERATORS}) AS actor)
+           (SELECT coalesce(jsonb_agg(to_jsonb(actor)), '[]') FROM ({NAMED_OPERATORS}) AS actor)
                AS operators
 """)
 _DEPLOYMENT = text("SELECT id FROM global.deployment")
@@ -155,7 +155,10 @@ async def _count(
         ledger = await RequestLedger.read(connection, [message])
     answered, entry = ledger.recall(message), ledger.find(message)
     if answered is None or entry is None or (answered["run"] == run and not is_done):
-        return None  # it was counted, and nothing was done about it: its answer was lost
+        # It was counted, and nothing was done about it, because the answer was lost: it is done
+        # now, and so it takes the right now.
+        await authorize(connection, message, verb, scope)
+        return None
     return entry.sentence_to(message)
 
 

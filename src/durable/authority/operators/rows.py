@@ -10,26 +10,31 @@ from durable.model.operators.rights import Operator, Right, Scope, Verb
 
 ANY_VERB = "*"
 
-# With their rights, those of these names or all of them.
-OPERATORS = """
+_OPERATORS = """
     SELECT o.operator, o.kind, o.public_key, o.created_by, o.created_at, o.removed_at,
            coalesce(jsonb_agg(jsonb_build_object(
                         'verb', r.verb, 'tenant', r.tenant, 'region', r.region)
                     ORDER BY r.verb, r.tenant, r.region) FILTER (WHERE r.verb IS NOT NULL),
                     '[]') AS rights
       FROM global.operators AS o LEFT JOIN global.operator_rights AS r USING (operator)
-     WHERE CAST(:operators AS text[]) IS NULL OR o.operator = ANY(:operators)
+     WHERE {which}
      GROUP BY o.operator ORDER BY o.operator
 """
-_READ = text(OPERATORS)
+# With their rights; apart from all of them, so that one plan finds a few by their names.
+NAMED_OPERATORS = _OPERATORS.format(which="o.operator = ANY(:operators)")
+_READ_NAMED = text(NAMED_OPERATORS)
+_READ_ALL = text(_OPERATORS.format(which="true"))
 
 
 async def find_operators(
     connection: AsyncConnection, operators: Iterable[str] | None = None
 ) -> dict[str, Operator]:
     """These operators, or all of them, by their names; those that were removed as well."""
-    wanted = None if operators is None else names_of(operators)
-    rows = (await connection.execute(_READ, {"operators": wanted})).mappings()
+    if operators is None:
+        rows = (await connection.execute(_READ_ALL)).mappings()
+    else:
+        named = {"operators": names_of(operators)}
+        rows = (await connection.execute(_READ_NAMED, named)).mappings()
     return {str(row["operator"]): operator_of(dict(row)) for row in rows}
 
 
@@ -38,7 +43,7 @@ def names_of(operators: Iterable[str]) -> list[str]:
 
 
 def operator_of(row: Mapping[str, Any]) -> Operator:
-    """An operator from a row of `OPERATORS`, or from its JSON."""
+    """An operator from a row of `NAMED_OPERATORS`, or from its JSON."""
     return Operator(
         id=row["operator"],
         kind=row["kind"],

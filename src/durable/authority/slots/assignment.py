@@ -85,6 +85,14 @@ _ROWS = """
 # Slots that no region has ever held: no commit can have read them, so there is none to wait for.
 _COPY_NEW = text(f"{_ROWS} DO NOTHING RETURNING slot")
 
+_HELD = text("""
+    SELECT s.tenant, s.workload FROM regional.slots AS s
+      JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+           tenant text, workload text, slot integer, number bigint)
+     USING (tenant, workload, slot, number)
+     WHERE s.region = :region
+""")
+
 _COPY = text(f"""
     {_ROWS} DO UPDATE
        SET region = :region, number = excluded.number WHERE s.number < excluded.number
@@ -273,7 +281,7 @@ async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[Sl
     """Hands a region its copies; a copy that arrives after the next hand-over changes nothing."""
     try:
         await _copy_new(databases, region, copies)
-    except HeldBeforeError:
+    except _HeldBeforeError:
         await _copy(databases, region, copies)
 
 
@@ -281,17 +289,31 @@ async def copy_slots(databases: Databases, region: RegionId, copies: Sequence[Sl
 async def _copy_new(
     connection: AsyncConnection, region: RegionId, copies: Sequence[SlotCopies]
 ) -> None:
-    await copy_new_slots(connection, region, copies)
+    if await copy_new_slots(connection, region, copies) < len(_copy_rows(copies)):
+        raise _HeldBeforeError  # rolled back: no row is held while it waits for the region
 
 
 async def copy_new_slots(
     connection: AsyncConnection, region: RegionId, copies: Sequence[SlotCopies]
-) -> None:
-    """Hands over slots that the region never held, which waits for no commit, in a transaction."""
-    rows = _copy_rows(copies)
-    copied = await connection.execute(_COPY_NEW, {"region": region, "rows": json.dumps(rows)})
-    if len(copied.all()) < len(rows):
-        raise HeldBeforeError  # rolled back: no row is held while it waits for the region
+) -> int:
+    """Hands over slots that no region of this database ever held; answers how many that were.
+
+    It waits for no commit, because none can have read them.
+    """
+    rows = json.dumps(_copy_rows(copies))
+    return len((await connection.execute(_COPY_NEW, {"region": region, "rows": rows})).all())
+
+
+async def find_held(
+    connection: AsyncConnection, region: RegionId, copies: Sequence[SlotCopies]
+) -> set[tuple[str, str]]:
+    """The workloads of which the region holds every one of these slots under its number."""
+    rows = json.dumps(_copy_rows(copies))
+    held: Counter[tuple[str, str]] = Counter()
+    for row in await connection.execute(_HELD, {"region": region, "rows": rows}):
+        held[row.tenant, row.workload] += 1
+    wanted = {(str(one.tenant), str(one.workload)): len(one.numbers) for one in copies}
+    return {key for key, count in wanted.items() if held[key] == count}
 
 
 @regional_transaction(ROLE, "hand slots to {region}")
@@ -316,7 +338,7 @@ def _copy_rows(copies: Iterable[SlotCopies]) -> list[dict[str, object]]:
     ]
 
 
-class HeldBeforeError(Exception):
+class _HeldBeforeError(Exception):
     """A region held some of the slots before, so the copies must wait for its commits."""
 
 

@@ -6,8 +6,8 @@ about it. An older revision never replaces a newer one, however late it comes.
 """
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,10 +22,9 @@ from durable.authority.slots.assignment import (
     FIRST_NUMBER,
     MAX_SLOTS_PER_CALL,
     ROLE,
-    HeldBeforeError,
     SlotCopies,
     copy_new_slots,
-    copy_slots,
+    find_held,
 )
 from durable.model.ids import Generation, IncidentId, RegionId, TenantId, WorkloadName
 from durable.model.work.share import DesiredShare
@@ -179,9 +178,7 @@ async def publish(
     current = await _still_marked(connection, region, current)
     taken = set(map(id, current))
     numbered = await _number(connection, region, current)
-    first = [one.copies for one in current if one.first_slots and one.key in numbered]
-    if first:
-        await copy_new_slots(connection, region, first)
+    numbered -= await _not_held(connection, region, current, numbered)
     shares = {share.key: share for one in current if one.key in numbered for share in one.shares}
     written = await _write(connection, region, shares.values())
     return [
@@ -223,6 +220,26 @@ async def _number(
     return {(row.tenant, row.workload) for row in await connection.execute(_SET_FLOORS, sent)}
 
 
+async def _not_held(
+    connection: AsyncConnection,
+    region: RegionId,
+    publications: Sequence[Publication],
+    numbered: Set[tuple[str, str]],
+) -> set[tuple[str, str]]:
+    """The new workloads whose first slots the region gets, or had, and does not hold any more.
+
+    Those came late: what was handed over or given up since has higher numbers.
+    """
+    first = [one.copies for one in publications if one.first_slots and one.key in numbered]
+    if not first:
+        return set()
+    slots = sum(len(one.numbers) for one in first)
+    if await copy_new_slots(connection, region, first) == slots:
+        return set()
+    keys = {(str(one.tenant), str(one.workload)) for one in first}
+    return keys - await find_held(connection, region, first)
+
+
 async def _write(
     connection: AsyncConnection, region: RegionId, shares: Collection[PublishedShare]
 ) -> set[tuple[str, str, int]]:
@@ -250,19 +267,8 @@ class ShareWriter(Batcher[Publication, bool]):
     async def _publish(self, publications: list[Publication]) -> list[bool]:
         answers: list[bool] = []
         for some in chunks(publications, lambda one: len(one.first_slots), most=MAX_SLOTS_PER_CALL):
-            answers += await self._publish_some(some)
+            answers += await publish(self._databases, self._region, some)
         return answers
-
-    async def _publish_some(self, publications: list[Publication]) -> list[bool]:
-        try:
-            return await publish(self._databases, self._region, publications)
-        except HeldBeforeError:  # one of them came before, and its answer was lost
-            known = [replace(one, first_slots=()) for one in publications]
-            answers = await publish(self._databases, self._region, known)
-            both = zip(publications, answers, strict=True)
-            in_force = [one.copies for one, is_in_force in both if is_in_force]
-            await copy_slots(self._databases, self._region, in_force)
-            return answers
 
 
 @regional_transaction("durable_reader", "read the open shares of {region}")

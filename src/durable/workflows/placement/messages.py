@@ -62,6 +62,8 @@ class PlacementMessages(Receives):
             is_done=request in self._done,
             answer=answer,
         )
+        if again is None and request in self._done:  # the authority has forgotten it by now
+            again = "It was done before; nothing changed now."
         if again is not None:
             self._inbox.repeat(envelope, again)
         elif refused is not None:
