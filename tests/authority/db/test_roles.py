@@ -31,7 +31,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
             "INSERT": {"*"}, "UPDATE": {"share", "outcome", "outcome_reason", "completed_at"},
             "DELETE": {"*"},
         },
-        "global.operator_requests": {"INSERT": {"*"}, "DELETE": {"*"}},
+        "global.operator_requests": {"INSERT": {"*"}},
         "global.slots": {
             "INSERT": {"*"}, "UPDATE": {"region", "number", "transfer", "since", "is_leaving"},
         },
@@ -224,7 +224,7 @@ OWNS: dict[str, dict[str, dict[str, set[str]]]] = {
         "global.operators": {"INSERT": {"*"}, "UPDATE": {"kind", "public_key", "removed_at"}},
         "global.operator_rights": {"INSERT": {"*"}, "DELETE": {"*"}},
     },
-    "durable_messages": {"global.operator_requests": {"INSERT": {"*"}, "DELETE": {"*"}}},
+    "durable_messages": {"global.operator_requests": {"INSERT": {"*"}}},
     "durable_reader": {},
 }  # fmt: skip
 
@@ -278,6 +278,15 @@ AUDITS_NOTHING = {
     "durable_reader",
     "durable_region",
 }
+CALLS = {
+    "durable_commit": {"regional.hold_leases", "regional.refresh_statistics"},
+    "durable_workload": {"global.hold_lock", "global.forget_requests"},
+    "durable_messages": {"global.forget_requests"},
+    **{
+        role: {"global.hold_lock"}
+        for role in ("durable_recovery", "durable_policy", "durable_quota", "durable_operators")
+    },
+}
 READERS_CALL = {"regional.live_claims", "regional.may_run"}
 
 
@@ -287,8 +296,7 @@ def test_a_role_may_call_exactly_what_it_needs(migrated_url: str, role: str) -> 
     expected = set(READERS_CALL) if role in OWNS else set[str]()
     if role in OWNS and role not in AUDITS_NOTHING:
         expected.add("audit.append")
-    if role == "durable_commit":
-        expected |= {"regional.hold_leases", "regional.refresh_statistics"}
+    expected |= CALLS.get(role, set())
     with psycopg.connect(migrated_url) as connection:
         rows = connection.execute(
             "SELECT pronamespace::regnamespace || '.' || proname FROM pg_proc"

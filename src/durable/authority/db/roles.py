@@ -26,7 +26,8 @@ class Role:
     """A controller and its writes: table -> verb -> columns. Every role may read everything.
 
     `audits` are the actions that it may append to the audit, as patterns of LIKE: to the chain of
-    the global side, or to those of regions.
+    the global side, or to those of regions. `calls` are the functions that write or lock for it
+    what it may not write itself.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Role:
         default_factory=dict[str, dict[Verb, tuple[str, ...]]]
     )
     audits: dict[Side, tuple[str, ...]] = field(default_factory=dict[Side, tuple[str, ...]])
+    calls: tuple[str, ...] = ()
 
 
 # A regional transaction locks the region's row and advances its version, so every writer of a
@@ -57,7 +59,7 @@ ROLES: tuple[Role, ...] = (
                 "INSERT": ALL, "UPDATE": ("share", "outcome", "outcome_reason", "completed_at"),
                 "DELETE": ALL,
             },
-            "global.operator_requests": {"INSERT": ALL, "DELETE": ALL},
+            "global.operator_requests": {"INSERT": ALL},
             "global.slots": {
                 "INSERT": ALL, "UPDATE": ("region", "number", "transfer", "since", "is_leaving"),
             },
@@ -87,6 +89,7 @@ ROLES: tuple[Role, ...] = (
                 "roll back", "undo rollout", "complete rollout", "replace slots", *_MESSAGES,
             ),
         },
+        calls=("global.hold_lock", "global.forget_requests"),
     ),
     Role(
         "durable_placement",
@@ -124,6 +127,7 @@ ROLES: tuple[Role, ...] = (
             },
             "regional.intents": {"INSERT": ALL},
         },
+        calls=("regional.hold_leases", "regional.refresh_statistics"),
     ),
     Role(
         "durable_scheduler",
@@ -237,6 +241,7 @@ ROLES: tuple[Role, ...] = (
                 "close recovery budget",
             ),
         },
+        calls=("global.hold_lock",),
     ),
     Role(
         "durable_region",
@@ -285,6 +290,7 @@ ROLES: tuple[Role, ...] = (
             ),
             "regional": ("set policy state", "roll back policy"),
         },
+        calls=("global.hold_lock",),
     ),
     Role(
         "durable_quota",
@@ -306,6 +312,7 @@ ROLES: tuple[Role, ...] = (
             "regional.regions": _ADVANCE,
         },
         audits={"global": ("set quota", "transfer grant", "lapse grant")},
+        calls=("global.hold_lock",),
     ),
     Role(
         "durable_override",
@@ -354,10 +361,12 @@ ROLES: tuple[Role, ...] = (
                 "refuse command",
             ),
         },
+        calls=("global.hold_lock",),
     ),
     Role(
         "durable_messages",
-        {"global.operator_requests": {"INSERT": ALL, "DELETE": ALL}},
+        {"global.operator_requests": {"INSERT": ALL}},
+        calls=("global.forget_requests",),
     ),
     Role("durable_reader"),
 )  # fmt: skip
@@ -368,7 +377,6 @@ _SCHEMAS = ("global", "regional", "audit")
 # write through it what it may not.
 _FOR_READERS = ("regional.live_claims", "regional.may_run")
 _FOR_AUDITORS = ("audit.append",)
-_FOR_COMMITS = ("regional.hold_leases", "regional.refresh_statistics")
 
 
 def grant_statements() -> list[str]:
@@ -434,5 +442,5 @@ def callable_by(role: Role) -> tuple[str, ...]:
     return (
         *_FOR_READERS,
         *(_FOR_AUDITORS if role.audits else ()),
-        *(_FOR_COMMITS if "regional.reservations" in role.writes else ()),
+        *role.calls,
     )

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.locks import OPERATORS, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import NotAllowedError, require_right
 from durable.authority.operators.refusals import audits_refusals
@@ -20,9 +21,6 @@ from durable.model.operators.rights import EVERYTHING, Operator, OperatorKind, R
 from durable.model.refusal import RefusalCode, RefusedError
 
 ROLE = "durable_operators"
-
-# One change at a time: whether one is left who may manage operators is read before it.
-_TURN = text("SELECT pg_advisory_xact_lock(hashtext('global.operators'))")
 
 _ADD = text("""
     INSERT INTO global.operators (operator, kind, created_by, created_at)
@@ -73,7 +71,7 @@ async def read_operator(connection: AsyncConnection, operator: ActorId) -> Opera
 @global_transaction(ROLE, "make {actor} the first operator")
 async def ensure_operator(connection: AsyncConnection, actor: ActorId) -> bool:
     """Makes the user who sets the database up an operator with every right, if there is none."""
-    await connection.execute(_TURN)
+    await hold_lock(connection, OPERATORS)
     if await find_operators(connection):
         return False
     await _write_new(connection, actor, OperatorKind.PERSON, [Right()], actor, "the first operator")
@@ -170,7 +168,7 @@ async def set_key(
     Also one's own and first key needs the right to manage operators: an actor is a claim, so
     a sender could give a claimed name a key, and sign as the second person for what they proposed.
     """
-    await connection.execute(_TURN)
+    await hold_lock(connection, OPERATORS)
     before = await _known(connection, operator)
     await _require_key_right(connection, actor, before, public_key)
     await _refuse_shared_key(connection, operator, public_key)
@@ -224,7 +222,7 @@ async def _refuse_shared_key(
 
 
 async def _begin(connection: AsyncConnection, actor: ActorId) -> None:
-    await connection.execute(_TURN)
+    await hold_lock(connection, OPERATORS)
     await require_right(connection, actor, Verb.OPERATORS, EVERYTHING)
 
 

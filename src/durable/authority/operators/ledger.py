@@ -54,35 +54,24 @@ _READ = {
 }
 
 
-def _record(side: LedgerSide) -> str:
+def _record(side: LedgerSide, also: str = "") -> str:
     return f"""
+          WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now{also})
         INSERT INTO {side}.operator_requests
                (target, request, message, digest, actor, is_signed, answer, at, kept_until)
         SELECT target, request, message, digest, actor, is_signed, answer, clock.now,
                clock.now + make_interval(days => CAST(:days AS integer))
           FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
                target text, request text, message text, digest text, actor text,
-               is_signed boolean, answer jsonb),
-               (SELECT clock_timestamp() AS now) AS clock
+               is_signed boolean, answer jsonb), clock
             ON CONFLICT DO NOTHING
     """
 
 
 _RECORD = {side: text(_record(side)) for side in LedgerSide}
 
-# A few old ones at a time, whosever they are: many targets never get another request. One
-# transaction deletes, and those that come at the same time leave that to it. By now(), which an
-# index can be searched for; for clock_timestamp() it would be read to its end.
-_RECORD_AND_FORGET = text(f"""
-    WITH forgotten AS (
-        DELETE FROM global.operator_requests
-         WHERE pg_try_advisory_xact_lock(hashtext('durable operator requests'))
-           AND (target, request) IN (
-               SELECT target, request FROM global.operator_requests
-                WHERE kept_until < now() ORDER BY kept_until LIMIT :most)
-    )
-    {_record(LedgerSide.GLOBAL)}
-""")
+# A few old ones at a time, whosever they are: many targets never get another request.
+_RECORD_AND_FORGET = text(_record(LedgerSide.GLOBAL, ", global.forget_requests(:most)"))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.locks import POLICIES, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
 from durable.authority.operators.ledger import RequestLedger
@@ -34,9 +35,6 @@ from durable.planners.policy_rollout.orders import answer_to, apply_order
 from durable.signals.names import policy_id
 
 ROLE = "durable_policy"
-
-# One lock for all revisions, held to the end of the transaction.
-LOCK = text("SELECT pg_advisory_xact_lock(hashtext('durable policies'))")
 
 _NUMBER = text("SELECT coalesce(max(number), 0) + 1 FROM global.policy_orders")
 
@@ -94,7 +92,7 @@ async def take_order(
 
     `asked` is the message behind it, whose actor must have the right; a guardrail has none.
     """
-    await connection.execute(LOCK)
+    await hold_lock(connection, POLICIES)
     message = asked or OperatorMessage.unsigned(
         policy_id(order.revision),
         order.kind,

@@ -12,9 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.clock import read_clock
+from durable.authority.db.locks import POLICIES, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.overrides.freeze import refuse_while_frozen
-from durable.authority.policies.orders import LOCK, ROLE, write_rollout
+from durable.authority.policies.orders import ROLE, write_rollout
 from durable.authority.policies.rows import find_rollout
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.rollout import Bake, PolicyPhase, PolicyRollout, ShadowReport
@@ -89,7 +90,7 @@ async def record_shadow(
     connection: AsyncConnection, revision: PolicyRevision, report: ShadowReport
 ) -> None:
     """Keeps the newest comparison of each region."""
-    await connection.execute(LOCK)
+    await hold_lock(connection, POLICIES)
     rollout = await find_rollout(connection, revision)
     written = json.dumps({str(report.region): report.model_dump(mode="json")})
     await connection.execute(_SHADOW, {"revision": revision, "report": written})
@@ -103,7 +104,7 @@ async def record_shadow(
 
 
 async def _current(connection: AsyncConnection, rollout: PolicyRollout) -> PolicyRollout:
-    await connection.execute(LOCK)
+    await hold_lock(connection, POLICIES)
     return await find_rollout(connection, rollout.revision)
 
 

@@ -5,11 +5,12 @@ import json
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.locks import POLICIES, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.fleet.policies import add_revision
 from durable.authority.operators.authorization import authorize
 from durable.authority.operators.refusals import audits_refusals
-from durable.authority.policies.orders import LOCK, ROLE
+from durable.authority.policies.orders import ROLE
 from durable.model.ids import PolicyRevision
 from durable.model.operators.rights import EVERYTHING, OperatorMessage, Verb
 from durable.model.policy.rollout import PolicyPhase
@@ -33,7 +34,7 @@ async def publish_next(connection: AsyncConnection, publication: PublishPolicy) 
 
     It is judged as a message to a workflow is, and signed where the policy in force demands that.
     """
-    await connection.execute(LOCK)
+    await hold_lock(connection, POLICIES)
     payload = publication.model_dump(mode="json")
     asked = OperatorMessage(workflow_id=NEXT_POLICY, message="publish", payload=payload)
     await authorize(connection, asked, Verb.POLICY, EVERYTHING)

@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.locks import fence_of, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.model.fleet.region_life import RegionFact
@@ -16,9 +17,6 @@ _FIELDS = """region, epoch, state, since, reason, evidence, lease_expires_at, le
 _ALL = text(f"SELECT {_FIELDS} FROM global.regions ORDER BY region")
 _ONE = text(f"SELECT {_FIELDS} FROM global.regions WHERE region = :region")
 _LOCK = text(f"SELECT {_FIELDS} FROM global.regions WHERE region = :region FOR NO KEY UPDATE")
-# Advisory, since the role that hands slots over may not write regions, nor lock their rows.
-_HOLD = text("SELECT pg_advisory_xact_lock_shared(hashtextextended(:name, 0))")
-_EXCLUDE = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 
 @global_transaction("durable_reader", "read the regions")
@@ -41,17 +39,13 @@ async def lock_fact(connection: AsyncConnection, region: RegionId) -> RegionFact
 
 async def hold_fact(connection: AsyncConnection, region: RegionId) -> RegionFact:
     """The region's fact for a transaction that relies on its fence: it is not opened meanwhile."""
-    await connection.execute(_HOLD, {"name": _name(region)})
+    await hold_lock(connection, fence_of(region), is_shared=True)
     return await _one(connection, _ONE, region)
 
 
 async def wait_for_holders(connection: AsyncConnection, region: RegionId) -> None:
     """Until no transaction relies on the region's fence, and none begins to until this ends."""
-    await connection.execute(_EXCLUDE, {"name": _name(region)})
-
-
-def _name(region: RegionId) -> str:
-    return f"fence of {region}"
+    await hold_lock(connection, fence_of(region))
 
 
 async def _one(connection: AsyncConnection, statement: Any, region: RegionId) -> RegionFact:

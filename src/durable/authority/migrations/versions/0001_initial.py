@@ -18,6 +18,7 @@ PARTS = (
     "quota",
     "lifecycles",
     "records",
+    "locks",
 )
 
 
