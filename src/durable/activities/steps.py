@@ -77,6 +77,7 @@ class Claim(Value):
             token=slot.token,
             node=slot.node,
             expires_at=slot.expires_at,
+            ordinal=slot.ordinal,
         )
 
     def intent(self, key: PlacementKey, epoch: int, evidence: str) -> dict[str, Any]:

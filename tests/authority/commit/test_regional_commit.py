@@ -1,11 +1,12 @@
 """The regional commit grants what is there, refuses the rest with a reason, and does so once."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from durable.authority.commit import reserve_rules
 from durable.authority.commit.ledger import NodeEntry
@@ -104,6 +105,59 @@ async def test_a_refusal_is_recorded_too(world: World) -> None:
     await world.granted(world.reserve(resources=Resources.of(9000), attempt=2))
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        RefusalCode.LEASE_ACTIVE,
+        RefusalCode.REGION_LEASE_LAPSED,
+        RefusalCode.NODE_STALE,
+        RefusalCode.STILL_RUNNING,
+        RefusalCode.REGION_FENCED,
+    ],
+)
+async def test_what_is_refused_for_now_is_granted_later_under_the_same_key(
+    world: World, code: RefusalCode
+) -> None:
+    """Whoever asked a thousand times has used up no key, and waits for none of them."""
+    token = (await world.granted(world.reserve())).token
+    if code is RefusalCode.LEASE_ACTIVE:
+        assert await world.refused(world.expire(token)) is code
+        world.now = seconds(30)
+        await world.granted(world.expire(token))
+        return
+    await world.granted(world.bind(token))
+    match code:
+        case RefusalCode.REGION_LEASE_LAPSED:
+            await lease_region(world, world.now)
+            assert await world.refused(world.start(token)) is code
+            await lease_region(world, seconds(60))
+        case RefusalCode.NODE_STALE:
+            world.now = seconds(600)
+            assert await world.refused(world.start(token)) is code
+            await world.with_nodes()
+        case RefusalCode.STILL_RUNNING:
+            await world.granted(world.start(token))
+            lost = world.release(token, cause=ReleaseCause.NODE_LOST)
+            assert await world.refused(lost) is code
+            world.now = seconds(600)
+            await world.granted(lost)
+            return
+        case _:
+            await fence(world.databases, EAST, expected_epoch=1, actor=TEST, reason="test")
+            world.epoch = 2
+            assert await world.refused(world.start(token)) is code
+            await reopen(world.databases, EAST, expected_epoch=2, actor=TEST, reason="test")
+            await world.with_nodes()
+    await world.granted(world.start(token))
+
+
+async def lease_region(world: World, until: datetime) -> None:
+    """As if the global side had renewed the region's lease until then, and not since."""
+    statement = text("UPDATE regional.regions SET lease_expires_at = :until")
+    async with world.databases.at_region(EAST, "durable_region").begin() as connection:
+        await connection.execute(statement, {"until": until})
+
+
 async def test_the_same_key_with_another_payload_is_a_conflict(world: World) -> None:
     await world.granted(world.reserve())
     other = world.reserve(resources=Resources.of(2000))
@@ -157,7 +211,7 @@ async def test_a_fence_frees_nothing_before_the_leases_of_its_nodes_have_lapsed(
     release = world.release(token, cause=ReleaseCause.REGION_FENCED)
     assert await world.refused(release) is RefusalCode.STILL_RUNNING
     world.now = seconds(600)
-    await world.granted(world.release(token, cause=ReleaseCause.REGION_FENCED, ordinal=2))
+    await world.granted(release)
 
 
 async def test_a_fenced_region_takes_no_new_work(world: World) -> None:

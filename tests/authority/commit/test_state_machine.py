@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from durable.authority.commit.regional_commit import commit_intents
+from durable.authority.commit.regional_commit import commit_intents, is_final
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_sessions import register_nodes
 from durable.authority.fleet.observations import Observation, observe
@@ -83,8 +83,6 @@ ENDS = st.permutations([EAST, WEST, None])
 GRANTS = st.builds(Resources.of, st.integers(0, 6000), st.integers(0, 9000), st.integers(0, 2))
 
 
-# A stop that has to wait is asked for again under the same key.
-UNRECORDED = frozenset({RefusalCode.DISRUPTION_ALLOWANCE})
 NOTHING: Any = cast(Callable[[], Any], multiple)()
 
 
@@ -259,7 +257,7 @@ class Authority(RuleBasedStateMachine):
     def resend(self, sent: tuple[AnyIntent, Granted | Refused]) -> None:
         """A recorded outcome is for ever, whatever happened since."""
         intent, outcome = sent
-        if isinstance(outcome, Refused) and outcome.refusal.code in UNRECORDED:
+        if not is_final(intent, outcome):
             return
         assert self.send(intent.region, intent) == [outcome]
 

@@ -2,16 +2,21 @@
 
 import pytest
 
+from durable.activities.steps import PlacementKey
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import read_region
 from durable.authority.reads.claims import read_claims
+from durable.authority.reads.placements import PlacementRead, PlacementReader
 from durable.model.ids import ActorId, NodeId
-from durable.model.placement.intents import ReleaseCause
+from durable.model.placement.intents import ReleaseCause, Start
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.resources import Resources
 from durable.model.states import BindingState, ObservedState, ReservationState
-from tests.authority.world import EAST, World, node, seconds
+from durable.model.work.share import DesiredShare
+from durable.model.work.workload import WorkloadSpec
+from durable.workflows.placement.state import PlacementState
+from tests.authority.world import API, EAST, RISK, World, node, seconds
 
 
 @pytest.fixture
@@ -87,3 +92,25 @@ async def test_an_unknown_node_is_a_refusal(world: World) -> None:
     with pytest.raises(RefusedError) as caught:
         await read_node(world.databases, EAST, NodeId("ghost"))
     assert caught.value.refusal.code is RefusalCode.UNKNOWN_NODE
+
+
+async def test_a_run_that_begins_goes_on_after_the_ordinals_that_refusals_used_up(
+    world: World,
+) -> None:
+    """As after continue-as-new, a reset or a termination: none of it remembers an ordinal."""
+    token = (await world.granted(world.reserve())).token
+    for ordinal in (1, 2, 3):
+        start = world.start(token, ordinal=ordinal)
+        assert await world.refused(start) is RefusalCode.WRONG_STATE
+    await world.granted(world.bind(token))
+
+    async with PlacementReader(world.databases, EAST) as reader:
+        read = PlacementRead(RISK, API, 1, known_revision=0, with_past=True)
+        facts = await reader.facts(read)
+    key = PlacementKey(region=EAST, tenant=RISK, workload=API, generation=1)
+    state = PlacementState.begin(key, None, world.now)
+    spec = WorkloadSpec.model_validate({"replicas": 1, "resources": {"cpu": 1}})
+    share = DesiredShare(slots=(0,), spec=spec, revision=1)
+    state.learn(facts.model_copy(update={"share": share}), world.now)
+    claim = state.slots.by_number[0].claim
+    await world.granted(Start(**claim.intent(key, world.epoch, "start the slot")))

@@ -30,11 +30,8 @@ from durable.model.refusal import RefusalCode
 
 MAX_BATCH: Final = 512
 
-# Not recorded: a fenced or mistaken writer changes nothing, not even the list of its own keys; and
-# a stop that has to wait is asked for again under the same key, however long that takes.
-_UNRECORDED = frozenset(
-    {RefusalCode.FENCED_WRITER, RefusalCode.KEY_CONFLICT, RefusalCode.DISRUPTION_ALLOWANCE}
-)
+# A fenced or mistaken writer changes nothing, not even the list of its own keys.
+_UNRECORDED = frozenset({RefusalCode.FENCED_WRITER, RefusalCode.KEY_CONFLICT})
 
 
 class GroupCommit(Batcher[AnyIntent, Granted | Refused]):
@@ -110,10 +107,22 @@ async def _commit_batch(
     for intent in sorted(fresh.values(), key=_turn):
         outcome = decide(ledger, intent)
         outcomes[intent.key] = (intent.payload_sha256, outcome)
-        if isinstance(outcome, Granted) or outcome.refusal.code not in _UNRECORDED:
+        if is_final(intent, outcome):
             rows.append(outcome_row(intent, outcome))
     await write_ledger(connection, ledger, rows)
     return [_answer(intent, *outcomes[intent.key]) for intent in intents]
+
+
+def is_final(intent: AnyIntent, outcome: Granted | Refused) -> bool:
+    """Whether the outcome is recorded, so that its key never has another one.
+
+    What may pass by itself, such as a lapsed lease, wedges no claim: its step is asked for again
+    under the same key, however long that takes. A slot is reserved again under its next attempt.
+    """
+    if isinstance(outcome, Granted):
+        return True
+    may_pass = outcome.refusal.waiting_helps and not isinstance(intent, Reserve)
+    return not may_pass and outcome.refusal.code not in _UNRECORDED
 
 
 def _turn(intent: AnyIntent) -> int:

@@ -14,7 +14,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
-from durable.authority.reads.claims import ClaimFilter, read_claims
+from durable.authority.reads.claims import CLAIM_COLUMNS, claim_of, conditions, next_ordinal
 from durable.authority.reads.shares import EVIDENCE_KEPT
 from durable.model.ids import Generation, NodeId, RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import ObservedSlot, RegionalClaim
@@ -56,6 +56,14 @@ _READ = text(f"""
         ON q.region = :region AND q.tenant = key.tenant AND q.workload = key.workload
        AND q.generation = key.generation AND key.with_past
      ORDER BY key.place
+""")
+
+# With the ordinals that refusals have used up: a run that begins goes on after them.
+_CLAIMS = text(f"""
+    SELECT {CLAIM_COLUMNS}, {next_ordinal("i.outcome ->> 'kind' = 'refused'")}
+      FROM regional.live_claims(statement_timestamp()) AS c
+     WHERE {conditions(("tenant", "workload", "generation"))}
+     ORDER BY c.slot, c.token
 """)
 
 # How the replicas of a job have ended so far: by themselves, not because they were asked to stop.
@@ -108,9 +116,8 @@ class PlacementReader(Batcher[PlacementRead, Mapping[str, Any]]):
         is_known = row["revision"] is None
         share = None if is_known else DesiredShare.read({name: row[name] for name in _SHARE})
         # After the share: a claim that is committed meanwhile is read, too.
-        which = ClaimFilter(tenant=read.tenant, workload=read.workload, generation=read.generation)
         has_claims = row["has_claims"]
-        claims = await read_claims(self._databases, self._region, which) if has_claims else ()
+        claims = await _read_claims(self._databases, self._region, read) if has_claims else ()
         return PlacementFacts(
             claims=_in_short(claims),
             read_at=row["read_at"],
@@ -145,6 +152,19 @@ async def _read(
     keys = [{"place": place, **asdict(read)} for place, read in enumerate(reads)]
     rows = await connection.execute(_READ, {"region": region, "keys": json.dumps(keys)})
     return [dict(row) for row in rows.mappings()]
+
+
+@regional_transaction("durable_reader", "read the claims of {read.workload} in {region}")
+async def _read_claims(
+    connection: AsyncConnection, region: RegionId, read: PlacementRead
+) -> list[RegionalClaim]:
+    of = {
+        "region": region,
+        "tenant": read.tenant,
+        "workload": read.workload,
+        "generation": read.generation,
+    }
+    return [claim_of(row) for row in await connection.execute(_CLAIMS, of)]
 
 
 @regional_transaction("durable_reader", "read the ends of {read.workload} in {region}")

@@ -55,6 +55,8 @@ class ObservedSlot(Value):
     stop_requested_at: AwareDatetime | None = None
     # When the reservation lapses, unless it is bound before.
     expires_at: AwareDatetime | None = None
+    # Under which its next step is sent: those before it were used up by refusals.
+    ordinal: Annotated[int, Field(ge=1)] = 1
 
 
 _ENDED = frozenset({BindingState.FAILED, BindingState.STOPPED, BindingState.RELEASED})
@@ -155,4 +157,5 @@ class RegionalClaim(NamedTuple):
             exit_code=self.exit_code,
             stop_requested_at=self.stop_requested_at,
             expires_at=self.expires_at if is_held else None,
+            ordinal=self.ordinal,
         )

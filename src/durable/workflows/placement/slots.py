@@ -197,7 +197,8 @@ class PlacementSlots:
     def reserved(self, claim: Claim, now: datetime) -> None:
         slot = self.by_number[claim.slot]
         slot.attempt, slot.token, slot.node = claim.attempt, claim.token, claim.node
-        slot.lease_expires_at, slot.has_lapsed, slot.ordinal = claim.expires_at, False, 1
+        slot.lease_expires_at, slot.has_lapsed = claim.expires_at, False
+        slot.ordinal = claim.ordinal
         slot.retry_at = slot.deadline = None
         slot.enter(SlotPhase.RESERVED, now, f"reserved on {claim.node}")
 
@@ -362,7 +363,9 @@ class PlacementSlots:
                 self.by_number[claim.slot] = slot
             if slot.token != claim.token:
                 self._adopt_claim(slot, claim, now, spec)
-            elif claim.state is not None:
+                continue
+            slot.ordinal = max(slot.ordinal, claim.ordinal)
+            if claim.state is not None:
                 self._observe(slot, claim, now, spec)
 
     def _adopt_claim(
