@@ -50,6 +50,10 @@ CASES = [
         "No worker serves workloads: nothing can be applied until one polls durable-global.",
     ),
     (
+        finding(Code.WORKER_SILENT, "17@host", "18@host"),
+        "Workers that began to serve give no sign of life: 17@host, 18@host. What they have taken",
+    ),
+    (
         finding(Code.REGION_WITHOUT_NODES, "east", nodes=3),
         "No node of east has a live lease (of 3)",
     ),

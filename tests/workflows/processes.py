@@ -73,6 +73,12 @@ class Process:
         assert self._running is not None
         return self._running.exitcode
 
+    @property
+    def pid(self) -> int:
+        assert self._running is not None
+        assert self._running.pid is not None
+        return self._running.pid
+
     def terminate(self) -> None:
         """Asks it to stop, as a supervisor does."""
         assert self._running is not None

@@ -1,21 +1,27 @@
 """What is wrong with workflows, regions and claims is found, and is gone once it is right again."""
 
 import asyncio
+import os
+import signal
+import socket
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 from temporalio import workflow
+from temporalio.api.workflowservice.v1 import ListWorkersRequest
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from durable.health.diagnosis import diagnose
 from durable.health.findings import HealthFinding
 from durable.signals.names import PLACEMENT, regional_queue
+from durable.temporal import signs_of_life
 from durable.temporal.connection import connect
 from durable.temporal.worker import global_worker, patient
 from tests.cli.terminal import Terminal
 from tests.workflows.plane import EAST, INSTANTLY, WEST, Plane, manifest, small_fleet, until
+from tests.workflows.processes import WORKER, process
 
 WORKLOAD = "workload/risk/api"
 NEVER_STOPS = replace(INSTANTLY, stop_seconds=3600)
@@ -69,6 +75,44 @@ async def test_a_region_that_nobody_serves_is_found(plane: Plane) -> None:
         return not await codes(plane)
 
     await until(nothing, "nothing is wrong")
+
+
+async def test_a_worker_that_hangs_is_named_beside_one_that_serves(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal counts it as polling for minutes, and its queue has another worker."""
+    monkeypatch.setattr(signs_of_life, "LONGEST_SILENCE", 3 * signs_of_life.INTERVAL)
+    await (await (await plane.load()).host()).work()
+    client = await connect(plane.settings, plane.settings.require_temporal_address())
+
+    async def signs() -> set[str]:
+        request = ListWorkersRequest(namespace=client.namespace)
+        answer = await client.workflow_service.list_workers(request)
+        return {one.worker_heartbeat.worker_identity for one in answer.workers_info}
+
+    with process(plane.settings, WORKER) as worker:
+        name = f"{worker.pid}@{socket.gethostname()}"
+
+        async def shows_life() -> bool:
+            return name in await signs()
+
+        await until(shows_life, "the process serves")
+        os.kill(worker.pid, signal.SIGSTOP)
+        try:
+
+            async def is_named() -> bool:
+                now = await found(plane)
+                return "worker_silent" in now and now["worker_silent"].names == (name,)
+
+            await until(is_named, "the worker that hangs is named, and no other")
+        finally:
+            os.kill(worker.pid, signal.SIGCONT)
+
+        async def is_well() -> bool:
+            return "worker_silent" not in await codes(plane)
+
+        await until(is_well, "it shows life again")
+    assert "worker_silent" not in await codes(plane), "who was killed here is not said to hang"
 
 
 async def test_workloads_and_placements_without_a_workflow_are_found(

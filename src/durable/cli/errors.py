@@ -55,7 +55,7 @@ def end_error(error: Exception, as_json: bool) -> int:
 def _classify(error: Exception) -> tuple[int, str] | None:
     """The exit code and the error code of an expected error."""
     # Imported here: these load the database and the models, which a success may not need.
-    from durable.authority.db.errors import AuthorityError
+    from durable.authority.db.errors import AuthorityBusyError, AuthorityError
     from durable.cli.input.manifests import ManifestError
     from durable.model.refusal import RefusalCode, RefusedError
     from durable.settings import SettingsError
@@ -70,6 +70,8 @@ def _classify(error: Exception) -> tuple[int, str] | None:
             code = error.refusal.code
             # What can never be accepted is wrong input, wherever that is found out.
             return USAGE if code is RefusalCode.INVALID else REFUSED, code.value
+        case AuthorityBusyError():
+            return REFUSED, "busy"
         case AuthorityError():
             return REFUSED, "authority"
         case StackError():

@@ -9,7 +9,7 @@ from durable.authority.recovery.region_facts import read_facts
 from durable.health.disks import full_disks
 from durable.health.findings import FindingCode as Code
 from durable.health.findings import HealthFinding, finding
-from durable.health.regions import impaired, read_regions, unready, unserved
+from durable.health.regions import impaired, read_regions, silent, unready, unserved
 from durable.health.workflows import WorkflowHealth, read_workflow_health
 from durable.model.ids import TenantId
 from durable.settings import Settings
@@ -38,6 +38,7 @@ async def diagnose(
         async with asyncio.timeout(TEMPORAL_SECONDS):
             client = await connect(settings, temporal_address)
             found += await unserved(client, databases, regions)
+            found += await silent(client, databases)
             found += (await read_workflow_health(client, databases)).findings
     except (StackError, TimeoutError) as error:
         found.append(finding(Code.TEMPORAL_UNREACHABLE, why=(str(error) or SILENT).rstrip(".")))

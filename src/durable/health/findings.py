@@ -20,6 +20,7 @@ class FindingCode(StrEnum):
     CLAIMS_OVERDUE = "claims_overdue"
     DISK_FULL = "disk_full"
     QUEUE_UNSERVED = "queue_unserved"
+    WORKER_SILENT = "worker_silent"
     REGION_WITHOUT_NODES = "region_without_nodes"
     REGION_IMPAIRED = "region_impaired"
     REGION_FENCED = "region_fenced"
@@ -70,6 +71,11 @@ _FINDINGS: Mapping[FindingCode, tuple[str, str]] = {
     FindingCode.QUEUE_UNSERVED: (
         "worker-down",
         "No worker serves {whom}: nothing {is_done} until one polls {0}.",
+    ),
+    FindingCode.WORKER_SILENT: (
+        "worker-down",
+        "Workers that began to serve give no sign of life: {some}. What they have taken up waits "
+        "until it times out. If such a process hangs, end it with SIGKILL and start it again.",
     ),
     FindingCode.REGION_WITHOUT_NODES: (
         "worker-down",

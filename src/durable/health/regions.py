@@ -17,6 +17,7 @@ from durable.model.recovery.detection import LossKind
 from durable.model.states import RegionState
 from durable.signals.names import GLOBAL_QUEUE, regional_queue
 from durable.temporal.running import unserved_queues
+from durable.temporal.signs_of_life import silent_workers
 
 # The others are found by looking now: a worker or nodes that are gone, for example. What has just
 # begun may be a stack that starts.
@@ -51,6 +52,12 @@ async def unserved(
         finding(Code.QUEUE_UNSERVED, queue, whom=queues[queue][0], is_done=queues[queue][1])
         for queue in await unserved_queues(client, queues, now)
     ]
+
+
+async def silent(client: Client, databases: Databases) -> list[HealthFinding]:
+    """A finding if workers hang: Temporal lists them as polling for minutes."""
+    workers = await silent_workers(client, await read_time(databases))
+    return [finding(Code.WORKER_SILENT, *workers)] if workers else []
 
 
 def unready(regions: Sequence[RegionReadiness]) -> list[HealthFinding]:

@@ -7,10 +7,11 @@ from pathlib import Path
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.health.diagnosis import diagnose, full_disks_of
-from durable.health.findings import HealthFinding
+from durable.health.findings import FindingCode, HealthFinding
 from durable.settings import Settings
 from durable.stack.parts import PartStatus, part_statuses
 from durable.state_dir.record import StackRecord, is_running, read_record, why_nothing_runs
+from durable.temporal.processes import is_here
 from durable.validation.value import Value
 
 
@@ -70,7 +71,8 @@ async def _look(
             opened = Databases(url, settings.known_regional_urls())
             databases = await stack.enter_async_context(opened)
         parts = await part_statuses(settings, record, databases)
-        return parts, await _findings(settings, record, databases, parts) if running else ()
+        found = await _findings(settings, record, databases, parts) if running else ()
+        return _with_silent(parts, found), found
 
 
 async def _findings(
@@ -90,6 +92,25 @@ async def _findings(
     except AuthorityError:
         # It answered a moment ago; the workers' own probes say that it does not any more.
         return tuple(full_disks_of(settings))
+
+
+def _with_silent(
+    parts: tuple[PartStatus, ...], found: tuple[HealthFinding, ...]
+) -> tuple[PartStatus, ...]:
+    """A worker that hangs polls nothing, although Temporal still lists its last poll."""
+    silent = {
+        int(name.partition("@")[0])
+        for one in found
+        if one.code is FindingCode.WORKER_SILENT
+        for name in one.names
+        if is_here(name)
+    }
+    return tuple(
+        part.model_copy(update={"healthy": False, "detail": "it gives no sign of life"})
+        if part.pid in silent
+        else part
+        for part in parts
+    )
 
 
 def _detail(record: StackRecord, running: bool, path: Path) -> str:

@@ -23,6 +23,7 @@ from temporalio.service import RPCError, TLSConfig
 
 from durable.settings import Settings
 from durable.state_dir.record import StackError
+from durable.temporal.signs_of_life import runtime
 
 
 class LenientJsonConverter(EncodingPayloadConverter):
@@ -104,6 +105,7 @@ async def connect(settings: Settings, address: str) -> Client:
             tls=_tls(settings),
             data_converter=data_converter,
             connect_timeout=CONNECT_TIMEOUT,
+            runtime=runtime(),
         )
     except RuntimeError as error:
         # The SDK's own message is a dump of structures; it stays in the cause.

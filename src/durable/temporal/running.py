@@ -1,7 +1,6 @@
 """Which workflows of ours Temporal runs now, which of them fail their tasks, and who polls."""
 
 import asyncio
-import os
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from durable.signals.names import RUNNING_QUERY
 from durable.signals.search_attributes import TENANT
 from durable.state_dir.record import StackError
 from durable.temporal.connection import PROBE_TIMEOUT, connect
+from durable.temporal.processes import has_ended
 from durable.validation.value import Value
 
 # The server sets it while a workflow's tasks fail one after the other, as often as its dynamic
@@ -139,7 +139,7 @@ async def queues_not_polled_by(
 
 async def _is_served(client: Client, queue: str, now: datetime) -> bool:
     pollers = await _pollers(client, queue, now, RPC_TIMEOUT)
-    return not all(map(_has_ended, pollers))
+    return not all(map(has_ended, pollers))
 
 
 async def _pollers(client: Client, queue: str, now: datetime, within: timedelta) -> list[str]:
@@ -158,17 +158,3 @@ async def _pollers(client: Client, queue: str, now: datetime, within: timedelta)
         for poller in answer.pollers
         if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < MAX_SILENCE
     ]
-
-
-def _has_ended(identity: str) -> bool:
-    """Whether it was a process of this machine that is gone: Temporal lists it for minutes."""
-    pid, _, host = identity.partition("@")
-    if host != socket.gethostname() or not pid.isdigit():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False

@@ -1,12 +1,14 @@
 """A server that hangs is given up within seconds, refused at once from then on, and found again."""
 
 import asyncio
+import errno
+import logging
 import time
 from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import URL, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db import breaker as breaker_module
@@ -71,6 +73,43 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(
     told = [one.getMessage() for one in caplog.records if "PostgreSQL at" in one.getMessage()]
     assert len(told) == 2, "once when it falls silent, once when it answers"
     assert f"asked {outage.asked} times" in told[1]
+
+
+async def test_what_opens_closes_by_itself_whatever_fails_meanwhile(
+    databases: Databases, other_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, so that no line can be logged, and to ask the server fails twice."""
+
+    class Full(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    asked: list[None] = []
+    is_answering = breaker_module.is_answering
+
+    async def failing_at_first(url: URL) -> bool:
+        asked.append(None)
+        if len(asked) in (2, 3):
+            raise RuntimeError("can't start new thread")
+        return await is_answering(url)
+
+    monkeypatch.setattr(breaker_module, "is_answering", failing_at_first)
+    handler = Full()
+    breaker_module.log.addHandler(handler)
+    try:
+        # The line that cannot be written may be its caller's error, and nobody else's.
+        with frozen(other_postgres), pytest.raises((AuthorityUnreachableError, OSError)):
+            await _read(databases)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    assert await _read(databases) == 1
+                    break
+                except AuthorityUnreachableError:
+                    await asyncio.sleep(0.05)
+    finally:
+        breaker_module.log.removeHandler(handler)
+    assert len(asked) > 3
 
 
 async def test_a_server_that_is_only_slow_is_waited_for(

@@ -117,14 +117,15 @@ class Breaker:
 
     def open(self) -> None:
         """Gives up what is under way, and refuses what comes until the server answers."""
-        if self.outage is None:
-            self.outage = Outage()
-            log.warning("PostgreSQL at %s does not answer; it is asked again", self._place)
+        was_open = self.is_open
+        self.outage = self.outage or Outage()
         for deadline in self._watched:
             if not deadline.expired():
                 deadline.reschedule(asyncio.get_running_loop().time())
         if self._probing is None or self._probing is asyncio.current_task():
             self._start(self._until_answered())
+        if not was_open:  # last: what opened closes by itself, also where no line can be written
+            log.warning("PostgreSQL at %s does not answer; it is asked again", self._place)
 
     async def close(self) -> None:
         """Ends what it does in the background."""
@@ -151,7 +152,7 @@ class Breaker:
             self._start(self._check_once())
 
     async def _check_once(self) -> None:
-        if not await is_answering(self._url):
+        if not await self._is_answering():
             self.open()
             return
         if self.is_open:  # it was given up while this asked: whether it answers is asked again
@@ -167,11 +168,17 @@ class Breaker:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
             if self.outage is not None:
                 self.outage.asked += 1
-            if await is_answering(self._url):
+            if await self._is_answering():
                 break
             pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
-        self._end_outage()
         self._probing = None
+        self._end_outage()
+
+    async def _is_answering(self) -> bool:
+        try:
+            return await is_answering(self._url)
+        except Exception:  # no file, no thread, no memory: it is asked again
+            return False
 
     def _end_outage(self) -> None:
         over, self.outage = self.outage, None

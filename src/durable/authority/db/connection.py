@@ -7,14 +7,16 @@ from contextlib import suppress
 from typing import Self, TypeVar
 
 import psycopg
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from durable.authority.db.breaker import Breaker, Session
 from durable.authority.db.errors import (
+    LOCK_TIMEOUT,
     LOGIN_REFUSED,
+    AuthorityBusyError,
     AuthorityError,
     AuthorityUnreachableError,
     BrokenConstraintError,
@@ -22,6 +24,8 @@ from durable.authority.db.errors import (
     classify,
     explained,
     is_refused_login,
+    sqlstate_of,
+    why_busy,
 )
 from durable.authority.db.roles import ROLES
 from durable.authority.db.schema_version import check_schema
@@ -33,6 +37,7 @@ T = TypeVar("T")
 STATEMENT_TIMEOUT_SECONDS = 10
 LOCK_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS = 5
+POOL_TIMEOUT_SECONDS = 10
 TRANSACTION_TIMEOUT_SECONDS = 20.0
 KEEPALIVE = {
     "keepalives_idle": 5,
@@ -101,6 +106,8 @@ def engine_for(
         place,
         pool_size=pool_size,
         max_overflow=0,
+        # Below the time of a transaction, so that a full pool is told apart from silence.
+        pool_timeout=POOL_TIMEOUT_SECONDS,
         # Each caller ends its own transaction: to roll back once more costs a wait.
         pool_reset_on_return=None,
         isolation_level="AUTOCOMMIT" if role == READER else None,
@@ -231,7 +238,7 @@ async def transact(
                 with explained(what):
                     raise
             if attempt + 1 == ATTEMPTS or (breaker.is_open and fault is Fault.UNKNOWN):
-                raise await _unreachable(engine, breaker, fault, what, error) from error
+                raise await _unavailable(engine, breaker, fault, what, error) from error
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**attempt)
         await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - it guards nothing
     raise AssertionError("the loop returns or raises")
@@ -240,21 +247,49 @@ async def transact(
 # A server that was never migrated does not know the role of the login.
 _REFUSED = f"{LOGIN_REFUSED}; if the server is new, run `durable migrate` first"
 
+# Sessions that hold locks and wait for none: for those the others wait.
+_HOLDERS = text("""
+    SELECT DISTINCT format('%s (pid %s)', coalesce(nullif(application_name, ''), 'a session'), pid)
+      FROM pg_stat_activity AS a JOIN pg_locks AS l USING (pid)
+     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+       AND l.granted AND l.locktype = 'relation' AND l.mode <> 'AccessShareLock'
+       AND NOT EXISTS (SELECT FROM pg_locks AS w WHERE w.pid = a.pid AND NOT w.granted)
+     LIMIT 3
+""")
 
-async def _unreachable(
+
+async def _unavailable(
     engine: AsyncEngine, breaker: Breaker, fault: Fault, doing: str, error: BaseException
 ) -> AuthorityUnreachableError:
+    """Why it was not done: the server is busy, refuses the login, or does not answer."""
+    place = f"PostgreSQL at {engine.url.host}:{engine.url.port or 5432}"
+    if fault is Fault.AGAIN:
+        why = await _who_holds_locks(engine) if sqlstate_of(error) == LOCK_TIMEOUT else None
+        return AuthorityBusyError(
+            f"Could not {doing}: {place} answers, but {why or why_busy(error)}. Nothing changed; "
+            "send the same request again shortly."
+        )
     refused = not breaker.is_open and await asyncio.to_thread(is_refused_login, error)
-    if fault is Fault.UNKNOWN and not refused:
+    if not refused:
         breaker.open()
-    place = f"{engine.url.host}:{engine.url.port or 5432}"
-    silent = f"PostgreSQL at {place} did not answer; check that it runs there"
+    silent = f"{place} did not answer; check that it runs there"
     only_read = engine.get_execution_options().get("durable_role") == READER
     unknown = "; the change may have been made, so send the same request again"
     return AuthorityUnreachableError(
         f"Could not {doing}: {_REFUSED if refused else silent}"
         f"{'' if only_read or refused else unknown}."
     )
+
+
+async def _who_holds_locks(engine: AsyncEngine) -> str:
+    """Who seems to hold what was waited for, looked up when the wait has ended."""
+    waited = "a lock that it needs was not free in time"
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS), engine.begin() as connection:
+            holders = list((await connection.execute(_HOLDERS)).scalars())
+    except (DBAPIError, OSError, TimeoutError, PoolTimeoutError):
+        return waited
+    return f"{waited}: {' and '.join(holders)} held locks then" if holders else waited
 
 
 async def open_session(url: str, name: str) -> psycopg.AsyncConnection:

@@ -29,6 +29,10 @@ class AuthorityUnreachableError(AuthorityError):
     """No answer within the retries. The write may have committed: send the same keys again."""
 
 
+class AuthorityBusyError(AuthorityUnreachableError):
+    """It answers, but could not do it in time: nothing changed, and the same may be sent again."""
+
+
 class CircuitOpenError(AuthorityUnreachableError):
     """The database has not answered for a while, so it was not even asked; see `breaker`."""
 
@@ -44,6 +48,26 @@ _AGAIN = frozenset(
     {"40001", "40P01", "55P03", "57014", "25P03", "25P04", "53300", "53200", "53100", "53400",
      "25006"}
 )  # fmt: skip
+
+
+# What keeps a server that answers from doing it, by the same states.
+_BUSY = {
+    "40001": "it collided with other transactions each time",
+    "40P01": "it collided with other transactions each time",
+    "53100": "its disk is full: see runbooks/disk-full.md",
+    "53200": "it is out of memory",
+    "53300": "it has no connection left: raise max_connections, or run fewer processes",
+    "25006": "it is read-only: check that the URL names the primary, and not a standby",
+}
+LOCK_TIMEOUT = "55P03"
+_SLOW = "it took longer than its time limit each time"
+
+
+def why_busy(error: BaseException) -> str:
+    """What keeps a server from doing what it was asked for, if the error is of the kind AGAIN."""
+    if isinstance(error, PoolTimeoutError):
+        return "all of this process's connections for it are in use"
+    return _BUSY.get(sqlstate_of(error) or "", _SLOW)
 
 
 LOGIN_REFUSED = (
@@ -114,7 +138,13 @@ def explained(doing: str) -> Generator[None]:
             raise AuthorityError(f"Could not {doing}: {_REMEDIES[state]}.") from error
         if is_refused_login(error):
             raise AuthorityError(f"Could not {doing}: {LOGIN_REFUSED}.") from error
-        if classify(error) in (Fault.UNKNOWN, Fault.AGAIN):
+        fault = classify(error)
+        if fault is Fault.AGAIN:
+            raise AuthorityBusyError(
+                f"Could not {doing}: PostgreSQL answers, but {why_busy(error)}. Nothing changed; "
+                "try again shortly."
+            ) from error
+        if fault is Fault.UNKNOWN:
             raise AuthorityUnreachableError(
                 f"Could not {doing}: PostgreSQL did not answer; check that it runs and answers."
             ) from error

@@ -1,6 +1,7 @@
 """`durable worker`: runs workloads globally, or placements of regions, until stopped."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 from collections.abc import Coroutine, Sequence
@@ -159,9 +160,10 @@ def _report_pollers(pollers: dict[str, list[str]], as_json: bool) -> None:
 
 
 def _log(message: str) -> None:
-    """One line per event, on stderr."""
+    """One line per event, on stderr; where it cannot be written, what it tells of goes on."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    progress.print(f"{now} {message}", markup=False)
+    with contextlib.suppress(OSError, ValueError):  # a full disk, a closed pipe
+        progress.print(f"{now} {message}", markup=False)
 
 
 class _LogLines(logging.Handler):
@@ -172,8 +174,12 @@ class _LogLines(logging.Handler):
         return not any(isinstance(one, CircuitOpenError) for one in named)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.format(record)
-        message = f"{record.levelname.lower()}: {record.getMessage()}"
+        try:
+            self.format(record)
+            message = f"{record.levelname.lower()}: {record.getMessage()}"
+        except Exception:  # whatever is wrong with a line, who logs it goes on
+            self.handleError(record)
+            return
         _log(f"{message}\n{record.exc_text}" if record.exc_text else message)
 
 
