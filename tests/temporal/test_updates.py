@@ -1,6 +1,7 @@
 """What is sent to a workflow is sent until it is answered, and a failure says what was wrong."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from temporalio.client import (
@@ -59,6 +60,33 @@ async def test_a_failure_says_what_was_wrong(error: Exception, why: str) -> None
 
     with pytest.raises(StackError, match=why):
         await send_until_answered("scale risk/api", send, patience=Patience.within(0))
+
+
+@pytest.mark.parametrize("error", [RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE])
+async def test_silence_of_a_worker_that_lives_is_waited_for_as_a_busy_one(
+    error: RPCStatusCode,
+) -> None:
+    """Fifty callers on a slow machine are answered after more than the patience with silence."""
+    tries = 0
+
+    async def send() -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 20:
+            raise RPCError("no answer", error, b"")
+        return "done"
+
+    async def is_served() -> bool:
+        return True
+
+    impatient = Patience(silence=timedelta(0))
+    assert await send_until_answered("scale", send, patience=impatient, is_served=is_served)
+    tries = 0
+    with pytest.raises(StackError, match="no worker answered in 0 s; check with `durable status`"):
+        await send_until_answered("scale", send, patience=impatient)
+    tries = 0
+    with pytest.raises(StackError, match="workers are busy, and did not come to this request"):
+        await send_until_answered("scale", send, patience=Patience.within(0), is_served=is_served)
 
 
 async def test_whoever_is_interrupted_sends_nothing_again() -> None:

@@ -2,14 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from durable.authority.reads.claims import read_claims
 from durable.client import Durable
+from durable.model.ids import TenantId, WorkloadName
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.work.workload import AdmittedWorkload
+from durable.temporal.sender import MessageSender
+from durable.temporal.updates import Patience
 from tests.workflows.plane import EAST, Plane, manifest, small_fleet, until
 
 
@@ -45,6 +50,39 @@ async def test_fifty_callers_of_several_processes_are_all_answered(plane: Plane)
     assert {one.generation for one in answers} == {1}
     await plane.durable.scale("risk", "api", 3)
     assert (await plane.durable.wait("risk", "api")).serving == 3
+
+
+async def test_callers_wait_for_a_worker_that_lives_and_is_busy(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its database keeps it waiting for longer than a caller waits for a sign of a worker."""
+    await (await (await plane.load()).host()).work()
+    await plane.durable.apply(manifest(replicas=1))
+    tries = 0
+    send = MessageSender._try  # pyright: ignore[reportPrivateUsage]
+
+    async def counted(self: MessageSender, *of: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return await send(self, *of)
+
+    monkeypatch.setattr(MessageSender, "_try", counted)
+    patience = Patience(silence=timedelta(seconds=0.5), each=timedelta(seconds=0.5))
+    durable = plane.durable
+    sender = MessageSender(durable.client, plane.databases, durable.actor, patience=patience)
+    url = plane.settings.require_database_url()
+    async with await psycopg.AsyncConnection.connect(url) as holder:
+        await holder.execute("SELECT FROM global.workloads FOR UPDATE")
+        key = TenantId("risk"), WorkloadName("api")
+        scaling = asyncio.create_task(sender.send(key, "scale", replicas=2))
+
+        async def keeps_trying() -> bool:
+            assert not scaling.done(), "no worker answered, but one polls"
+            return tries > 4
+
+        await until(keeps_trying, "it was sent for longer than it waits for silence")
+        await holder.commit()
+    assert (await scaling).spec.replicas == 2
 
 
 async def test_another_payload_under_the_same_request_id_is_a_conflict(plane: Plane) -> None:

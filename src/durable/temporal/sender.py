@@ -19,6 +19,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.operators.ledger import Answer
@@ -40,6 +41,8 @@ from durable.signals.names import (
     WORKLOAD,
     drain_target,
     kind_of,
+    region_of,
+    regional_queue,
 )
 from durable.signals.payloads import ApplyWorkload, OperatorRequest
 from durable.signals.registry import Message, Sender, messages_to
@@ -50,6 +53,7 @@ from durable.signals.starting import (
     recovery_options,
     workload_options,
 )
+from durable.temporal.running import unserved_if_known
 from durable.temporal.signing import Signer
 from durable.temporal.updates import PATIENT, Patience, Turns, send_until_answered
 from durable.validation.problems import in_one_line, problems_in
@@ -86,6 +90,13 @@ class Receiver:
     input: Any = None
     # Of a workload, which may have ended and still know what it answered.
     workload: WorkloadKey | None = None
+
+    @property
+    def queue(self) -> str:
+        """Where its workers take their tasks."""
+        if self.options is None:
+            return regional_queue(region_of(self.id))
+        return self.options["task_queue"]
 
     def start(self, payload: OperatorRequest) -> WithStartWorkflowOperation[Any, Any]:
         """One start is for one try."""
@@ -183,6 +194,7 @@ class MessageSender:
                 f"send {name} to {receiver.id}",
                 lambda: self._try(receiver, name, payload),
                 patience=self.patience,
+                is_served=lambda: self._is_served(receiver),
                 # Everything else is started where it does not run.
                 unknown=RefusalCode.UNKNOWN_PLACEMENT,
                 see="durable get placements",
@@ -192,6 +204,14 @@ class MessageSender:
         """What no workflow hears of is in the audit all the same, if the authority answers."""
         with suppress(AuthorityError):
             await record_refusal(self.databases, self.actor, target, refused.refusal)
+
+    async def _is_served(self, receiver: Receiver) -> bool:
+        """Whether a worker lives that the message waits for; no, if that cannot be found out."""
+        try:
+            now = await read_time(self.databases)
+        except AuthorityError:
+            return False
+        return await unserved_if_known(self.client, [receiver.queue], now) == []
 
     async def _try(self, receiver: Receiver, name: str, payload: OperatorRequest) -> Any:
         if receiver.options is None:

@@ -53,7 +53,7 @@ class Patience:
 
     # No sign of a worker, or of the server.
     silence: timedelta = timedelta(seconds=60)
-    # Too many others send to the same workflow.
+    # Too many others send to the same workflow, or its workers live and have much to do.
     busy: timedelta = timedelta(minutes=5)
     # One try; after it the same is sent again.
     each: timedelta = timedelta(seconds=20)
@@ -90,15 +90,23 @@ class Turns:
         return room
 
 
+async def _nobody_serves() -> bool:
+    return False
+
+
 async def send_until_answered(
     doing: str,
     send: Callable[[], Awaitable[T]],
     *,
     patience: Patience = PATIENT,
+    is_served: Callable[[], Awaitable[bool]] = _nobody_serves,
     unknown: RefusalCode = RefusalCode.UNKNOWN_WORKLOAD,
     see: str = "durable get workloads",
 ) -> T:
-    """Sends until there is an answer; what is sent must be idempotent by its own id."""
+    """Sends until there is an answer; what is sent must be idempotent by its own id.
+
+    `is_served` says after a long silence whether a worker lives that will come to it.
+    """
     began = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
     while True:
@@ -108,10 +116,15 @@ async def send_until_answered(
             if isinstance(error.__cause__, asyncio.CancelledError):
                 # The SDK makes a timeout of an interrupt, which would be sent again.
                 raise error.__cause__ from None
-            timeout = patience.busy if _is_busy(error) else patience.silence
             waited = time.monotonic() - began + pause
+            is_busy = _is_busy(error) or (
+                waited > patience.silence.total_seconds()
+                and _is_transient(error)
+                and await is_served()
+            )
+            timeout = patience.busy if is_busy else patience.silence
             if not _is_transient(error) or waited > timeout.total_seconds():
-                raise _explained(doing, error, timeout, unknown, see) from error
+                raise _explained(doing, error, timeout, unknown, see, is_busy=is_busy) from error
         # Each waits for a time of its own, or all would come back together.
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -141,7 +154,13 @@ def _is_busy(error: BaseException) -> bool:
 
 
 def _explained(
-    doing: str, error: BaseException, timeout: timedelta, unknown: RefusalCode, see: str
+    doing: str,
+    error: BaseException,
+    timeout: timedelta,
+    unknown: RefusalCode,
+    see: str,
+    *,
+    is_busy: bool,
 ) -> RefusedError | StackError:
     if isinstance(error, WorkflowUpdateFailedError):
         return _refusal(error.cause)
@@ -158,6 +177,11 @@ def _explained(
             f"Could not {doing}: too many others send to it at the same time, and this request "
             f"found no place in {timeout.total_seconds():.0f} s; send the same request again "
             "later."
+        )
+    if is_busy and _is_transient(error):
+        return StackError(
+            f"Could not {doing}: its workers are busy, and did not come to this request in "
+            f"{timeout.total_seconds():.0f} s; send the same request again later."
         )
     if isinstance(error, WorkflowQueryFailedError):
         return StackError(f"Could not {doing}: its workflow does not answer: {error}")
