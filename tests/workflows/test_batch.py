@@ -83,7 +83,8 @@ async def settled(plane: Plane, *, placed: int, region: RegionId = EAST) -> Sche
         found = await request_of(plane, region)
         if found is None:
             return None
-        live = len(found.slots) - found.waiting - found.held_back - found.completed - found.given_up
+        ended = len(found.completed) + len(found.given_up)
+        live = len(found.slots) - found.waiting - found.held_back - ended
         return found if live == placed and not found.waiting else None
 
     found = await until(look, f"{placed} of its slots are placed")

@@ -51,8 +51,7 @@ SECONDS = 300.0
 async def serving(plane: Plane, *manifests: dict[str, Any], **fleet: Any) -> AsyncGenerator[Any]:
     """Two regions with their workers; the agent of east ends when the caller says so."""
     await plane.load(small_fleet("east", "west", **{"nodes": 3, "cpu": 8, **fleet}))
-    await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
-    plane.durable.signer = await signer_of(plane.databases, KEY)
+    await sign_as_test(plane)
     await plane.host(WEST)
     async with plane.short_lived(EAST) as agents:
         await plane.work(EAST, WEST)
@@ -61,6 +60,12 @@ async def serving(plane: Plane, *manifests: dict[str, Any], **fleet: Any) -> Asy
         for one in manifests:
             await plane.durable.wait("risk", one["name"])
         yield agents
+
+
+async def sign_as_test(plane: Plane) -> None:
+    """A recovery is ordered by somebody with a key."""
+    await set_key(plane.databases, TEST, public_key_of(KEY), actor=TEST, reason="a test")
+    plane.durable.signer = await signer_of(plane.databases, KEY)
 
 
 async def reached(plane: Plane, phase: RecoveryPhase, key: RecoveryKey = LOST) -> Recovery:

@@ -49,9 +49,14 @@ class PlacementActivities:
         self._reserver = Reserver(regional)
 
     @activity.defn
-    async def enqueue(self, request: SchedulingRequest) -> None:
-        """Writes the placement's row in the region's queue, for operators and agents."""
-        await self._write_request(request)
+    async def enqueue(self, request: SchedulingRequest) -> Refusal | None:
+        """Writes the placement's row in the region's queue, for operators and agents.
+
+        Answers why it may not end yet, if its share has changed since it read it.
+        """
+        refused = await self._write_request(request)
+        is_early = refused is not None and refused.code is RefusalCode.OLD_DIVISION
+        return refused if is_early else None
 
     @activity.defn
     async def reserve(self, step: ReserveStep) -> ReserveResult:
@@ -130,11 +135,12 @@ class PlacementActivities:
         """Writes messages into the region's audit, accepted or not."""
         await write_messages(self._regional.databases, self._regional.region, step)
 
-    async def _write_request(self, request: SchedulingRequest) -> None:
+    async def _write_request(self, request: SchedulingRequest) -> Refusal | None:
         refuse_elsewhere(self._regional.region, request.region)
         reach(Failpoint.BEFORE_ENQUEUE)
-        await self._regional.requests.submit(request)
+        refused = await self._regional.requests.submit(request)
         reach(Failpoint.AFTER_ENQUEUE)
+        return refused
 
     async def _with_effect(self, step: ClaimsStep, result: StepResult) -> StepResult:
         """Also what was observed of the step, if that comes soon."""

@@ -33,6 +33,7 @@ from durable.model.work.stand_ins import served_slot
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind
 from durable.planners.recovery.moves import (
     MovedReplicas,
+    goes_back,
     is_measured_on,
     is_unheard,
     measure,
@@ -183,7 +184,7 @@ class RecoveryMoves:
             }
             await move_back(self._databases, key, chosen, divisions, to=recovery.key, actor=ACTOR)
             reach(Failpoint.AFTER_MOVE_BACK)
-        waiting = [one for one in moves if one.moved_at is not None and one.returned_at is None]
+        waiting = list(filter(goes_back, moves))
         away = await self._not_home(recovery.region, moves)
         unheard = [
             one.name for one in moves if one.name in away and is_unheard(one.returned_at, now)

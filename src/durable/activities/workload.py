@@ -44,7 +44,7 @@ from durable.model.ids import Generation, RegionId, Slot
 from durable.model.refusal import Refusal, RefusalCode, RefusedError
 from durable.model.states import BindingState
 from durable.model.work.job_end import has_missed
-from durable.model.work.share import ShareReport
+from durable.model.work.share import ShareReport, completed_in
 from durable.model.work.workload import (
     AdmittedWorkload,
     WorkloadKind,
@@ -165,7 +165,7 @@ class WorkloadActivities:
             step.tenant,
             step.workload,
             generation=step.generation,
-            completed=sum(report.completed for report in seen.reports),
+            completed=len(completed_in(seen.reports)),
             actor=ACTOR,
         )
         return checked.model_copy(update={"missed_at": missed_at})

@@ -21,9 +21,10 @@ from durable.model.placement.claims import ObservedSlot
 from durable.model.placement.pending import Pending
 from durable.model.placement.records import Decision
 from durable.model.placement.request import QueuedRequest
-from durable.model.states import BindingState, RequestState
+from durable.model.states import BindingState
 from durable.model.work.phases import Counts, WorkloadPhase, workload_phase
 from durable.model.work.rollout import GenerationRecord
+from durable.model.work.share import completed_in
 from durable.model.work.workload import AdmittedWorkload, WorkloadKind
 from durable.resources.resource import Filters, Rows, Sources, WorkflowTrouble
 from durable.scheduling.request import Proposal
@@ -143,7 +144,10 @@ def _count(one: AdmittedWorkload, shares: Sequence[ShareStatus], what: str) -> i
         return one.replicas_by_state.get(what)
     if one.spec.kind is WorkloadKind.SERVICE:
         return None
-    return sum(getattr(share.request, what) for share in shares if share.request is not None)
+    requests = [share.request for share in shares if share.request is not None]
+    if what == "completed":
+        return len(completed_in(requests))
+    return sum(getattr(request, what) for request in requests)
 
 
 def _seconds_left(one: AdmittedWorkload, now: datetime) -> int | None:
@@ -170,7 +174,7 @@ def _phase(
         return WorkloadPhase(one.end)
     requests = {share.region: share.request for share in shares if share.request is not None}
     is_job = one.spec.kind is WorkloadKind.JOB
-    over = {region for region, found in requests.items() if found.state is RequestState.WITHDRAWN}
+    reports = {share.region: share.report() for share in shares}
     return workload_phase(
         kind=one.spec.kind,
         wanted=one.spec.replicas,
@@ -178,7 +182,12 @@ def _phase(
         completed=completed,
         is_waiting=misplaced > 0 or any(found.pending for found in requests.values()),
         is_rolling=is_rolling,
-        has_ended=is_job and all(region in over for region, slots in one.share.items() if slots),
+        has_ended=is_job
+        and all(
+            region in reports and reports[region].covers(slots)
+            for region, slots in one.share.items()
+            if slots
+        ),
         is_deleting=one.deleting,
     )
 

@@ -75,11 +75,11 @@ async def test_what_was_placed_and_waits_again_waits_since_then(ready_world: Wor
 
 
 async def test_what_a_job_has_done_is_counted_as_it_happens(ready_world: World) -> None:
-    done = request(state=RequestState.PLACED, waiting=0, completed=1)
+    done = request(state=RequestState.PLACED, waiting=0, completed=(1,))
     for row in (request(), done):
         await write_requests(ready_world.databases, EAST, [row])
     assert await read(ready_world) == done
-    too_many = request(state=RequestState.PLACED, waiting=0, completed=3)
+    too_many = request(state=RequestState.PLACED, waiting=0, completed=(0, 1, 2))
     with pytest.raises(BrokenConstraintError):
         await write_requests(ready_world.databases, EAST, [too_many])
 

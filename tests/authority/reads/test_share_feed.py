@@ -78,9 +78,9 @@ async def test_a_replica_of_a_job_that_is_done_is_news_to_its_workload(ready_wor
     placed = {"state": RequestState.PLACED, "pending": None, "waiting": 0}
     await write_requests(ready_world.databases, EAST, [request(**placed)])
     feed = await following(ready_world)
-    await write_requests(ready_world.databases, EAST, [request(**placed, completed=1)])
+    await write_requests(ready_world.databases, EAST, [request(**placed, completed=(1,))])
     (share,) = await feed.changed(now=ready_world.now)
-    assert share.report().completed == 1
+    assert (share.report().completed, share.report().completed_slots) == (1, {1})
 
 
 async def test_a_quiet_look_reads_nothing(

@@ -8,12 +8,14 @@ import pytest
 from durable.authority.db.clock import read_time
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.observations import Observation, observe
+from durable.authority.queue.requests import write_requests
 from durable.authority.recovery.serving import read_done, read_serving
 from durable.model.ids import NodeId
 from durable.model.placement.intents import ReleaseCause
 from durable.model.resources import Resources
-from durable.model.states import ObservedState
+from durable.model.states import ObservedState, RequestState
 from durable.model.work.workload import AdmittedWorkload, WorkloadSpec
+from tests.authority.queue.test_requests import request
 from tests.authority.world import API, EAST, RISK, TEST, World
 
 NAME = (str(RISK), str(API))
@@ -58,3 +60,11 @@ async def test_the_slots_of_many_jobs_that_are_done_are_read_at_once(world: Worl
     )
     assert await read_done(world.databases, EAST, [job]) == {NAME: frozenset({0})}
     assert await read_done(world.databases, EAST, []) == {}
+
+
+async def test_what_a_placement_has_done_or_given_up_has_ended_there(world: World) -> None:
+    """No other region tries again what was given up."""
+    given_up = request(state=RequestState.PLACED, waiting=0, completed=(0,), given_up=(1,))
+    await write_requests(world.databases, EAST, [given_up])
+    job = AdmittedWorkload(tenant=RISK, workload=API, generation=1, spec=given_up.spec)
+    assert await read_done(world.databases, EAST, [job]) == {NAME: frozenset({0, 1})}

@@ -1,8 +1,11 @@
 """A region takes from each division of a workload all or nothing, and never an older one's."""
 
+import asyncio
+
 import pytest
 from sqlalchemy import text
 
+from durable.authority.queue.requests import read_request, write_requests
 from durable.authority.slots.assignment import SlotCopies, copy_slots
 from durable.authority.slots.shares import (
     Publication,
@@ -12,10 +15,13 @@ from durable.authority.slots.shares import (
     publish,
 )
 from durable.model.ids import WorkloadName
+from durable.model.refusal import RefusalCode
 from durable.model.resources import Resources
+from durable.model.states import RequestState
 from durable.model.work.share import DesiredShare
 from durable.model.work.workload import WorkloadSpec
 from tests.authority.invariants import copies_of
+from tests.authority.queue.test_requests import request
 from tests.authority.world import API, EAST, RISK, WEST, World
 
 SPEC = WorkloadSpec(replicas=2, resources=Resources.of(1000, 512))
@@ -107,3 +113,37 @@ async def test_an_older_first_share_brings_no_slots(ready_world: World) -> None:
         assert await writer.submit(Publication(RISK, new, 2))
         assert not await writer.submit(older)
     assert not [slot for slot, _ in await copies_of(ready_world.databases) if slot[1] == new]
+
+
+async def test_a_share_that_has_changed_is_not_closed_by_a_placement_that_has_read_the_old_one(
+    ready_world: World,
+) -> None:
+    """It was about to end, and slots that another region lost came to its share."""
+    await published(ready_world, division(1, 1))
+    await write_requests(ready_world.databases, EAST, [request()])
+    await published(ready_world, division(2, 1))
+    ends = {"state": RequestState.WITHDRAWN, "pending": None, "waiting": 0}
+    others = request(**ends, workload=WorkloadName("other"), ends_revision=1)
+    early = request(**ends, ends_revision=1)
+    answers = await write_requests(ready_world.databases, EAST, [early, others])
+    codes = [answer and answer.code for answer in answers]
+    assert codes == [RefusalCode.OLD_DIVISION, None]
+    assert await generations(ready_world) == [1]
+    row = await read_request(ready_world.databases, EAST, RISK, API, 1)
+    assert row is not None
+    assert row.state is RequestState.PENDING, "it is as it was"
+    last = request(**ends, ends_revision=2)
+    assert await write_requests(ready_world.databases, EAST, [last]) == [None]
+    assert await generations(ready_world) == []
+
+
+async def test_a_share_that_changes_while_it_is_closed_is_closed_first_or_not_at_all(
+    ready_world: World,
+) -> None:
+    await published(ready_world, division(1, 1))
+    await write_requests(ready_world.databases, EAST, [request()])
+    ends = request(state=RequestState.WITHDRAWN, pending=None, waiting=0, ends_revision=1)
+    closing = write_requests(ready_world.databases, EAST, [ends])
+    [refused], [is_written] = await asyncio.gather(closing, published(ready_world, division(2, 1)))
+    assert (refused is None) is not is_written
+    assert await generations(ready_world) == ([1] if is_written else [])

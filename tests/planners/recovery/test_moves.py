@@ -10,6 +10,7 @@ from durable.model.recovery.recoveries import Recovery, RecoveryPhase, WorkloadM
 from durable.planners.recovery.moves import (
     PATIENCE,
     MovedReplicas,
+    goes_back,
     is_measured_on,
     is_settled,
     is_unheard,
@@ -113,6 +114,13 @@ def test_what_is_refused_again_and_again_keeps_nobody_from_being_tried() -> None
             waiting[name] = waiting[name].model_copy(update={"tried_at": at(second)})
             tried.add(name)
     assert tried == set(waiting)
+
+
+def test_a_job_does_not_go_back() -> None:
+    """What others have begun of it, they finish."""
+    moved = [move("api", moved_at=at(5)), move("score", kind="job", moved_at=at(5))]
+    assert names(next_returns(moved, POLICY, NOW)) == ["api"]
+    assert [goes_back(one) for one in moved] == [True, False]
 
 
 def test_work_goes_back_the_least_important_first() -> None:

@@ -101,7 +101,7 @@ ROLES: tuple[Role, ...] = (
                     "slots", "priority", "state", "pending_code", "pending_parameters",
                     "attempts", "enqueued_at",
                     "deadline", "next_retry_at", "waiting", "completed", "given_up",
-                    "held_back", "failures", "at_once", "decided_version",
+                    "ended_at", "held_back", "failures", "at_once", "decided_version",
                 ),
                 "DELETE": ALL,
             },

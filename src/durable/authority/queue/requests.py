@@ -1,7 +1,7 @@
 """The queue of a region: which placements wait for a node, for what, and since when."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from sqlalchemy import text
@@ -32,15 +32,18 @@ _WRITE = text("""
     INSERT INTO regional.requests AS r
            (region, tenant, workload, generation, slots, priority, state, pending_code,
             pending_parameters, attempts, enqueued_at, deadline, next_retry_at, spec, waiting,
-            completed, given_up, held_back, failures, at_once, decided_version)
+            completed, given_up, ended_at, held_back, failures, at_once, decided_version)
     SELECT :region, tenant, workload, generation, slots, priority, state, pending_code,
            pending_parameters, attempts, enqueued_at, deadline, next_retry_at, spec, waiting,
-           completed, given_up, held_back, failures, at_once, decided_version
+           completed, given_up,
+           CASE WHEN cardinality(slots) = cardinality(completed) + cardinality(given_up)
+                 AND slots <> '{}' THEN clock_timestamp() END,
+           held_back, failures, at_once, decided_version
       FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
            tenant text, workload text, generation bigint, slots integer[], priority integer,
            state text, pending_code text, pending_parameters jsonb, attempts integer,
            enqueued_at timestamptz, deadline timestamptz, next_retry_at timestamptz, spec jsonb,
-           waiting integer, completed integer, given_up integer, held_back integer,
+           waiting integer, completed integer[], given_up integer[], held_back integer,
            failures integer, at_once integer, decided_version bigint)
      ORDER BY tenant, workload, generation
         ON CONFLICT (region, tenant, workload, generation) DO UPDATE
@@ -52,7 +55,10 @@ _WRITE = text("""
                               ELSE r.enqueued_at END,
            deadline = excluded.deadline, next_retry_at = excluded.next_retry_at,
            waiting = excluded.waiting, completed = excluded.completed,
-           given_up = excluded.given_up, held_back = excluded.held_back,
+           given_up = excluded.given_up,
+           ended_at = CASE WHEN excluded.ended_at IS NOT NULL
+                           THEN coalesce(r.ended_at, excluded.ended_at) END,
+           held_back = excluded.held_back,
            failures = greatest(r.failures, excluded.failures), at_once = excluded.at_once,
            decided_version = excluded.decided_version
      WHERE r.state <> 'withdrawn'
@@ -72,6 +78,20 @@ _FIND_WITHDRAWN = text(f"""
       JOIN {sent_rows("rows", "row", "tenant text, workload text, generation bigint")}
      USING (tenant, workload, generation)
      WHERE region = :region AND state = 'withdrawn'
+""")
+
+# Of those that end, the shares that have changed since their placements last read them. Locked, so
+# that none changes between this look and its end; in the order in which shares are written.
+_LOCK_ENDING = text("""
+    SELECT s.tenant, s.workload, s.generation,
+           s.closed_at IS NULL AND s.revision > row.ends_revision AS is_newer
+      FROM regional.shares AS s
+      JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS row(
+           tenant text, workload text, generation bigint, state text, ends_revision bigint)
+     USING (tenant, workload, generation)
+     WHERE s.region = :region AND row.state = 'withdrawn'
+     ORDER BY s.tenant, s.workload, s.generation
+       FOR UPDATE OF s
 """)
 
 # With the request ends the share that it was made for: nothing needs a placement any more.
@@ -146,6 +166,8 @@ async def write_requests(
 ) -> list[Refusal | None]:
     """Writes requests as they are now; answers a refusal for each that was withdrawn before.
 
+    One that would be withdrawn is refused while its share says more than its placement has read.
+
     A known request keeps the time since when it waits, and its spec.
     """
     assert len(requests) <= MAX_REQUESTS_PER_CALL, f"at most {MAX_REQUESTS_PER_CALL} per call"
@@ -155,29 +177,27 @@ async def write_requests(
     # Only with a withdrawal is there more than one statement to commit.
     is_any_withdrawn = any(one.state is RequestState.WITHDRAWN for one in newest.values())
     write = _write if is_any_withdrawn else _write_alone
-    withdrawn = await write(databases, region, list(newest.values()))
-    return [
-        _refusal(request)
-        if _key(request) in withdrawn and request.state is not RequestState.WITHDRAWN
-        else None
-        for request in requests
-    ]
+    withdrawn, newer = await write(databases, region, list(newest.values()))
+    return [_why_not(request, withdrawn, newer) for request in requests]
 
 
 async def _write_within(
     connection: AsyncConnection, region: RegionId, requests: Sequence[SchedulingRequest]
-) -> set[_RowKey]:
-    """Answers which of these requests were withdrawn before, and so were not written."""
-    rows = {"region": region, "rows": json.dumps([_columns(request) for request in requests])}
+) -> tuple[set[_RowKey], set[_RowKey]]:
+    """Answers which of these requests were withdrawn before, and which may not be yet."""
+    newer: set[_RowKey] = set()
+    if any(request.state is RequestState.WITHDRAWN for request in requests):
+        ending = await connection.execute(_LOCK_ENDING, _sent(region, requests))
+        newer = {(row.tenant, row.workload, row.generation) for row in ending if row.is_newer}
+        requests = [request for request in requests if _key(request) not in newer]
+    rows = _sent(region, requests)
     written = (await connection.execute(_WRITE, rows)).all()
     if any(request.state is RequestState.WITHDRAWN for request in requests):
         await connection.execute(_CLOSE_SHARES, rows)
     if len(written) == len(requests):
-        return set()
-    return {
-        (row.tenant, row.workload, row.generation)
-        for row in await connection.execute(_FIND_WITHDRAWN, rows)
-    }
+        return set(), newer
+    known = await connection.execute(_FIND_WITHDRAWN, rows)
+    return {(row.tenant, row.workload, row.generation) for row in known}, newer
 
 
 _DOING = "write requests of {region}"
@@ -272,6 +292,27 @@ def _columns(request: SchedulingRequest) -> dict[str, Any]:
 
 def _key(request: SchedulingRequest) -> _RowKey:
     return (str(request.tenant), str(request.workload), request.generation)
+
+
+def _sent(region: RegionId, requests: Sequence[SchedulingRequest]) -> dict[str, str]:
+    return {"region": region, "rows": json.dumps([_columns(request) for request in requests])}
+
+
+def _why_not(
+    request: SchedulingRequest, withdrawn: Set[_RowKey], newer: Set[_RowKey]
+) -> Refusal | None:
+    if request.state is RequestState.WITHDRAWN:
+        return _share_is_newer(request) if _key(request) in newer else None
+    return _refusal(request) if _key(request) in withdrawn else None
+
+
+def _share_is_newer(request: SchedulingRequest) -> Refusal:
+    return Refusal(
+        code=RefusalCode.OLD_DIVISION,
+        sentence=f"The share of generation {request.generation} of {request.tenant}/"
+        f"{request.workload} in {request.region} has changed since it was read; read it again "
+        "before it ends.",
+    )
 
 
 def _refusal(request: SchedulingRequest) -> Refusal:

@@ -42,8 +42,10 @@ _SHARES = text("""
         SELECT unnest(CAST(:also AS bigint[])))
     SELECT known.generation, s.slots AS share, s.revision, s.spec, s.release_reason,
            s.at_once AS share_at_once, s.due_at, s.incident, s.moved, s.closed_at, r.state,
-           r.pending_code, r.pending_parameters, r.waiting, r.completed, r.given_up, r.held_back,
-           r.failures, greatest(r.at_once, s.at_once) AS at_once, cardinality(r.slots) AS slots
+           r.pending_code, r.pending_parameters, r.waiting, cardinality(r.completed) AS completed,
+           cardinality(r.given_up) AS given_up, r.completed AS completed_slots,
+           r.given_up AS given_up_slots, r.ended_at, r.held_back, r.failures,
+           greatest(r.at_once, s.at_once) AS at_once, cardinality(r.slots) AS slots
       FROM known
       LEFT JOIN regional.shares AS s
         ON (s.region, s.tenant, s.workload, s.generation)
@@ -177,5 +179,5 @@ def _report(region: RegionId, row: Any, claims: Iterable[RegionalClaim], at: Any
         version=at.version,
         at=at.read_at,
         at_once=row["at_once"],
-        ended_at=row["closed_at"],
+        closed_at=row["closed_at"],
     )

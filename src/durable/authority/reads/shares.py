@@ -17,7 +17,13 @@ from durable.authority.queue.requests import pending_of
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.placement.claims import ObservedSlot
 from durable.model.states import TROUBLED, BindingState, RequestState
-from durable.model.work.share import ShareCounts, ShareReport, ShareRequest, SlotsObserved
+from durable.model.work.share import (
+    EndedSlots,
+    ShareCounts,
+    ShareReport,
+    ShareRequest,
+    SlotsObserved,
+)
 from durable.validation.value import Value
 
 SHARES_PER_READ = 200
@@ -40,7 +46,7 @@ class ShareStatus(Value):
     # if nothing limits that, or nothing was published.
     at_once: int | None = None
     # When the request was withdrawn.
-    ended_at: AwareDatetime | None = None
+    closed_at: AwareDatetime | None = None
     # Of no earlier version of the region than this; read between these moments, by its own clock.
     as_of: int
     read_at: AwareDatetime
@@ -73,7 +79,7 @@ class ShareStatus(Value):
             version=self.as_of,
             at=self.read_at,
             at_once=self.at_once,
-            ended_at=self.ended_at,
+            closed_at=self.closed_at,
         )
 
     @property
@@ -84,7 +90,7 @@ class ShareStatus(Value):
         return (
             request is not None
             and request.state is RequestState.PLACED
-            and len(self.slots) == request.slots - request.completed
+            and len(self.slots) == request.slots - request.completed - request.given_up
             and all(slot.state in arrived and not slot.stop_requested for slot in self.slots)
         )
 
@@ -141,8 +147,10 @@ _SLOTS = text(f"""
 
 _REQUESTS = text(f"""
     SELECT wanted.tenant, wanted.workload, wanted.generation, r.state, r.pending_code,
-           r.pending_parameters, r.waiting, r.completed,
-           r.given_up, r.held_back, r.failures, greatest(r.at_once, s.at_once) AS at_once,
+           r.pending_parameters, r.waiting, cardinality(r.completed) AS completed,
+           cardinality(r.given_up) AS given_up, r.completed AS completed_slots,
+           r.given_up AS given_up_slots, r.ended_at, r.held_back, r.failures,
+           greatest(r.at_once, s.at_once) AS at_once,
            s.closed_at, cardinality(r.slots) AS slots, clock_timestamp() AS read_until
       FROM {_WANTED}
       LEFT JOIN regional.requests AS r
@@ -243,7 +251,7 @@ async def _read(
             slots=tuple(slots.get(key, ())),
             request=request_of(rows[key]),
             at_once=rows[key]["at_once"],
-            ended_at=rows[key]["closed_at"],
+            closed_at=rows[key]["closed_at"],
             as_of=at["version"],
             read_at=at["read_at"],
             read_until=rows[key]["read_until"],
@@ -256,8 +264,12 @@ def request_of(row: Any) -> ShareRequest | None:
     """What a placement last wrote, from the columns of its request; None if it wrote nothing."""
     if row["state"] is None:
         return None
-    counts = {name: row[name] for name in ShareCounts.model_fields}
-    return ShareRequest(state=RequestState(row["state"]), pending=pending_of(row), **counts)
+    said = (*ShareCounts.model_fields, *EndedSlots.model_fields, "ended_at")
+    return ShareRequest(
+        state=RequestState(row["state"]),
+        pending=pending_of(row),
+        **{name: row[name] for name in said},
+    )
 
 
 def _key(row: Any) -> ShareKey:

@@ -35,10 +35,18 @@ _PENDING = text(f"""
      ORDER BY q.tenant, q.workload, q.generation
 """)
 
-# How the replicas of jobs have ended by themselves, not because they were asked to stop.
+_JOBS = sent_rows("keys", "key", "tenant text, workload text, generation bigint")
+
+# Slots of jobs that have ended by themselves, not because they were asked to stop, and those that
+# their placement has given up.
 _DONE = text(f"""
-    SELECT DISTINCT i.tenant, i.workload, i.slot
-      FROM {sent_rows("keys", "key", "tenant text, workload text, generation bigint")}
+    SELECT q.tenant, q.workload, unnest(q.completed || q.given_up) AS slot
+      FROM {_JOBS}
+      JOIN regional.requests AS q USING (tenant, workload, generation)
+     WHERE q.region = :region
+     UNION
+    SELECT i.tenant, i.workload, i.slot
+      FROM {_JOBS}
       JOIN regional.intents AS i USING (tenant, workload, generation)
       JOIN regional.bindings AS b
         ON b.region = i.region AND b.token = CAST(i.outcome ->> 'token' AS bigint)

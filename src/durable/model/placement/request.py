@@ -31,17 +31,18 @@ class SchedulingRequest(Value):
     spec: WorkloadSpec
     # How many of the slots have no node yet.
     waiting: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
-    # How many slots of a job are done.
-    completed: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
-    # How many of them were given up, how many wait until others have ended, and how often its slots
-    # failed in all.
-    given_up: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
+    # Which slots of a job are done, and which were given up.
+    completed: Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)] = ()
+    given_up: Annotated[tuple[Slot, ...], Field(max_length=MAX_REPLICAS)] = ()
+    # How many wait until others have ended, and how often its slots failed in all.
     held_back: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 0
     failures: Annotated[int, Field(ge=0)] = 0
     # The limit on its claims that it obeys.
     at_once: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = None
     # The region's version on which it was last decided: what got better later may help it.
     decided_version: Annotated[int, Field(ge=0)] = 0
+    # Of one that is withdrawn: the revision of the share that has ended with it.
+    ends_revision: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
     def _wait_for_a_reason_until_a_deadline(self) -> Self:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from durable.model.work.share import ShareReport
+from durable.model.work.share import ShareReport, completed_in
 from durable.model.work.workload import WorkloadSpec
 
 
@@ -11,7 +11,7 @@ def why_given_up(spec: WorkloadSpec, reports: Collection[ShareReport]) -> str | 
     """Why a job is ended before its slots are: they failed too often in all."""
     most = None if spec.job is None else spec.job.max_failures
     failures = sum(report.failures for report in reports)
-    completed = sum(report.completed for report in reports)
+    completed = len(completed_in(reports))
     if most is None or failures < most or completed >= spec.replicas:
         return None
     often = "once" if failures == 1 else f"{failures} times"

@@ -1,11 +1,11 @@
 """One region's share of one workload generation: what is wanted of it, and how far it has come."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Any, Self, cast
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer
 
 from durable.model.ids import Generation, IncidentId, NodeId, RegionId, Slot
 from durable.model.placement.claims import ObservedSlot, RegionalClaim
@@ -13,6 +13,30 @@ from durable.model.placement.pending import Pending
 from durable.model.states import BindingState, RequestState
 from durable.model.work.workload import MAX_REPLICAS, WorkloadSpec
 from durable.validation.value import Value
+
+
+def show_slots(slots: Collection[int]) -> str:
+    """A set of slots in few bytes, such as `0-3,7`."""
+    runs: list[tuple[int, int]] = []
+    for slot in sorted(slots):
+        if runs and runs[-1][1] == slot - 1:
+            runs[-1] = (runs[-1][0], slot)
+        else:
+            runs.append((slot, slot))
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _read_slots(value: object) -> object:
+    if not isinstance(value, str):
+        return frozenset(cast(Any, value))
+    runs = (run.partition("-") for run in value.split(",") if run)
+    return frozenset(slot for one, _, to in runs for slot in range(int(one), int(to or one) + 1))
+
+
+# As text in messages: a report of thousands of slots has to stay small.
+SlotSet = Annotated[
+    frozenset[int], BeforeValidator(_read_slots), PlainSerializer(show_slots, when_used="json")
+]
 
 
 class DesiredShare(Value):
@@ -58,11 +82,20 @@ class ShareCounts(Value):
         return {name: sum(one[name] for one in counts) for name in ShareCounts.model_fields}
 
 
-class ShareRequest(ShareCounts):
+class EndedSlots(Value):
+    """Which slots of a job have come to their end in a region."""
+
+    completed_slots: SlotSet = frozenset()
+    given_up_slots: SlotSet = frozenset()
+
+
+class ShareRequest(ShareCounts, EndedSlots):
     """What its placement last wrote into the queue, without the spec: hundreds are read at once."""
 
     state: RequestState
     pending: Pending | None
+    # When all its slots of a job had come to their end.
+    ended_at: AwareDatetime | None = None
 
     @property
     def slots_left(self) -> int:
@@ -70,7 +103,7 @@ class ShareRequest(ShareCounts):
         return self.slots - self.completed - self.given_up - self.held_back
 
 
-class ShareReport(ShareCounts):
+class ShareReport(ShareCounts, EndedSlots):
     """How far one region's share has come."""
 
     region: RegionId
@@ -82,7 +115,7 @@ class ShareReport(ShareCounts):
     to_replace: Annotated[int, Field(ge=0)] = 0
     # How many claims it last knew that it may have at once.
     at_once: Annotated[int, Field(ge=0)] | None = None
-    # When its placement came to its end.
+    # When all its slots had come to their end, or else its placement had.
     ended_at: AwareDatetime | None = None
     request: RequestState | None = None
     pending: Pending | None = None
@@ -97,13 +130,16 @@ class ShareReport(ShareCounts):
         version: int,
         at: datetime,
         at_once: int | None,
-        ended_at: datetime | None,
+        closed_at: datetime | None,
     ) -> Self:
         """By what its placement wrote, and its claims."""
         bound = [claim for claim in claims if claim.state is not None]
         region, generation = share
+        ended = EndedSlots() if request is None else request
         return cls(
             **({} if request is None else request.counts()),
+            completed_slots=ended.completed_slots,
+            given_up_slots=ended.given_up_slots,
             region=region,
             generation=generation,
             version=version,
@@ -111,7 +147,7 @@ class ShareReport(ShareCounts):
             by_state=Counter(claim.state for claim in bound if claim.state is not None),
             to_replace=sum(claim.is_marked and not claim.stop_requested for claim in bound),
             at_once=at_once,
-            ended_at=ended_at,
+            ended_at=closed_at if request is None else request.ended_at or closed_at,
             request=None if request is None else request.state,
             pending=None if request is None else request.pending,
         )
@@ -121,9 +157,14 @@ class ShareReport(ShareCounts):
         """Whether its region has heard of it: its placement requested or holds something."""
         return self.request is not None or any(self.by_state.values())
 
+    def covers(self, slots: Iterable[int]) -> bool:
+        """Whether all these slots of a job have come to their end here, and nothing runs."""
+        ended = self.completed_slots | self.given_up_slots
+        return ended.issuperset(slots) and not any(self.by_state.values())
+
     @property
     def remaining(self) -> int:
-        """How many slots of a job have not come to their end; it never grows."""
+        """How many slots of a job have not come to their end, of all that it ever had."""
         return 0 if self.has_ended else self.slots - self.completed - self.given_up
 
     @property
@@ -133,8 +174,13 @@ class ShareReport(ShareCounts):
 
     @property
     def has_ended(self) -> bool:
-        """Whether its placement has nothing left: all was released, or its job is done."""
+        """Whether its placement has nothing left: all was released for good."""
         return self.request is RequestState.WITHDRAWN and not any(self.by_state.values())
+
+
+def completed_in(reports: Iterable[EndedSlots]) -> frozenset[int]:
+    """The slots of a job that are done: one that two regions have done is one slot."""
+    return frozenset[int]().union(*(report.completed_slots for report in reports))
 
 
 class SlotsObserved(Value):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.recovery.recoveries import MOVES_SHOWN, Recovery, RecoveryReport, WorkloadMove
+from durable.model.work.workload import WorkloadKind
 from durable.planners.recovery.objective import is_critical, recovered_at
 
 # Ordinary work comes after critical work, best effort last.
@@ -82,7 +83,7 @@ def next_returns(
     """
     known = list(moves)
     waiting = sorted(
-        (one for one in known if one.moved_at is not None and one.returned_at is None),
+        filter(goes_back, known),
         key=lambda one: (
             one.tried_at if one.waits and one.tried_at else EARLIEST,
             one.priority,
@@ -92,6 +93,12 @@ def next_returns(
     lately = _lately((one.returned_at for one in known), now)
     most = min(policy.moves_at_once, _per_second(policy)) - lately
     return waiting[: max(0, most)]
+
+
+def goes_back(move: WorkloadMove) -> bool:
+    """Whether it is still to be given back; a job's slots are done where they are."""
+    is_service = move.kind is WorkloadKind.SERVICE
+    return is_service and move.moved_at is not None and move.returned_at is None
 
 
 def _per_second(policy: RecoveryPolicy) -> int:

@@ -331,6 +331,7 @@ class PlacementSlots:
     def remember_ends(self, past: PlacementPast, now: datetime, spec: WorkloadSpec) -> None:
         """What became of a job's replicas before this run began: done is done."""
         # What is done stays counted, also in a share that wants none of its slots any more.
+        self.completed.update(past.completed)
         for number in past.completed:
             slot = self.by_number.setdefault(number, SlotState(number, now))
             if slot.token is None:

@@ -95,18 +95,25 @@ class PlacementState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left to do: all was released, or the job is done."""
-        slots = self.slots.by_number.values()
-        if self.releasing is not None and self.must_recall:
+        """Whether all was released for good.
+
+        A job's part that is done stays: what another region loses may still come to it.
+        """
+        if self.releasing is None or self.must_recall:
             return False
-        if self.releasing is not None and not slots:
-            return True
-        return bool(slots) and all(slot.phase in OVER for slot in slots)
+        return all(slot.phase in OVER for slot in self.slots.by_number.values())
 
     @property
     def spec_to_place(self) -> WorkloadSpec:
-        """A gang starts together; once part of it is done, the rest is placed one by one."""
-        if not self.spec.is_gang or not self.slots.in_phase(*OVER):
+        """A gang starts together; once part of it is done, the rest is placed one by one.
+
+        Also where only the rest is: another region has done the other part, and was lost.
+        """
+        assert self.share is not None
+        is_rest = self.spec.kind is WorkloadKind.JOB and (
+            len(self.share.slots) < self.spec.gang_size
+        )
+        if not self.spec.is_gang or not (is_rest or self.slots.in_phase(*OVER)):
             return self.spec
         return self.spec.model_copy(update={"all_or_nothing": False, "minimum": None})
 
@@ -172,7 +179,7 @@ class PlacementState:
         waiting, held_back = waiting_and_held_back(self.share, self.slots)
         return SchedulingRequest(
             **self.key.model_dump(),
-            slots=tuple(sorted(self.slots.by_number)),
+            slots=tuple(sorted({*self.slots.by_number, *self.slots.completed})),
             priority=self.spec.priority + self.urgency,
             state=self._request_state(waiting, now),
             pending=self.reason,
@@ -182,12 +189,13 @@ class PlacementState:
             next_retry_at=self.next_retry_at if waiting else None,
             spec=self.spec,
             waiting=waiting,
-            completed=len(self.slots.in_phase(SlotPhase.COMPLETED)),
-            given_up=len(self.slots.in_phase(SlotPhase.GIVEN_UP)),
+            completed=tuple(sorted(self.slots.completed)),
+            given_up=tuple(sorted(s.slot for s in self.slots.in_phase(SlotPhase.GIVEN_UP))),
             held_back=held_back,
             failures=self.count_failures(),
             at_once=None if self.share is None else self.share.at_once,
             decided_version=self.decided_version,
+            ends_revision=self.revision if self.has_ended else None,
         )
 
     def count_failures(self) -> int:

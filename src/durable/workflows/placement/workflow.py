@@ -307,9 +307,11 @@ class Placement(PlacementSteps):
         self._state.begin_wait(workflow.now())
         request = self._state.request(workflow.now())
         if request != self._state.written:
-            step = await self._step(PlacementActivities.enqueue, request, "write the queue's row")
-            if step is not UNREACHABLE:
+            why = await self._step(PlacementActivities.enqueue, request, "write the queue's row")
+            if why is None:
                 self._state.written = request
+            elif why is not UNREACHABLE:
+                self._state.must_recall = True  # its share has changed: it has not ended
 
     # ── resting, continuing, ending ─────────────────────────────────────────────────────────────
 

@@ -24,9 +24,11 @@ def next_parts(state: WorkloadState, now: datetime) -> dict[RegionId, int]:
         return dict.fromkeys(state.share, 0)
     reports = state.current_reports
     _take_from_stuck(state, now)
+    # Also what a region still runs of slots that it is to run no more.
+    running = [region for region, one in reports.items() if any(one.by_state.values())]
     uses = {
-        region: _use(state, region, reports.get(region), len(slots), parallelism)
-        for region, slots in state.share.items()
+        region: _use(state, region, reports.get(region), parallelism)
+        for region in sorted({*state.share, *running})
     }
     parts = divide_parallelism(parallelism, uses)
     state.gave_up_parts = [one for one in state.gave_up_parts if not parts.get(one)]
@@ -76,15 +78,15 @@ def _use(
     state: WorkloadState,
     region: RegionId,
     report: ShareReport | None,
-    slots: int,
     parallelism: int,
 ) -> RegionUse:
-    allowed = state.parts.get(region)
+    allowed, wanted = state.parts.get(region), set(state.share.get(region, ()))
     if report is None:
         # A run before this one may have allowed a region anything that does not answer now.
         is_unsure = region in state.unreachable
-        return RegionUse(slots, allowed or 0, parallelism if is_unsure else allowed or 0)
-    remaining = slots if report.request is None else report.remaining
+        return RegionUse(len(wanted), allowed or 0, parallelism if is_unsure else allowed or 0)
+    left = wanted - report.completed_slots - report.given_up_slots
+    remaining = max(len(left), sum(report.by_state.values()))
     held = report.at_once or 0
     behind = state.gave_up_parts
     turn = 1 + behind.index(region) if region in behind else 0
@@ -108,6 +110,21 @@ def must_check_deadline(state: WorkloadState, now: datetime) -> bool:
     if due_at is None or state.deadline_missed_at is not None or state.deleting is not None:
         return False
     reports = state.current_reports
-    wanted = [region for region, slots in state.share.items() if slots] or list(reports)
-    ends = [reports[one].ended_at if one in reports else None for one in wanted]
+    ends = [reports[one].ended_at if one in reports else None for one in timed_parts(state)]
     return has_missed(due_at, now, ends)
+
+
+def timed_parts(state: WorkloadState) -> list[RegionId]:
+    """The regions whose parts say whether the job was done in time.
+
+    Not one that others have taken from: its part is done, and when that was is not known.
+    """
+    reports = state.current_reports
+    wanted = [region for region, slots in state.share.items() if slots] or list(reports)
+    return [
+        region
+        for region in sorted(wanted)
+        if region not in reports
+        or reports[region].ended_at is not None
+        or not reports[region].covers(state.share.get(region, ()))
+    ]

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.model.work.job_end import why_given_up
     from durable.model.work.phases import Counts, Owner, workload_phase
     from durable.model.work.rollout import RolloutProgress, RolloutState
-    from durable.model.work.share import ShareCounts, ShareReport
+    from durable.model.work.share import ShareCounts, ShareReport, completed_in
     from durable.model.work.workload import Condition, WorkloadKind, WorkloadSpec
     from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
     from durable.validation.text import show_moment
@@ -108,10 +108,11 @@ def workload_status(
         ready=sum(one.ready for one in regions),
         serving=sum(one.serving for one in regions),
     )
-    completed = sum(one.completed for one in regions)
+    # What two regions have done is done once, and what one has given up another may have done.
+    done = completed_in(current.values())
+    completed = len(done)
+    given_up = len({s for one in current.values() for s in one.given_up_slots} - done)
     is_job = spec.kind is WorkloadKind.JOB
-    over = sum(report.slots for report in current.values() if is_job and report.has_ended)
-    given_up = sum(report.given_up for report in current.values())
     known = _Conditions(conditions, generation, now)
     return WorkloadStatus(
         **counts.model_dump(),
@@ -127,7 +128,7 @@ def workload_status(
             completed=completed,
             is_waiting=bool(waits) or any(one.pending for one in regions),
             is_rolling=progress is not None or rollout is not None,
-            has_ended=is_done or (is_job and over >= spec.replicas),
+            has_ended=is_done,
             is_deleting=is_deleting,
         ),
         wanted=spec.replicas,
@@ -139,7 +140,7 @@ def workload_status(
         deleting=is_deleting,
         conditions=(
             _opened(share, current, known, is_rolling=rollout is not None),
-            *_conditions(spec, counts, completed, given_up, current, known),
+            *_conditions(spec, counts, completed, given_up, current, known, is_done=is_done),
             *(() if is_job else (_updated(generation, stable, rollout, progress, known),)),
             *_deadline(
                 due_at,
@@ -211,6 +212,8 @@ def _conditions(
     given_up: int,
     reports: Mapping[RegionId, ShareReport],
     now: _Conditions,
+    *,
+    is_done: bool,
 ) -> tuple[Condition, ...]:
     wanted = spec.replicas
     bound = now.of("Bound", counts.bound >= wanted, f"{counts.bound} of {wanted} are bound")
@@ -222,7 +225,7 @@ def _conditions(
     if why := why_given_up(spec, reports.values()):
         ended = now.of("Complete", False, f"{sentence}; {why}", reason="TooManyFailures")
         return bound, ended
-    return bound, now.of("Complete", completed >= wanted, sentence)
+    return bound, now.of("Complete", is_done and completed >= wanted, sentence)
 
 
 def _deadline(

@@ -106,11 +106,15 @@ class WorkloadState:
 
     @property
     def job_is_done(self) -> bool:
-        """Whether every region that has part of a job has come to the end of it."""
+        """Whether every region that has part of a job has come to the end of that part."""
         if self.spec is None or self.spec.kind is not WorkloadKind.JOB:
             return False
-        ended = {region for region, one in self.current_reports.items() if one.has_ended}
-        return all(region in ended for region, slots in self.share.items() if slots)
+        reports = self.current_reports
+        return all(
+            region in reports and reports[region].covers(slots)
+            for region, slots in self.share.items()
+            if slots
+        )
 
     @property
     def current_reports(self) -> dict[RegionId, ShareReport]:
@@ -173,7 +177,7 @@ class WorkloadState:
             rollout=self.rollout,
             progress=self.progress,
             is_deleting=self.deleting is not None,
-            is_done=self.done,
+            is_done=self.done or self.job_is_done,
             waits=self.waits,
             conditions=self.conditions,
             messages=self.messages,

@@ -36,7 +36,12 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.starts import NO_INPUT, start_or_refusal
     from durable.workflows.steps import UNREACHABLE, audit_messages, run_step
     from durable.workflows.workload.admission import WorkloadAdmission
-    from durable.workflows.workload.batch import must_check_deadline, next_parts, next_turn_at
+    from durable.workflows.workload.batch import (
+        must_check_deadline,
+        next_parts,
+        next_turn_at,
+        timed_parts,
+    )
     from durable.workflows.workload.state import (
         NO_NAME,
         ShareName,
@@ -219,12 +224,13 @@ class Workload(WorkloadAdmission):
         state = self._state
         if not must_check_deadline(state, workflow.now()):
             return
-        regions = sorted({*state.share, *state.current_reports})
         step = DeadlineStep(
             tenant=self._tenant,
             workload=self._workload,
             generation=state.generation,
-            placements=tuple(self._key((state.generation, region)) for region in regions),
+            placements=tuple(
+                self._key((state.generation, region)) for region in sorted(timed_parts(state))
+            ),
         )
         checked = await self._step(WorkloadActivities.check_deadline, step, "check the deadline")
         if checked is not UNREACHABLE:

@@ -302,10 +302,12 @@ CREATE TABLE regional.requests (
     -- What its agents run; a placement's generation never changes what it runs.
     spec JSONB DEFAULT '{}' NOT NULL,
     waiting INTEGER DEFAULT 0 NOT NULL,
-    completed INTEGER DEFAULT 0 NOT NULL,
-    -- Of a job: how many slots were given up, how many wait until others have ended, how often its
-    -- slots failed in all, and the limit on its claims that it obeys.
-    given_up INTEGER DEFAULT 0 NOT NULL,
+    -- Of a job: which slots are done, which were given up, and when all had come to their end; how
+    -- many wait until others have ended, how often its slots failed in all, and the limit on its
+    -- claims that it obeys.
+    completed INTEGER[] DEFAULT '{}' NOT NULL,
+    given_up INTEGER[] DEFAULT '{}' NOT NULL,
+    ended_at TIMESTAMP WITH TIME ZONE,
     held_back INTEGER DEFAULT 0 NOT NULL,
     failures INTEGER DEFAULT 0 NOT NULL,
     at_once INTEGER,
@@ -320,7 +322,7 @@ CREATE TABLE regional.requests (
     CONSTRAINT requests_waits_with_deadline CHECK (enqueued_at < deadline),
     CONSTRAINT requests_waiting_not_negative CHECK (waiting >= 0),
     CONSTRAINT requests_ended_within_slots
-        CHECK (completed >= 0 AND given_up >= 0 AND completed + given_up <= cardinality(slots)),
+        CHECK (cardinality(completed) + cardinality(given_up) <= cardinality(slots)),
     CONSTRAINT requests_job_not_negative CHECK (held_back >= 0 AND failures >= 0),
     CONSTRAINT requests_region_reference FOREIGN KEY (region) REFERENCES regional.regions (region)
 );
