@@ -266,12 +266,15 @@ async def test_another_exit_code_is_retried(plane: Plane) -> None:
 
 async def has_completed(plane: Plane, count: int) -> bool:
     found = await request_of(plane)
-    return found is not None and found.completed >= count
+    return found is not None and len(found.completed) >= count
 
 
 async def has_ended(plane: Plane, completed: int, given_up: int) -> bool:
     found = await request_of(plane)
-    return found is not None and (found.completed, found.given_up) == (completed, given_up)
+    return found is not None and (len(found.completed), len(found.given_up)) == (
+        completed,
+        given_up,
+    )
 
 
 async def tombstone(plane: Plane) -> AdmittedWorkload | None:
