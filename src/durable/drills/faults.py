@@ -36,9 +36,12 @@ class BrokenNodes:
     def __exit__(self, *_: object) -> None:
         self.give_back()
 
-    def lose(self, *, region: str = "*", zone: str = "*", kind: FaultKind = FaultKind.LOST) -> None:
-        """Takes away every simulated node of a region or of a zone, or cuts them off."""
-        lost = InjectedFault(kind=kind, region=region, zone=zone)
+    def lose(self, *, kind: FaultKind = FaultKind.LOST, **where: str) -> None:
+        """Takes away the simulated nodes of a region or a zone, or cuts them off.
+
+        Of a fault of replicas, `where` names nodes and the workload.
+        """
+        lost = InjectedFault.model_validate({"kind": kind, **where})
         self._write((*self._before, lost))
 
     def give_back(self) -> None:

@@ -3,6 +3,7 @@
 from durable.drills import (
     authority_outage,
     break_glass,
+    job_failover,
     lost_operator_key,
     policy_rollback,
     recovery_override,
@@ -38,6 +39,10 @@ DRILLS: dict[str, Drill] = {
         (
             "regional-failover", "regional-failover", region_loss.regional_failover,
             "Lose a region: its critical work serves elsewhere in time, and goes back.",
+        ),
+        (
+            "job-failover", "job-failover", job_failover.run,
+            "Lose a region in the middle of a job: the rest is done elsewhere, each slot once.",
         ),
         (
             "zone-loss", "partition", zones.zone_loss,

@@ -48,7 +48,14 @@ def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
     try:
         # The first finds none: it starts one with the examples, and leaves it to the next.
         seen = {"override-expiry": _drill("override-expiry", state, capsys, "--keep")}
-        for name in (*OF_PEOPLE, "zone-loss", "partition", "authority-outage", "flapping"):
+        for name in (
+            *OF_PEOPLE,
+            "zone-loss",
+            "partition",
+            "job-failover",
+            "authority-outage",
+            "flapping",
+        ):
             assert is_running(state)
             seen[name] = _drill(name, state, capsys)
     finally:
@@ -60,6 +67,7 @@ def test_drills_share_a_stack_that_runs_and_leave_it_as_they_found_it(
     assert any("leave" in one and "serve elsewhere" in one for one in seen["zone-loss"])
     assert any("lost replicas serving elsewhere" in one for one in seen["partition"])
     assert "no slot had two owners at any moment" in seen["partition"]
+    assert any("job is complete" in one for one in seen["job-failover"])
     assert any("nothing is taken for lost" in one for one in seen["authority-outage"])
     assert "it is one recovery" in seen["flapping"]
 
