@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from durable.authority.db.connection import Databases
 from durable.authority.operators.changes import (
     add_operator,
     read_operator,
@@ -22,8 +23,9 @@ from durable.model.operators.signature import public_key_of
 from durable.model.overrides.override import Override
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
+from durable.settings import Settings
 from durable.state_dir.record import StackError
-from durable.temporal.signing import signer_of
+from durable.temporal.signing import read_key, signer_of
 from durable.validation.text import show_clock
 
 WHY = "an operator for a drill"
@@ -34,6 +36,19 @@ OF_TWO_PEOPLE = (
     "propose override", "reject message approve", "reject message approve", "activate override",
     "put override in force", "end override",
 )  # fmt: skip
+
+
+async def use_own_key(databases: Databases, settings: Settings) -> None:
+    """Makes the key of whoever rehearses count in a stack of its own, which knows none yet.
+
+    Everything that they send is signed where their key is, so all of it would be refused.
+    """
+    actor = ActorId(settings.acting_as)
+    key = read_key(settings.own_keys, actor)
+    if key is not None:
+        await set_key(
+            databases, actor, public_key_of(key), actor=actor, reason="a stack to rehearse on"
+        )
 
 
 @asynccontextmanager

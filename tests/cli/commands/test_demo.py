@@ -48,6 +48,9 @@ def test_a_demo_of_a_wrong_file_starts_nothing(
     assert "no such file" in capsys.readouterr().err
     missing = str(tmp_path / "missing")
     assert execute(["demo", *ARGUMENTS, "-w", missing, "--state-dir", str(state)]) == 2
+    # Without this it would be the current folder.
+    assert execute(["demo", *ARGUMENTS, "-w", "", "--state-dir", str(state)]) == 2
+    assert "it is empty" in capsys.readouterr().err
     assert not state.exists()
 
 

@@ -20,7 +20,7 @@ from durable.cli.commands.fleet import load_fleets, not_loaded, print_fleet
 from durable.cli.commands.stack import show_event
 from durable.cli.connections import with_authority, with_durable, with_reader
 from durable.cli.input.manifests import load_manifest, load_workloads
-from durable.cli.input.options import AsJson, flag, load_settings, state_dir_option
+from durable.cli.input.options import AsJson, flag, load_settings, path_option, state_dir_option
 from durable.cli.render.explain import print_explanation
 from durable.cli.render.following import ChangedLines
 from durable.cli.render.output import (
@@ -37,6 +37,7 @@ from durable.client import Durable
 from durable.drills import demo as story
 from durable.drills.demo import DemoReport, LostRegion
 from durable.drills.drill import Drill, Expectation
+from durable.drills.people import use_own_key
 from durable.drills.registry import DRILLS
 from durable.drills.rehearsal import rehearse
 from durable.drills.world import World, wait_for_agents
@@ -52,8 +53,8 @@ OWN_STATE_DIR = Path(".durable/demo")
 DRILL_STATE_DIR = Path(".durable/drill")
 WAIT_SECONDS = 120.0
 
-File = Annotated[Path, typer.Option("--file", "-f", help="The fleet to load.")]
-Workloads = Annotated[Path, typer.Option("--workloads", "-w", help="The workloads to run.")]
+File = Annotated[Path, path_option("--file", "-f", help="The fleet to load.")]
+Workloads = Annotated[Path, path_option("--workloads", "-w", help="The workloads to run.")]
 OwnStateDir = Annotated[Path | None, state_dir_option(str(OWN_STATE_DIR))]
 Keep = Annotated[bool, flag("--keep", help="Leave the stack running.")]
 
@@ -89,12 +90,14 @@ def own_directory(state_dir: Path | None, own: Path, who: str) -> Path:
 @contextmanager
 def example_stack(fleets: list[Fleet], directory: Path, *, keep: bool) -> Generator[None]:
     """A stack with a fleet whose nodes live; if all goes well and it is to be kept, it stays."""
+    own = load_settings(directory)
     with Steps() as steps:
         start_detached(directory, lambda event: show_event(steps, event))
         kept = False
         try:
             if unreachable := load_fleets(fleets, directory):
                 fail(not_loaded(unreachable))
+            with_authority(directory, lambda authority: use_own_key(authority, own))
             agents = with_authority(directory, wait_for_agents)
             progress.print(f"[green]✓[/] Simulated agent: {agents}")
             yield

@@ -11,7 +11,7 @@ from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.reads.census import take_census
 from durable.cli.connections import current_user, with_authority, with_reader
 from durable.cli.input.manifests import load_manifest
-from durable.cli.input.options import AsJson, StateDir
+from durable.cli.input.options import AsJson, StateDir, path_option
 from durable.cli.render.output import fail, note_unreachable, print_json, progress, results
 from durable.cli.render.tables import print_rows
 from durable.model.fleet.manifest import Fleet
@@ -22,7 +22,7 @@ from durable.resources.table import BUDGETS, GRANTS, REGIONS, TENANTS
 
 app = typer.Typer(no_args_is_help=True)
 
-File = Annotated[Path, typer.Option("--file", "-f", help="A YAML file that declares a fleet.")]
+File = Annotated[Path, path_option("--file", "-f", help="A YAML file that declares a fleet.")]
 
 
 @app.command()

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import typer
 from pydantic import ValidationError
 
 from durable.cli.input.documents import Document, YamlError, read_documents
+from durable.cli.input.options import path_option
 from durable.model.work.workload import WorkloadManifest
 from durable.validation.problems import Location, dotted, problems_in
 from durable.validation.value import Value
@@ -19,7 +19,7 @@ MAX_PROBLEMS = 20
 
 Files = Annotated[
     list[Path],
-    typer.Option(
+    path_option(
         "--file", "-f", help="A YAML file of workloads, or a directory of them; repeatable."
     ),
 ]

@@ -56,6 +56,17 @@ def parse_region(text: str | None) -> RegionId | None:
     return None if text is None else parse_option("--region", RegionId, text)
 
 
+def path_option(*names: str, help: str) -> Any:
+    """A file or folder; no text is none of them, where a path would be the current folder."""
+    return typer.Option(*names, help=help, parser=_read_path, metavar="PATH")
+
+
+def _read_path(text: str | Path) -> Path:
+    if not str(text).strip():
+        raise typer.BadParameter("it is empty; name a file, or `.` for the current folder")
+    return Path(text)
+
+
 # What a command takes, by name: its annotation and, unless it has to be given, its default.
 Parameters = Mapping[str, tuple[Any, ...]]
 
