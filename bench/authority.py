@@ -132,7 +132,7 @@ async def run(url: str) -> bool:
             rates[size] = done / elapsed
             progress(f"batch {size}: {rates[size]:,.0f} reservations/s")
         progress("checking the invariants")
-        async with databases.at_global("durable_reader").connect() as connection:
+        async with databases.at_global("durable_reader").begin() as connection:
             broken = await violations(connection)
     ratio = rates[LARGE] / rates[SMALL]
     holds = ratio >= BAR_RATIO and not broken

@@ -87,7 +87,7 @@ async def broken_invariants(url: str) -> list[str]:
     """Where there is no past: a past that was written straight into the tables has no records."""
     async with (
         Databases(url) as databases,
-        databases.at_global("durable_reader").connect() as connection,
+        databases.at_global("durable_reader").begin() as connection,
     ):
         return [f"{found.invariant}: {found.row}" for found in await violations(connection)]
 

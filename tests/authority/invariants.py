@@ -20,7 +20,7 @@ Slot = tuple[str, str, int]
 
 async def assert_promises_hold(databases: Databases) -> None:
     for url in databases.urls:
-        async with databases.at(url, "durable_reader").connect() as connection:
+        async with databases.at(url, "durable_reader").begin() as connection:
             assert await violations(connection) == []
     await assert_one_owner_per_slot(databases)
     await assert_no_region_holds_more_than_the_books(databases)
@@ -30,14 +30,14 @@ async def copies_of(databases: Databases) -> list[tuple[Slot, str]]:
     """Which region believes to own which slot, in all databases together."""
     found: list[tuple[Slot, str]] = []
     for url in databases.urls:
-        async with databases.at(url, "durable_reader").connect() as connection:
+        async with databases.at(url, "durable_reader").begin() as connection:
             rows = await connection.execute(OWNED)
             found += [((row.tenant, row.workload, row.slot), row.region) for row in rows]
     return found
 
 
 async def assert_one_owner_per_slot(databases: Databases) -> None:
-    async with databases.at_global("durable_reader").connect() as connection:
+    async with databases.at_global("durable_reader").begin() as connection:
         rows = await connection.execute(OWNERS)
         owners = {(row.tenant, row.workload, row.slot): row.region for row in rows}
     copies = await copies_of(databases)
@@ -47,10 +47,10 @@ async def assert_one_owner_per_slot(databases: Databases) -> None:
 
 
 async def assert_no_region_holds_more_than_the_books(databases: Databases) -> None:
-    async with databases.at_global("durable_reader").connect() as connection:
+    async with databases.at_global("durable_reader").begin() as connection:
         books = {row[:2]: row[2:] for row in await connection.execute(BOOKS)}
     for url in databases.urls:
-        async with databases.at(url, "durable_reader").connect() as connection:
+        async with databases.at(url, "durable_reader").begin() as connection:
             for row in await connection.execute(GRANTED):
                 given = books.get(row[:2], (0, 0, 0))
                 assert all(held <= most for held, most in zip(row[2:], given, strict=True)), row

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from durable.authority.db.breaker import PROBE_SECONDS, Breaker
+from durable.authority.db.breaker import PROBE_SECONDS
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
@@ -33,9 +33,7 @@ async def test_the_authority_hangs_while_nodes_run(world: World) -> None:
     await (await plane.host(EAST, WEST)).work(EAST, WEST)
     await plane.durable.place(manifest("kept", replicas=4), request_id="kept")
     before = await plane.bindings(EAST, WEST)
-    breaker: Breaker = plane.databases.at_global("durable_reader").get_execution_options()[
-        "durable_breaker"
-    ]
+    breaker = plane.databases.at_global("durable_reader").breaker
 
     async def was_asked() -> bool:
         return breaker.outage is not None and breaker.outage.asked >= TIMES_ASKED

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit.events import read_events
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.overrides.changes import ACTOR
 from durable.authority.overrides.reads import obeyed_overrides

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import psycopg
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -27,6 +26,7 @@ from durable.agent.nodes import DeclaredNodes
 from durable.agent.simulated.driver import Delays, SimulatedDriver
 from durable.agent.simulated.faults import Faults
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.reads.census import take_census

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.recovery.recoveries import read_moves
 from durable.authority.workloads.rows import read_workload

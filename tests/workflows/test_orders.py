@@ -20,7 +20,6 @@ import psycopg
 import pytest
 from psycopg.rows import class_row
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 from temporalio import activity, workflow
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import SearchAttributeKey, WorkflowIDReusePolicy
@@ -32,6 +31,7 @@ from durable.activities.messages import AuditMessages, write_messages
 from durable.authority.audit.chain import GLOBAL_CHAIN, append
 from durable.authority.audit.events import read_events
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
 from durable.authority.operators.ledger import RequestLedger

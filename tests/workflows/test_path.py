@@ -51,7 +51,7 @@ async def test_a_workload_that_remembers_an_older_division_goes_on_from_the_newe
 
 
 async def observed_generation(plane: Plane) -> int:
-    async with plane.databases.at_global("durable_reader").connect() as connection:
+    async with plane.databases.at_global("durable_reader").begin() as connection:
         query = text("SELECT observed_generation FROM global.workloads")
         return (await connection.execute(query)).scalar_one()
 

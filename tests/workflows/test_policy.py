@@ -323,7 +323,7 @@ async def test_bad_messages_change_nothing_and_are_answered(plane: Plane) -> Non
             "SELECT count(*) FROM audit.events WHERE action LIKE 'reject message%'"
             " AND object = 'policy/2'"
         )
-        async with plane.databases.at_global("durable_reader").connect() as connection:
+        async with plane.databases.at_global("durable_reader").begin() as connection:
             return (await connection.execute(query)).scalar_one() == 8
 
     await until(audited, "what was refused is in the audit")

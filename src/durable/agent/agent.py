@@ -104,8 +104,7 @@ class Agent:
         self._due.set()
 
     async def _listen(self) -> None:
-        url = self._databases.at_region(self._region, "durable_agent").url
-        address = url.render_as_string(hide_password=False)
+        address = self._databases.url_of(self._region)
         regions = frozenset({self._region})
         while True:
             try:

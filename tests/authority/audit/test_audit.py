@@ -8,13 +8,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 import durable.authority
 from durable.authority.audit import chain as audit
 from durable.authority.audit.chain import ChainHead, ChainReport, verify, verify_all
 from durable.authority.audit.events import read_events
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.roles import ROLES
 from durable.authority.db.transaction import global_transaction
 from tests.authority.touched import touching
@@ -42,7 +42,7 @@ async def append_events(world: World, count: int = 5) -> Databases:
 
 
 async def checked(databases: Databases, anchor: ChainHead | None = None) -> ChainReport:
-    async with databases.at_global("durable_reader").connect() as connection:
+    async with databases.at_global("durable_reader").begin() as connection:
         (report,) = await verify(connection, {CHAIN: anchor} if anchor else None)
     return report
 
@@ -59,7 +59,7 @@ async def test_every_event_links_to_the_one_before(world: World) -> None:
     databases = await append_events(world)
     report = await checked(databases)
     assert (report.broken_at, report.sentence) == (None, "every link holds")
-    async with databases.at_global("durable_reader").connect() as connection:
+    async with databases.at_global("durable_reader").begin() as connection:
         query = text("SELECT sequence, actor, action, database_role, hash FROM audit.events")
         rows = (await connection.execute(query)).all()
     assert [(row.sequence, row.action) for row in rows] == [(n, f"act {n}") for n in range(1, 6)]
@@ -333,7 +333,7 @@ async def test_a_role_appends_only_its_own_actions_to_its_own_chains(world: Worl
 
 async def test_role_and_time_are_the_connections_and_the_clocks(world: World) -> None:
     await world.with_region()
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         query = text("""
             SELECT action, database_role, at BETWEEN clock_timestamp() - interval '1 minute'
                    AND clock_timestamp() AS is_now FROM audit.events ORDER BY chain, sequence

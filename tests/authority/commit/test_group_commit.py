@@ -40,7 +40,7 @@ async def version_of(world: World) -> int:
 
 
 async def reservations(world: World) -> int:
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         query = text("SELECT count(*) FROM regional.reservations")
         return (await connection.execute(query)).scalar_one()
 

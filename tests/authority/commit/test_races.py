@@ -43,7 +43,7 @@ async def raced(
         await until_waiting(gate, 2)
         await gate.commit()
     outcomes = [outcome for sent in await asyncio.gather(*tasks) for outcome in sent]
-    async with first[0].databases.at_global("durable_reader").connect() as connection:
+    async with first[0].databases.at_global("durable_reader").begin() as connection:
         assert await violations(connection) == []
     granted = [outcome for outcome in outcomes if isinstance(outcome, Granted)]
     return granted, [outcome for outcome in outcomes if isinstance(outcome, Refused)]

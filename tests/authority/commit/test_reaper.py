@@ -40,7 +40,7 @@ async def test_what_lapsed_is_freed_and_recorded_as_the_reapers_work(
     token = (await world.granted(world.reserve(0))).token
     assert await ReaperController(regional).once() == 1
     assert await live(world) == []
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         query = text(
             "SELECT from_state, to_state, actor, database_role FROM regional.transitions"
             " WHERE token = :token ORDER BY ordinal DESC LIMIT 1"

@@ -415,5 +415,5 @@ def superuser(besieged_url: str) -> Iterator[psycopg.Connection]:
 
 
 async def broken_invariants(databases: Databases) -> list[str]:
-    async with databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with databases.at_region(EAST, "durable_reader").begin() as connection:
         return sorted({found.invariant for found in await violations(connection)})

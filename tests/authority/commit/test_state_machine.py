@@ -326,7 +326,7 @@ class Authority(RuleBasedStateMachine):
     @invariant()
     def every_promise_holds(self) -> None:
         async def check() -> list[Any]:
-            async with self.databases.at_global("durable_reader").connect() as connection:
+            async with self.databases.at_global("durable_reader").begin() as connection:
                 return list(await violations(connection))
 
         assert self.run(check()) == []

@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 from sqlalchemy import URL, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db import breaker as breaker_module
-from durable.authority.db.breaker import Breaker
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import AuthorityUnreachableError, CircuitOpenError
 from durable.authority.migrations import upgrade
 from durable.stack.postgres.server import EmbeddedPostgres
@@ -63,9 +62,7 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(
                 break
             except CircuitOpenError:
                 await asyncio.sleep(0.05)
-    breaker: Breaker = databases.at_global("durable_reader").get_execution_options()[
-        "durable_breaker"
-    ]
+    breaker = databases.at_global("durable_reader").breaker
     outage = breaker.last_outage
     assert outage is not None
     assert outage.asked >= 1

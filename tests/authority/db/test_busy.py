@@ -5,11 +5,11 @@ import asyncio
 import psycopg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db import connection as connection_module
 from durable.authority.db.breaker import Breaker
 from durable.authority.db.connection import Databases, engine_for, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import AuthorityBusyError, AuthorityUnreachableError
 from tests.authority.world import World
 
@@ -32,7 +32,7 @@ async def _do(databases: Databases) -> None:
 
 
 def _breaker(databases: Databases) -> Breaker:
-    return databases.at_global(ROLE).get_execution_options()["durable_breaker"]
+    return databases.at_global(ROLE).breaker
 
 
 async def test_a_lock_that_is_held_is_named_with_its_holder(
@@ -54,10 +54,10 @@ async def test_a_lock_that_is_held_is_named_with_its_holder(
 async def test_a_full_pool_is_busy_and_opens_no_breaker(database_url: str) -> None:
     engine = engine_for(database_url, ROLE, pool_size=1)
     try:
-        async with engine.connect():
+        async with engine.begin():
             with pytest.raises(AuthorityBusyError, match="connections for it are in use"):
                 await transact(engine, _lock, doing="add an operator")
-        assert not engine.get_execution_options()["durable_breaker"].is_open
+        assert not engine.breaker.is_open
         await transact(engine, _lock, doing="add an operator")
     finally:
         await engine.dispose()

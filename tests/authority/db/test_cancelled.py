@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from psycopg import waiting
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, open_session, transact
+from durable.authority.db.engine import AsyncConnection
 from tests.authority.waiting import until_waiting
 from tests.authority.world import World
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db import connection as connection_module
 from durable.authority.db.connection import Databases, engine_for, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.fleet.regions import add_region, read_region
 from durable.authority.reads.invariants import violations
@@ -220,7 +220,7 @@ async def test_a_server_that_never_answers_ends_in_one_sentence(
 
 
 async def assert_clean(world: World) -> None:
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         assert await violations(connection) == []
 
 

@@ -56,7 +56,7 @@ async def cordons(world: World) -> dict[str, str | None]:
 
 
 async def rows(world: World, query: str) -> list[tuple[Any, ...]]:
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         return [tuple(row) for row in await connection.execute(text(query))]
 
 

@@ -34,7 +34,7 @@ async def audited(world: World) -> list[tuple[Any, ...]]:
         "SELECT actor, action, object, after ->> 'reason', database_role FROM audit.events"
         " WHERE action LIKE '%cordon%' ORDER BY sequence"
     )
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         return [tuple(row) for row in await connection.execute(query)]
 
 

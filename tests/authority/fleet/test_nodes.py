@@ -51,13 +51,13 @@ async def shown(world: World, name: str = "n1") -> NodeFacts:
 
 async def lease_of(world: World, name: str = "n1") -> tuple[datetime, datetime]:
     query = text("SELECT renewed_at, expires_at FROM regional.node_leases WHERE node = :node")
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         row = (await connection.execute(query, {"node": name})).one()
     return row.renewed_at, row.expires_at
 
 
 async def rows(world: World, query: str) -> list[tuple[Any, ...]]:
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         return [tuple(row) for row in await connection.execute(text(query))]
 
 

@@ -44,13 +44,13 @@ async def merged(world: World) -> list[tuple[Any, ...]]:
         SELECT token, session, sequence, state, evidence, log_directory, observer, received_at
           FROM regional.observations ORDER BY token
     """)
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         return [tuple(row) for row in await connection.execute(query)]
 
 
 async def state_of(world: World, token: int) -> str:
     query = text("SELECT state FROM regional.live_claims(:now, true) WHERE token = :token")
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         of = {"now": world.now, "token": token}
         return (await connection.execute(query, of)).scalar_one()
 
@@ -105,7 +105,7 @@ async def test_reports_end_in_the_same_row_in_whatever_way_they_arrive(
 
 
 async def started(world: World) -> bool:
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         query = text("SELECT count(*) FROM regional.bindings")
         return bool((await connection.execute(query)).scalar_one())
 

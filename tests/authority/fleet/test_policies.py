@@ -17,7 +17,7 @@ async def state_of(world: World, revision: int, region: RegionId = EAST) -> str 
     query = text("""
         SELECT state FROM regional.policy_states WHERE region = :region AND revision = :revision
     """)
-    async with world.databases.at_region(region, "durable_reader").connect() as connection:
+    async with world.databases.at_region(region, "durable_reader").begin() as connection:
         of = {"region": region, "revision": revision}
         return (await connection.execute(query, of)).scalar_one_or_none()
 
@@ -45,7 +45,7 @@ async def test_a_revision_is_published_once(ready_world: World) -> None:
     with pytest.raises(RefusedError, match="never changes; publish the next number") as no:
         await publish_policy(ready_world.databases, 2, {"weights": {}}, TEST)
     assert no.value.refusal.code is RefusalCode.KEY_CONFLICT
-    async with ready_world.databases.at_global("durable_reader").connect() as connection:
+    async with ready_world.databases.at_global("durable_reader").begin() as connection:
         query = text("SELECT spec FROM global.policies WHERE revision = 2")
         assert (await connection.execute(query)).scalar_one() == spec
         query = text("SELECT after FROM audit.events WHERE object = 'policy/2'")
@@ -97,7 +97,7 @@ async def test_a_move_is_audited_once_and_in_its_region_alone(neighbours: World)
     assert await version_of(neighbours, EAST) == versions[0] + 1
     assert await version_of(neighbours, WEST) == versions[1]
     assert await state_of(neighbours, 2, WEST) is None
-    async with neighbours.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with neighbours.databases.at_region(EAST, "durable_reader").begin() as connection:
         query = text("""
             SELECT before, after FROM audit.events
              WHERE object = 'policy/2' AND action = 'set policy state'

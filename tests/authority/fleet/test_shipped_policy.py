@@ -36,7 +36,7 @@ async def active(world: World, region: RegionId) -> int | None:
     query = text("""
         SELECT revision FROM regional.policy_states WHERE region = :region AND state = 'active'
     """)
-    async with world.databases.at_region(region, "durable_reader").connect() as connection:
+    async with world.databases.at_region(region, "durable_reader").begin() as connection:
         return (await connection.execute(query, {"region": region})).scalar_one_or_none()
 
 

@@ -96,7 +96,7 @@ _WRITTEN = text("""
 
 async def everything(world: World) -> list[Any]:
     """All that an override writes."""
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         return list((await connection.execute(_WRITTEN)).one())
 
 

@@ -128,9 +128,11 @@ async def build_with_people(world: World) -> World:
     await build(world)
     await give_keys(world.databases)
     async with world.databases.at_global("durable_workload").begin() as connection:
-        await connection.exec_driver_sql(
-            "INSERT INTO global.workloads (tenant, workload, generation, spec)"
-            " VALUES ('risk', 'api', 1, '{}')"
+        await connection.execute(
+            text(
+                "INSERT INTO global.workloads (tenant, workload, generation, spec)"
+                " VALUES ('risk', 'api', 1, '{}')"
+            )
         )
     return world
 
@@ -271,7 +273,7 @@ class WithOverrides(Authority):
         """Ends what is in a slot, so that it may be placed again."""
 
         async def claim() -> Any:
-            async with self.databases.at_global("durable_reader").connect() as connection:
+            async with self.databases.at_global("durable_reader").begin() as connection:
                 return (await connection.execute(_CLAIM, {"slot": slot})).one_or_none()
 
         found = self.run(claim())
@@ -300,7 +302,7 @@ class WithOverrides(Authority):
     def serving(self, region: RegionId) -> set[int]:
         async def read() -> set[int]:
             engine = self.databases.at_region(region, "durable_reader")
-            async with engine.connect() as connection:
+            async with engine.begin() as connection:
                 return set((await connection.execute(_SERVING, {"region": region})).scalars())
 
         return self.run(read())

@@ -169,7 +169,7 @@ async def test_every_order_is_in_the_audit(ready_world: World) -> None:
     await order(world, "rollback", actor=BOB, reroll=True)
     query = text("SELECT actor, action, after FROM audit.events WHERE object = 'policy/2'"
                  " AND chain = 'global' ORDER BY sequence")  # fmt: skip
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         events = (await connection.execute(query)).all()
     assert [(one.actor, one.action) for one in events] == [
         ("test", "publish policy"),

@@ -101,7 +101,7 @@ async def test_reroll_marks_what_runs_and_may_be_asked_for_later(ready_world: Wo
     left = await leave_region(world.databases, EAST, await order(world, "rollback", reroll=True))
     assert [(one.goes_on, one.replaced) for one in left.report.shares] == [(0, 1)]
     query = text("SELECT token, kind, cause, actor FROM regional.replacements")
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         assert (await connection.execute(query)).all() == [(token, "policy", "2", "alice")]
 
 

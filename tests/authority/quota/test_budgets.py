@@ -42,7 +42,7 @@ def drawing(
 
 
 async def drawn(world: World) -> int:
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         query = text("SELECT used_cpu_millis FROM regional.recovery_budgets")
         return (await connection.execute(query)).scalar_one()
 
@@ -173,7 +173,7 @@ async def test_every_change_of_a_budget_is_audited(ready_world: World) -> None:
     await keep(ready_world, 5)
     await open_for(ready_world, FIRE)
     await open_for(ready_world, None)
-    async with ready_world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with ready_world.databases.at_region(EAST, "durable_reader").begin() as connection:
         query = text("""
             SELECT action, before, after FROM audit.events WHERE object = 'budget/headroom'
              ORDER BY sequence

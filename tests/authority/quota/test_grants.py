@@ -68,7 +68,7 @@ async def held_in(databases: Databases, region: RegionId) -> Resources:
         SELECT granted_cpu_millis, granted_memory_mib, granted_gpus FROM regional.grants
          WHERE region = :region AND tenant = :tenant
     """)
-    async with databases.at_region(region, "durable_reader").connect() as connection:
+    async with databases.at_region(region, "durable_reader").begin() as connection:
         of = {"region": region, "tenant": BILLING}
         row = (await connection.execute(query, of)).one_or_none()
     return ZERO if row is None else Resources.of(*row)
@@ -169,7 +169,7 @@ async def test_a_transfer_that_makes_no_sense_is_refused_before_anything_moves(
     ):
         assert await code_of(transfer_grant(databases, transfer)) is code, transfer
     assert await split(databases) == (5, 5, 0)
-    async with databases.at_global("durable_reader").connect() as connection:
+    async with databases.at_global("durable_reader").begin() as connection:
         query = text("SELECT count(*) FROM global.grant_transfers WHERE transfer = 't1'")
         assert (await connection.execute(query)).scalar_one() == 0
 
@@ -291,7 +291,7 @@ async def test_protection_shrinks_with_the_grant_it_is_part_of(neighbours: World
         SELECT protected_cpu_millis FROM regional.grants
          WHERE region = 'us-east' AND tenant = 'billing'
     """)
-    async with databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with databases.at_region(EAST, "durable_reader").begin() as connection:
         assert (await connection.execute(query)).scalar_one() == 4000
     stranger = protect_grant(databases, EAST, TenantId("stranger"), cpu(1))
     assert await code_of(stranger) is RefusalCode.UNKNOWN_TENANT
@@ -477,7 +477,7 @@ async def test_transfers_that_cross_do_not_deadlock(neighbours: World) -> None:
 
 
 async def deadlocks(databases: Databases) -> int:
-    async with databases.at_global("durable_reader").connect() as connection:
+    async with databases.at_global("durable_reader").begin() as connection:
         query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         return (await connection.execute(query)).scalar_one()
 

@@ -159,7 +159,7 @@ async def test_a_transfer_ends_in_settled_or_refused(neighbours: World) -> None:
         assert no.value.refusal.code is RefusalCode.GRANT_IN_USE
         await transfer_grant(databases, moving(5, None, EAST, id="more"))
     await transfer_grant(databases, moving(2, EAST, WEST, id="some"))
-    async with databases.at_global("durable_reader").connect() as connection:
+    async with databases.at_global("durable_reader").begin() as connection:
         rows = await connection.execute(text("SELECT transfer, state FROM global.grant_transfers"))
         states = {row.transfer: row.state for row in rows}
     assert states["too-much"] == "refused"

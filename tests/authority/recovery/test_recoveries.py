@@ -187,7 +187,7 @@ async def test_nobody_can_use_up_the_request_id_of_the_policy(world: World) -> N
     await suspect(world)
     suspected = await begin(world)
     await phases._order(suspected, K.CONFIRM, "lost")  # pyright: ignore[reportPrivateUsage]
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         rows = await connection.execute(text("SELECT request FROM global.operator_requests"))
         [used] = rows.scalars()
     with pytest.raises(ValidationError):

@@ -64,7 +64,7 @@ async def divide(
 
 
 async def owners(world: World) -> dict[int, str | None]:
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         rows = await connection.execute(text("SELECT slot, region FROM global.slots"))
         return {row.slot: row.region for row in rows}
 
@@ -74,7 +74,7 @@ async def copies(world: World) -> dict[int, str]:
 
 
 async def observed_generation(world: World) -> int:
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         query = text("SELECT observed_generation FROM global.workloads")
         return (await connection.execute(query)).scalar_one()
 

@@ -43,7 +43,7 @@ async def generations(world: World) -> list[int]:
 
 
 async def floor_and_number(world: World) -> tuple[int, int]:
-    async with world.databases.at_region(EAST, "durable_reader").connect() as connection:
+    async with world.databases.at_region(EAST, "durable_reader").begin() as connection:
         query = text("SELECT must_serve, revision FROM regional.disruption_floors")
         row = (await connection.execute(query)).one()
         return row.must_serve, row.revision

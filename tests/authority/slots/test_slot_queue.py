@@ -29,7 +29,7 @@ def assignment(
 
 async def facts(world: World) -> Owned:
     query = text("SELECT workload, slot, region FROM global.slots WHERE region IS NOT NULL")
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         return {(r.workload, r.slot): r.region for r in await connection.execute(query)}
 
 
@@ -51,7 +51,7 @@ async def test_slots_of_many_workloads_are_assigned_in_one_transaction(two_regio
     assert await facts(two_regions) == await copies(two_regions)
     assert len(await facts(two_regions)) == 120
     query = text("SELECT count(DISTINCT xmin::text), max(number) FROM global.slots")
-    async with two_regions.databases.at_global("durable_reader").connect() as connection:
+    async with two_regions.databases.at_global("durable_reader").begin() as connection:
         assert tuple((await connection.execute(query)).one()) == (1, 1)
     await assert_promises_hold(two_regions.databases)
 

@@ -46,7 +46,7 @@ async def move(registry: SlotRegistry, *slots: int, back: bool = False) -> None:
 
 async def owners(world: World) -> dict[int, str | None]:
     """Who owns each slot by the global side."""
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         rows = await connection.execute(text("SELECT slot, region FROM global.slots"))
         return {row.slot: row.region for row in rows}
 
@@ -279,7 +279,7 @@ async def test_a_transfer_is_audited_once(two_regions: World) -> None:
     await registry_of(two_regions).assign([0, 1], EAST, transfer="t0")
     await move(registry_of(two_regions), 0, 1)
     await move(registry_of(two_regions), 0, 1)
-    async with two_regions.databases.at_global("durable_reader").connect() as connection:
+    async with two_regions.databases.at_global("durable_reader").begin() as connection:
         query = text("SELECT actor, before, after FROM audit.events WHERE action = :action")
         (event,) = (await connection.execute(query, {"action": "transfer slots"})).all()
     assert event.before == {"region": EAST}
@@ -292,7 +292,7 @@ async def test_a_hand_over_without_taking_back_is_found_by_the_invariants(
     await registry_of(neighbours).assign([0], EAST, transfer="t0")
     with psycopg.connect(neighbours.databases.urls[0]) as owner:
         owner.execute("UPDATE global.slots SET region = 'us-west', number = number + 1")
-    async with neighbours.databases.at_global("durable_reader").connect() as connection:
+    async with neighbours.databases.at_global("durable_reader").begin() as connection:
         found = [violation.invariant for violation in await violations(connection)]
     assert found == ["S1: no region owns a slot against the global side"]
 

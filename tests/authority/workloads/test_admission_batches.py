@@ -76,7 +76,7 @@ async def audited(world: World) -> list[str]:
     query = text("""
         SELECT object FROM audit.events WHERE action = 'apply workload' ORDER BY sequence
     """)
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         return list((await connection.execute(query)).scalars())
 
 
@@ -170,7 +170,7 @@ async def test_requests_that_arrive_together_share_one_transaction(ready_world: 
         outcomes = await asyncio.gather(*(queue.submit(admission(f"w{n}")) for n in range(50)))
     assert generations(outcomes) == [1] * 50
     query = text("SELECT count(DISTINCT xmin::text) FROM global.workloads")
-    async with ready_world.databases.at_global("durable_reader").connect() as connection:
+    async with ready_world.databases.at_global("durable_reader").begin() as connection:
         assert (await connection.execute(query)).scalar_one() == 1
 
 

@@ -84,7 +84,7 @@ async def give_up_all(world: World) -> None:
 
 async def audited(world: World) -> list[str]:
     query = text("SELECT action FROM audit.events WHERE object = 'workload/risk/api' ORDER BY at")
-    async with world.databases.at_global("durable_reader").connect() as connection:
+    async with world.databases.at_global("durable_reader").begin() as connection:
         return list((await connection.execute(query)).scalars())
 
 
@@ -415,7 +415,7 @@ async def test_five_thousand_slots_are_assigned_and_given_up_however_often(
     for _ in range(2):
         await registry.give_up(range(5000), EAST, transfer="end")
     query = text("SELECT count(*) FILTER (WHERE region IS NULL), max(number) FROM global.slots")
-    async with ready_world.databases.at_global("durable_reader").connect() as connection:
+    async with ready_world.databases.at_global("durable_reader").begin() as connection:
         assert tuple((await connection.execute(query)).one()) == (5000, 1)
 
 

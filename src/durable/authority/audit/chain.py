@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 
 GLOBAL_CHAIN = "global"

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import BrokenConstraintError
 from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 from durable.model.ids import ActorId, RegionId

@@ -1,9 +1,9 @@
 """A region as it was at an earlier version: what a decision saw, rebuilt long after."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.cache.region_read import Grants, grant_of, node_of
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
 from durable.model.ids import RegionId

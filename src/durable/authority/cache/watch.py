@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import psycopg
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.cache.region_read import ROOM
 from durable.authority.db.connection import STATEMENT_TIMEOUT_SECONDS, open_session
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import explained
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region

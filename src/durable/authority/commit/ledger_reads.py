@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, TypeGuard
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.commit.ledger import (
     Availability,
@@ -18,6 +17,7 @@ from durable.authority.commit.ledger import (
     NodeEntry,
     NodeHealth,
 )
+from durable.authority.db.engine import AsyncConnection
 from durable.model.ids import RegionId
 from durable.model.overrides.effects import Gate
 from durable.model.overrides.in_force import RegionalOverride

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.commit.ledger import Ledger
+from durable.authority.db.engine import AsyncConnection
 from durable.model.placement.intents import OUTCOME, AnyIntent, Granted, IntentKey, Refused
 
 # By key: the hash of the payload that was recorded, and its outcome.

@@ -14,14 +14,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-
 from durable.authority.commit.ledger_reads import lock_ledger, read_touched
 from durable.authority.commit.ledger_writes import outcome_row, recall_outcomes, write_ledger
 from durable.authority.commit.reserve_rules import refused
 from durable.authority.commit.rules import decide
 from durable.authority.db.batching import MAX_WAITING, Batcher
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.engine import AsyncConnection, Engine
 from durable.authority.db.errors import BrokenConstraintError
 from durable.authority.db.fair_queue import Turn
 from durable.model.ids import RegionId
@@ -60,7 +59,7 @@ class GroupCommit(Batcher[AnyIntent, Granted | Refused]):
 
 
 async def commit_intents(
-    engine: AsyncEngine,
+    engine: Engine,
     region: RegionId,
     intents: Sequence[AnyIntent],
     *,

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 
 # A statement of its own: one that waits for a lock would read it before the wait.

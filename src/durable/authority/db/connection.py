@@ -7,12 +7,11 @@ from contextlib import suppress
 from typing import Self, TypeVar
 
 import psycopg
-from sqlalchemy import URL, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy import URL, make_url, text
+from sqlalchemy.exc import ArgumentError
 
 from durable.authority.db.breaker import Breaker, Session
+from durable.authority.db.engine import AsyncConnection, Engine, Pool
 from durable.authority.db.errors import (
     LOCK_TIMEOUT,
     LOGIN_REFUSED,
@@ -21,6 +20,7 @@ from durable.authority.db.errors import (
     AuthorityUnreachableError,
     BrokenConstraintError,
     Fault,
+    PoolTimeoutError,
     classify,
     explained,
     is_refused_login,
@@ -82,7 +82,7 @@ _BY_KEYS = frozenset(
 
 def engine_for(
     url: str, role: str, *, pool_size: int = 4, breaker: Breaker | None = None
-) -> AsyncEngine:
+) -> Engine:
     """A small pool whose every connection acts as one controller's role, at READ COMMITTED.
 
     There each statement reads at a moment of its own, so who only reads needs no BEGIN and COMMIT.
@@ -101,27 +101,26 @@ def engine_for(
         "client_connection_check_interval": "1s",
         "plan_cache_mode": "force_generic_plan" if role in _BY_KEYS else "auto",
     }
+    settings = " ".join(f"-c {name}={value}" for name, value in options.items())
+
+    async def connect() -> Session:
+        session = await open_session(url, role, options=settings)
+        try:
+            await check_schema(session)
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
     place = driver_url(url)
-    engine = create_async_engine(
+    return Engine(
         place,
-        pool_size=pool_size,
-        max_overflow=0,
+        role,
+        breaker or Breaker(place),
         # Below the time of a transaction, so that a full pool is told apart from silence.
-        pool_timeout=POOL_TIMEOUT_SECONDS,
-        # Each caller ends its own transaction: to roll back once more costs a wait.
-        pool_reset_on_return=None,
-        isolation_level="AUTOCOMMIT" if role == READER else None,
-        execution_options={"durable_role": role, "durable_breaker": breaker or Breaker(place)},
-        connect_args={
-            "async_creator_fn": Session.connect,
-            "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
-            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-            "application_name": role,
-            **KEEPALIVE,
-        },
+        Pool(connect, pool_size, POOL_TIMEOUT_SECONDS),
+        commits_each=role == READER,
     )
-    event.listen(engine.sync_engine, "connect", check_schema)
-    return engine
 
 
 class Databases:
@@ -133,21 +132,15 @@ class Databases:
     def __init__(self, url: str, regional_urls: Mapping[str, str] | None = None) -> None:
         self._url = url
         self._regional_urls = dict(regional_urls or {})
-        self._engines: dict[tuple[str, str], AsyncEngine] = {}
-        # The same connections, for reads that need no BEGIN and COMMIT.
-        self._for_reads: dict[AsyncEngine, AsyncEngine] = {}
+        self._engines: dict[tuple[str, str], Engine] = {}
         self._breakers: dict[str, Breaker] = {}
 
-    def at_global(self, role: str) -> AsyncEngine:
+    def at_global(self, role: str) -> Engine:
         return self.at(self._url, role)
 
-    def at_region(self, region: str, role: str, *, commits_each: bool = False) -> AsyncEngine:
+    def at_region(self, region: str, role: str, *, commits_each: bool = False) -> Engine:
         engine = self.at(self.url_of(region), role)
-        if not commits_each or role == READER:
-            return engine
-        if engine not in self._for_reads:
-            self._for_reads[engine] = engine.execution_options(isolation_level="AUTOCOMMIT")
-        return self._for_reads[engine]
+        return engine.committing_each() if commits_each else engine
 
     def url_of(self, region: str) -> str:
         return self._regional_urls.get(region, self._url)
@@ -166,7 +159,7 @@ class Databases:
         """The regions that are said to live in this database, which need not answer for that."""
         return sorted(RegionId(name) for name, at in self._regional_urls.items() if at == url)
 
-    def at(self, url: str, role: str) -> AsyncEngine:
+    def at(self, url: str, role: str) -> Engine:
         if (url, role) not in self._engines:
             breaker = self._breakers.setdefault(url, Breaker(driver_url(url)))
             self._engines[(url, role)] = engine_for(url, role, breaker=breaker)
@@ -204,7 +197,7 @@ async def _nothing(_: AsyncConnection) -> None:
 
 
 async def transact(
-    engine: AsyncEngine,
+    engine: Engine,
     body: Callable[[AsyncConnection], Awaitable[T]],
     *,
     doing: str | Callable[[], str],
@@ -217,7 +210,7 @@ async def transact(
     transaction.
     """
     limit = TRANSACTION_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
-    breaker: Breaker = engine.get_execution_options()["durable_breaker"]
+    breaker = engine.breaker
     for attempt in range(ATTEMPTS):
         if breaker.is_open:
             breaker.refuse_if_open(doing if isinstance(doing, str) else doing())
@@ -226,7 +219,7 @@ async def transact(
                 with breaker.watching(deadline):
                     async with engine.begin() as connection:
                         return await body(connection)
-        except (DBAPIError, OSError, TimeoutError, PoolTimeoutError) as error:
+        except (psycopg.Error, OSError, TimeoutError, PoolTimeoutError) as error:
             fault = classify(error)
             what = doing if isinstance(doing, str) else doing()
             if fault is Fault.CONSTRAINT:
@@ -259,10 +252,10 @@ _HOLDERS = text("""
 
 
 async def _unavailable(
-    engine: AsyncEngine, breaker: Breaker, fault: Fault, doing: str, error: BaseException
+    engine: Engine, breaker: Breaker, fault: Fault, doing: str, error: BaseException
 ) -> AuthorityUnreachableError:
     """Why it was not done: the server is busy, refuses the login, or does not answer."""
-    place = f"PostgreSQL at {engine.url.host}:{engine.url.port or 5432}"
+    place = f"PostgreSQL at {engine.place.host}:{engine.place.port or 5432}"
     if fault is Fault.AGAIN:
         why = await _who_holds_locks(engine) if sqlstate_of(error) == LOCK_TIMEOUT else None
         return AuthorityBusyError(
@@ -273,7 +266,7 @@ async def _unavailable(
     if not refused:
         breaker.open()
     silent = f"{place} did not answer; check that it runs there"
-    only_read = engine.get_execution_options().get("durable_role") == READER
+    only_read = engine.role == READER
     unknown = "; the change may have been made, so send the same request again"
     return AuthorityUnreachableError(
         f"Could not {doing}: {_REFUSED if refused else silent}"
@@ -281,24 +274,25 @@ async def _unavailable(
     )
 
 
-async def _who_holds_locks(engine: AsyncEngine) -> str:
+async def _who_holds_locks(engine: Engine) -> str:
     """Who seems to hold what was waited for, looked up when the wait has ended."""
     waited = "a lock that it needs was not free in time"
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS), engine.begin() as connection:
             holders = list((await connection.execute(_HOLDERS)).scalars())
-    except (DBAPIError, OSError, TimeoutError, PoolTimeoutError):
+    except (psycopg.Error, OSError, TimeoutError, PoolTimeoutError):
         return waited
     return f"{waited}: {' and '.join(holders)} held locks then" if holders else waited
 
 
-async def open_session(url: str, name: str) -> psycopg.AsyncConnection:
+async def open_session(url: str, name: str, *, options: str | None = None) -> Session:
     """Connects under a name that others see, and detects a silent server within seconds."""
     return await Session.connect(
         driver_url(url).set(drivername="postgresql").render_as_string(hide_password=False),
         autocommit=True,
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
         application_name=name,
+        options=options,
         keepalives_idle=KEEPALIVE["keepalives_idle"],
         keepalives_interval=KEEPALIVE["keepalives_interval"],
         keepalives_count=KEEPALIVE["keepalives_count"],

@@ -8,8 +8,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import FinishedPGconn
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DBAPIError
 
 
 class Fault(Enum):
@@ -31,6 +30,10 @@ class AuthorityUnreachableError(AuthorityError):
 
 class AuthorityBusyError(AuthorityUnreachableError):
     """It answers, but could not do it in time: nothing changed, and the same may be sent again."""
+
+
+class PoolTimeoutError(Exception):
+    """No connection of this process was free in time."""
 
 
 class CircuitOpenError(AuthorityUnreachableError):
@@ -110,8 +113,8 @@ def classify(error: BaseException) -> Fault:
     # Connection exceptions and server shutdowns, or no state at all because there was no answer.
     if state == "40003" or (state is not None and state.startswith(("08", "57P"))):
         return Fault.UNKNOWN
-    silent = isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError)
-    if state is None and (silent or isinstance(error, OSError | TimeoutError)):
+    silent = psycopg.OperationalError | psycopg.InterfaceError | OSError | TimeoutError
+    if state is None and isinstance(_cause_of(error), silent):
         return Fault.UNKNOWN
     return Fault.FINAL
 

@@ -1,8 +1,8 @@
 """Locks that are rows: only a role that may call the function can hold one, and no reader may."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.model.ids import RegionId
 
 # One change at a time: whether one is left who may manage operators is read before it.

@@ -1,17 +1,15 @@
 """The schema that this release is written for, and what to do about a database at another one."""
 
-from typing import Any
-
 import psycopg
 
-from durable.authority.db.errors import AuthorityError, sqlstate_of
+from durable.authority.db.breaker import Session
+from durable.authority.db.errors import AuthorityError
 
 # The newest migration. Here too, so that a command need not load Alembic to compare; a test holds
 # the two together.
 REVISION = "0001"
 
 READ_REVISION = "SELECT version_num FROM alembic_version"
-_MISSING_TABLE = "42P01"
 
 
 class SchemaVersionError(AuthorityError):
@@ -40,19 +38,12 @@ def schema_problem(found: str | None) -> str | None:
     )
 
 
-def check_schema(connection: Any, _record: object) -> None:
-    """Refuses a new connection of a pool whose database is at another schema than this release."""
-    cursor = connection.cursor()
+async def check_schema(session: Session) -> None:
+    """Refuses a new connection to a database that is at another schema than this release."""
     try:
-        cursor.execute(READ_REVISION)
-        row = cursor.fetchone()
-    except psycopg.Error as error:
-        if sqlstate_of(error) != _MISSING_TABLE:
-            raise
+        row = await (await session.execute(READ_REVISION)).fetchone()
+    except psycopg.errors.UndefinedTable:
         row = None
-    # Not in a `finally`: the cleanup of a connection that a cancellation has ended would hide that.
-    cursor.close()
-    connection.rollback()
     problem = schema_problem(None if row is None else row[0])
     if problem is not None:
         raise SchemaVersionError(problem)

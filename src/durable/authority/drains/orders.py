@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.drains.rows import drain_of, find_drain, refuse_while_drained
 from durable.authority.fleet.cordons import write_cordons

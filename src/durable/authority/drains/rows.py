@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.model.fleet.drain import Drain, NodesTarget
 from durable.model.ids import NodeId, RegionId

@@ -19,7 +19,6 @@ from contextlib import aclosing, asynccontextmanager
 
 import psycopg
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import (
     KEEPALIVE,
@@ -27,6 +26,7 @@ from durable.authority.db.connection import (
     Databases,
     open_session,
 )
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import explained
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region
@@ -100,11 +100,10 @@ async def hold_agent_lock(
     `lost` is the lock that this agent held until its connection ended: it takes that one again even
     while the server still counts the connection that was lost.
     """
-    url = databases.at_region(region, ROLE).url.render_as_string(hide_password=False)
     me = f"durable agent, pid {os.getpid()} on {socket.gethostname()}"[:NAME_CHARACTERS]
     doing = f"take the agent lock of {region}"
     with explained(doing):
-        session = await open_session(url, me)
+        session = await open_session(databases.url_of(region), me)
     async with session as connection:
         with explained(doing):
             async with asyncio.timeout(STATEMENT_TIMEOUT_SECONDS):

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.model.ids import DeviceId, NodeId, RegionId
@@ -49,10 +49,6 @@ async def report_unhealthy_devices(
             changes[node] = devices
     if changes:
         version = await advance_region(connection, region)
-        await connection.execute(
-            _SET,
-            [
-                {"region": region, "node": node, "devices": devices, "version": version}
-                for node, devices in changes.items()
-            ],
-        )
+        for node, devices in changes.items():
+            named = {"region": region, "node": node, "devices": devices, "version": version}
+            await connection.execute(_SET, named)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.nodes import MAX_NODES_PER_CALL, declare_nodes

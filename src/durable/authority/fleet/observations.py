@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import Field
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import ActorId, NodeId, RegionId, Token
 from durable.model.refusal import Refusal, RefusalCode

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.model.ids import ActorId, PolicyRevision, RegionId

@@ -5,10 +5,10 @@ from itertools import chain
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.model.fleet.capacity import RegionStatus

@@ -11,9 +11,9 @@ from typing import Self
 
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import AuthorityError, Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.operators.ledger import (
     KEPT_DAYS,

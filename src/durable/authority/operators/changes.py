@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.locks import OPERATORS, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import NotAllowedError, require_right

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any, Self
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction
 from durable.model.operators.rights import OperatorMessage

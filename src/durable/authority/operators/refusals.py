@@ -5,10 +5,9 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import NotAllowedError
 from durable.model.ids import ActorId

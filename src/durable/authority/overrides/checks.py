@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import UnreachableRegions, ask_regions
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.node_targets import find_nodes

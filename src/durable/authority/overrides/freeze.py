@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.clock import read_clock
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.overrides.rows import override_of
 from durable.model.ids import ActorId, OverrideId, RegionId

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import PolicyRevision, RegionId
 from durable.model.policy.rollout import PolicyHealth

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.operators.authorization import (
     DEMANDING,
     NotAllowedError,

@@ -7,9 +7,9 @@ regions carries the number of its order, and an older number changes nothing the
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.locks import POLICIES, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize

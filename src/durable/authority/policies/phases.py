@@ -8,10 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.clock import read_clock
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.locks import POLICIES, hold_lock
 from durable.authority.db.transaction import global_transaction
 from durable.authority.overrides.freeze import refuse_while_frozen

@@ -1,8 +1,8 @@
 """What a region decided last, so that those decisions can be made again."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import RegionId
 from durable.model.placement.records import Decision

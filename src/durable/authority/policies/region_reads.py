@@ -1,9 +1,9 @@
 """A revision in each region as it is: its state, what became of its replicas, what goes on."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import list_regions

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import AwareDatetime
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.fleet.policies import unknown_revision
 from durable.model.ids import ActorId, PolicyRevision

@@ -5,10 +5,10 @@ from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import Batcher
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.fair_queue import Turn, in_turns
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction

@@ -5,8 +5,8 @@ nothing.
 """
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import advance_region, lock_region
 from durable.authority.quota.quotas import ROLE, amount_of, amount_parameters, unknown_tenant

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.quota.grants import take_lapsed
 from durable.authority.quota.quotas import LOCK_QUOTA, ROLE, amount_of, amount_parameters

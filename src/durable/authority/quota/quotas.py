@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.model.fleet.capacity import Quota
 from durable.model.ids import ActorId, RegionId, TenantId

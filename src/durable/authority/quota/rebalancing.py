@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.quota.grants import owe_grant, read_unused_grant

@@ -7,10 +7,10 @@ books say, and the books hold at most the hard quota.
 """
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.fleet.regions import read_region
 from durable.authority.quota.grants import add_grant, take_grant

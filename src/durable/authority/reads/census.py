@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import Field
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.everywhere import ask_databases
 from durable.authority.quota.budgets import budget_of
 from durable.authority.quota.quotas import amount_of, quota_of

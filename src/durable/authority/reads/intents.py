@@ -1,8 +1,8 @@
 """What was requested of a region for a workload, and what became of it."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.placement.records import LastTry, RecordedIntent

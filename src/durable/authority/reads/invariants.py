@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import READER, Databases, transact
+from durable.authority.db.engine import AsyncConnection, Engine
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.everywhere import UnreachableRegions, ask_databases
 from durable.authority.db.roles import ROLES
@@ -256,9 +256,9 @@ async def check_invariants(databases: Databases) -> tuple[list[Violation], Unrea
     return list(chain.from_iterable(found)), missing
 
 
-def _in_transaction(engine: AsyncEngine) -> AsyncEngine:
+def _in_transaction(engine: Engine) -> Engine:
     """Reads are made without one, and a limit that is raised for one of them ends with it."""
-    return engine.execution_options(isolation_level="READ COMMITTED")
+    return engine.committing_each(False)
 
 
 async def violations_everywhere(databases: Databases) -> list[Violation]:

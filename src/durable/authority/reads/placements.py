@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import Batcher
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction

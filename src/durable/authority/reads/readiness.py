@@ -5,9 +5,9 @@ from datetime import datetime
 
 from pydantic import AwareDatetime
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases, transact
+from durable.authority.db.engine import AsyncConnection
 from durable.model.ids import RegionId
 from durable.model.states import RegionState
 from durable.validation.value import Value

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import AwareDatetime
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import PATIENT_GATHER_SECONDS, Batcher
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import unknown_region

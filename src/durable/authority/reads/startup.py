@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import RegionId, TenantId, WorkloadName
 from durable.validation.value import Value

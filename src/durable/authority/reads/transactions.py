@@ -1,8 +1,8 @@
 """How many transactions a database has committed: the load that a control plane puts on it."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 
 _COMMITS = text("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from pydantic import AwareDatetime
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.clock import read_clock
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import Generation, RegionId, TenantId, WorkloadName
 from durable.model.work.workload import WorkloadKind

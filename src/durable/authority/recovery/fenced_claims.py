@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.commit.regional_commit import MAX_BATCH, commit_intents
 from durable.authority.db.batching import chunks
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.reads.claims import CLAIM_COLUMNS, claim_of, next_ordinal

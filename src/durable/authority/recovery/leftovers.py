@@ -1,8 +1,8 @@
 """What an incident must not leave behind on the global side."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.model.recovery.recoveries import Recovery
 

@@ -8,9 +8,9 @@ clocks that run at different speeds, the region has stopped by itself: it need n
 from datetime import datetime, timedelta
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import lock_region, unknown_region
 from durable.authority.recovery.fence import obey

@@ -1,8 +1,8 @@
 """What the authority shows of a region: which of its nodes renew their leases, by zone and host."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import regional_transaction
 from durable.model.ids import NodeId, RegionId, ZoneId
 from durable.model.recovery.detection import ZoneSigns

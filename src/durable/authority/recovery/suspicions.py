@@ -4,9 +4,9 @@ A suspected region's `since` is the loss itself: from there on recovery is measu
 """
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.model.fleet.region_life import RegionFact
 from durable.model.ids import ActorId, RegionId

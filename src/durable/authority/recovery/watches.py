@@ -1,8 +1,8 @@
 """How old a worker's view of its region is, reported to the global side."""
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.model.ids import RegionId
 

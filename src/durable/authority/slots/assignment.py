@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import lock_region

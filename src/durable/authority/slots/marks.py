@@ -5,8 +5,8 @@ from functools import cache
 from typing import NamedTuple
 
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.reads.claims import ClaimFilter, conditions
 from durable.model.ids import ActorId, RegionId
 from durable.model.overrides.effects import Effects

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.fleet.regions import lock_region, read_region

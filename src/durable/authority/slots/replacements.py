@@ -3,9 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction, regional_transaction
 from durable.authority.operators.authorization import authorize
 from durable.authority.operators.ledger import KEPT_DAYS, Answer, RequestLedger

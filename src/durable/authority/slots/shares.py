@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.sent_rows import sent_rows
 from durable.authority.db.transaction import regional_transaction
 from durable.authority.fleet.regions import lock_region

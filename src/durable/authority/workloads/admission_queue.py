@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.audit import chain as audit
 from durable.authority.db.batching import Batcher, chunks
 from durable.authority.db.clock import read_clock
 from durable.authority.db.connection import Databases
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.fair_queue import Turn
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import Authorizer

@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.clock import read_clock
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.workloads.events import audit_workload
 from durable.authority.workloads.rows import ROLE, lock_workload, never_admitted

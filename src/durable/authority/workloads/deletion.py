@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
 from durable.authority.operators.ledger import KEPT_DAYS, RequestLedger

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from durable.authority.audit import chain as audit
+from durable.authority.db.engine import AsyncConnection
 from durable.model.ids import ActorId
 from durable.model.work.workload import AdmittedWorkload
 

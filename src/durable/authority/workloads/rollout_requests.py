@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import TypeAdapter
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from durable.authority.db.clock import read_clock
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.authorization import authorize
 from durable.authority.operators.ledger import KEPT_DAYS, RequestLedger

@@ -1,7 +1,6 @@
 """What a request is answered about a workload that has no workflow to ask."""
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from durable.authority.db.engine import AsyncConnection
 from durable.authority.db.transaction import global_transaction
 from durable.authority.operators.ledger import Answer, RequestLedger
 from durable.authority.workloads.rows import find_workload, has_ended, never_admitted
