@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from durable.authority.cache import region_read
-from durable.authority.cache.region_read import read_in_chunks, read_whole
+from durable.authority.cache.region_read import read_changes, read_in_chunks, read_whole
 from durable.scheduling.snapshot.region import NodeFacts
 from tests.authority.world import EAST, World, node
 
@@ -50,3 +50,22 @@ async def test_what_changes_between_two_parts_is_in_the_sum(
     whole = await read_whole(ready_world.databases, EAST)
     assert found.version == whole.version
     assert {view.node: view for view in found.nodes} == {view.node: view for view in whole.nodes}
+
+
+async def test_a_claim_changes_its_node_when_it_takes_room_and_when_it_frees_it(
+    ready_world: World,
+) -> None:
+    """Binding moves no capacity, and to read its nodes again would double what a cache reads."""
+    world = ready_world
+    claim = await world.granted(world.reserve(0))
+    before = claim.version - 1
+    await world.granted(world.bind(claim.token))
+
+    async def changed(since: int) -> list[str]:
+        return [str(one.node) for one in (await read_changes(world.databases, EAST, since)).nodes]
+
+    assert await changed(before) == ["n1"]
+    assert await changed(claim.version) == []
+    held = await world.granted(world.reserve(1))
+    await world.granted(world.release(held.token, 1))
+    assert await changed(held.version) == ["n1"]

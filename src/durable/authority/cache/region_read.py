@@ -94,7 +94,8 @@ _CHANGES = text(
                     WHERE region = :region AND changed_version > :since
                     UNION
                    SELECT node FROM regional.reservations
-                    WHERE region = :region AND changed_version > :since)""",
+                    WHERE region = :region
+                      AND coalesce(freed_version, created_version) > :since)""",
         room=ROOM,
         unhealthy=_UNHEALTHY,
     )

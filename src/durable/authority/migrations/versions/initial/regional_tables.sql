@@ -383,7 +383,9 @@ CREATE TABLE regional.reservations (
     CONSTRAINT reservations_region_reference
         FOREIGN KEY (region) REFERENCES regional.regions (region)
 ) WITH (fillfactor = 70);
-CREATE INDEX reservations_changes ON regional.reservations (region, changed_version);
+-- By the version that claimed or freed capacity; what comes between moves none.
+CREATE INDEX reservations_changes
+    ON regional.reservations (region, (coalesce(freed_version, created_version)));
 CREATE INDEX reservations_claims_by_node
     ON regional.reservations (region, node) WHERE freed_version IS NULL;
 CREATE INDEX reservations_leases ON regional.reservations (region, expires_at) WHERE state = 'held';
