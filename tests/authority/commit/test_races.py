@@ -1,7 +1,7 @@
 """Two writers on two real connections want the same thing at the same time: one gets it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 import psycopg
@@ -116,19 +116,24 @@ async def test_start_against_evict_never_loses_the_stop(world: World, other: Wor
     assert len(granted) + len(refused) == 2
 
 
-async def two_serve_and_one_has_to(world: World) -> list[int]:
+async def two_serve_and_one_has_to(world: World, *nodes: str) -> list[int]:
     """The tokens of slots 0 and 1; one of them may be stopped by choice."""
     await publish(world.databases, EAST, [Publication(RISK, API, 2, must_serve=1)])
-    tokens = [await world.running(slot) for slot in (0, 1)]
+    return await serving(world, dict(enumerate(nodes or ("n1", "n1"))))
+
+
+async def serving(world: World, nodes: Mapping[int, str]) -> list[int]:
+    """The tokens of what serves in these slots, each on its node."""
+    tokens = [await world.running(slot, node=name) for slot, name in nodes.items()]
     reports = [
         Observation(
-            token=token, node=NodeId("n1"), session=1, sequence=1, state=ObservedState.SERVING,
+            token=token, node=NodeId(name), session=1, sequence=token, state=ObservedState.SERVING,
             evidence="ready",
         )
-        for token in tokens
+        for token, name in zip(tokens, nodes.values(), strict=True)
     ]  # fmt: skip
     answers = await observe(world.databases, EAST, reports, observer=TEST, now=world.now)
-    assert answers == [None, None]
+    assert answers == [None] * len(tokens)
     return tokens
 
 
@@ -140,6 +145,26 @@ async def test_two_evictions_in_one_batch_stay_within_the_allowance(world: World
     assert outcomes[1].refusal.code is RefusalCode.DISRUPTION_ALLOWANCE
     forced = world.evict(second, 1, ordinal=2, is_forced=True)
     assert isinstance((await world.send(forced))[0], Granted), "whoever forces it is not refused"
+
+
+async def test_what_a_silent_node_runs_is_stopped_whatever_the_allowance(world: World) -> None:
+    """Nothing that serves is lost by it, as its node's lease has lapsed."""
+    await world.with_nodes(node("n2"), lease_seconds=60)
+    first, second = await two_serve_and_one_has_to(world, "n1", "n2")
+    world.now = seconds(61)
+    assert isinstance((await world.send(world.evict(second, 1)))[0], Granted)
+    assert await world.refused(world.evict(first, 0)) is RefusalCode.DISRUPTION_ALLOWANCE
+
+
+async def test_a_stop_on_a_silent_node_uses_none_of_its_batchs_allowance(world: World) -> None:
+    await world.with_nodes(node("n2"), lease_seconds=60)
+    first, second = await two_serve_and_one_has_to(world, "n1", "n1")
+    (silent,) = await serving(world, {2: "n2"})
+    world.now = seconds(61)
+    outcomes = await world.send(
+        world.evict(silent, 2), world.evict(first, 0), world.evict(second, 1)
+    )
+    assert [type(outcome) for outcome in outcomes] == [Granted, Granted, Refused]
 
 
 async def test_two_writers_evict_within_the_allowance(world: World, other: World) -> None:

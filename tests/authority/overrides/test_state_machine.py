@@ -337,9 +337,6 @@ def test_every_invariant_holds_with_every_kind_of_override(
             max_examples=examples,
             stateful_step_count=12,
             deadline=None,
-            # One sequence of acts is known in which a stop is refused that breaks no floor by this
-            # machine's count; until it is understood, the same acts are drawn every time.
-            derandomize=True,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),

@@ -97,11 +97,6 @@ class ClaimEntry:
     def is_freed(self) -> bool:
         return self.state in ("released", "expired") or self.binding_state == "released"
 
-    @property
-    def serves(self) -> bool:
-        """Whether a stop would take down something that serves."""
-        return self.binding_state == "starting" and self.observed == "serving"
-
 
 @dataclass(slots=True)
 class Availability:
@@ -109,6 +104,8 @@ class Availability:
 
     serving: int
     must_serve: int
+    # Which of the claims that the batch stops are among those that serve.
+    serving_tokens: frozenset[int]
 
 
 SlotKey = tuple[str, str, int]

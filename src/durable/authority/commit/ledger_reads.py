@@ -103,12 +103,13 @@ _GRANTS = text("""
 
 # What serves and was not asked to stop, on nodes that are alive.
 _AVAILABILITY = text("""
-    SELECT f.tenant, f.workload, f.must_serve, there.serving
+    SELECT f.tenant, f.workload, f.must_serve, there.serving, there.serving_tokens
       FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS key(tenant text, workload text)
       JOIN regional.disruption_floors AS f
         ON f.region = :region AND f.tenant = key.tenant AND f.workload = key.workload
      CROSS JOIN LATERAL (
-           SELECT count(*) AS serving
+           SELECT count(*) AS serving,
+                  array_agg(r.token) FILTER (WHERE r.token = ANY(:tokens)) AS serving_tokens
              FROM regional.reservations AS r
              JOIN regional.bindings AS b USING (region, token)
              JOIN regional.observations AS o USING (region, token)
@@ -273,9 +274,16 @@ async def _read_availability(
 ) -> None:
     keys = sorted({(str(intent.tenant), str(intent.workload)) for intent in stops})
     named = json.dumps([{"tenant": tenant, "workload": workload} for tenant, workload in keys])
-    of = {"region": ledger.region, "keys": named, "now": ledger.now}
+    of = {
+        "region": ledger.region,
+        "keys": named,
+        "now": ledger.now,
+        "tokens": [intent.token for intent in stops],
+    }
     for row in await connection.execute(_AVAILABILITY, of):
-        ledger.availability[row.tenant, row.workload] = Availability(row.serving, row.must_serve)
+        ledger.availability[row.tenant, row.workload] = Availability(
+            row.serving, row.must_serve, frozenset(row.serving_tokens or ())
+        )
 
 
 async def _read_grants(

@@ -140,7 +140,7 @@ def _evict(ledger: Ledger, claim: ClaimEntry, intent: Evict) -> Granted | Refuse
         # The stop was requested before, and its first reason is the one that is kept.
         return _granted(ledger.version, claim)
     there = ledger.availability.get((claim.tenant, claim.workload))
-    if claim.serves and there is not None:
+    if there is not None and claim.token in there.serving_tokens:
         if there.serving - 1 < there.must_serve and not intent.is_forced:
             return _too_few(ledger, claim, there)
         there.serving -= 1
