@@ -38,8 +38,12 @@ def lives(pid: int) -> bool:
 
 async def number_in(file: Path) -> int:
     """What a replica wrote into a file, once it has."""
-    await eventually(f"{file.name} is written", lambda: _content(file) != "")
+    await eventually(f"{file.name} is written", lambda: is_written(file))
     return int(_content(file))
+
+
+def is_written(file: Path) -> bool:
+    return _content(file) != ""
 
 
 def _content(file: Path) -> str:

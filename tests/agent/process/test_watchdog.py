@@ -15,7 +15,7 @@ from durable.agent.process.launcher import SOURCE
 from durable.agent.process.replica_directory import ReplicaDirectory
 from durable.model.placement.intents import ReleaseCause
 from tests.agent.agent_process import AgentProcesses
-from tests.agent.commands import directory_of, lives, number_in, shell
+from tests.agent.commands import directory_of, is_written, lives, number_in, shell
 from tests.agent.conftest import Agents
 from tests.agent.region import LiveRegion
 from tests.agent.waiting import eventually
@@ -23,6 +23,8 @@ from tests.agent.waiting import eventually
 # On a busy machine an agent misses the renewals of a shorter one: what must stop without a lease is
 # then not even started. Two seconds of it, the most there are, are for killing.
 LEASE_SECONDS = 10
+# The generations of what must stop, which begins again where it was stopped too early.
+FIRST_OF_N1, FIRST_OF_N2 = 2, 100
 WAITS = "echo $$ > pid; (setsid sleep 1000 & echo $! > escaped) 3>&-; exec sleep 1000"
 
 
@@ -33,6 +35,31 @@ def processes(region: LiveRegion, agents: Agents, tmp_path: Path) -> Iterator[Ag
     running = AgentProcesses(region.url, tmp_path)
     yield running
     running.end_all()
+
+
+async def run_what_must_stop(
+    region: LiveRegion, state_dir: Path, generation: int, on: str = "n1"
+) -> tuple[int, Path, list[int]]:
+    """A token in slot 0 that runs, its directory of work, and the pids of its processes.
+
+    An agent of a busy machine may miss its renewals. What must stop without a lease has then ended,
+    or was not started, and runs again in the next generation.
+    """
+    token = await region.run(0, shell(WAITS, on_disconnect="stop"), on=on, generation=generation)
+    work = directory_of(state_dir, token, on) / "work"
+    files = [work / name for name in ("pid", "escaped")]
+
+    async def has_ended() -> bool:
+        return (await region.observed(token))[0] in ("failed", "stopped")
+
+    async def runs_or_has_ended() -> bool:
+        return all(map(is_written, files)) or await has_ended()
+
+    await eventually(f"{token} runs, or has ended", runs_or_has_ended)
+    if await has_ended():
+        await region.release(token, 0, ReleaseCause.STOPPED, generation=generation)
+        return await run_what_must_stop(region, state_dir, generation + 1, on)
+    return token, work, [await number_in(file) for file in files]
 
 
 def watchdogs(directory: Path) -> list[int]:
@@ -53,12 +80,11 @@ async def test_never_two_of_a_slot_when_its_agent_is_killed_or_hangs(
 ) -> None:
     agent = processes.start("n1", lease=LEASE_SECONDS)
     processes.start("n2")
-    stops = await region.run(0, shell(WAITS, on_disconnect="stop"))
-    keeps = await region.run(1, shell(WAITS, on_disconnect="keep"), generation=2)
-    work, kept = directory_of(tmp_path, stops) / "work", directory_of(tmp_path, keeps) / "work"
-    pids = [await number_in(work / name) for name in ("pid", "escaped")]
-    kept_pid = await number_in(kept / "pid")
+    keeps = await region.run(1, shell(WAITS, on_disconnect="keep"))
+    kept_pid = await number_in(directory_of(tmp_path, keeps) / "work" / "pid")
     await region.until_registered("n2")
+    stops, work, pids = await run_what_must_stop(region, tmp_path, FIRST_OF_N1)
+    generation = (await region.binding(stops)).generation
 
     assert agent.pid is not None
     os.kill(agent.pid, number)
@@ -67,9 +93,8 @@ async def test_never_two_of_a_slot_when_its_agent_is_killed_or_hangs(
     # From here on the authority may give the slot to another node.
     assert [pid for pid in pids if lives(pid)] == []
     assert lives(kept_pid), "it did not ask for this"
-    await region.release(stops, 0, ReleaseCause.NODE_LOST)
-    second = await region.run(0, shell(WAITS, on_disconnect="stop"), on="n2", generation=3)
-    successor = await number_in(directory_of(tmp_path, second, "n2") / "work" / "pid")
+    await region.release(stops, 0, ReleaseCause.NODE_LOST, generation=generation)
+    _, _, (successor, _) = await run_what_must_stop(region, tmp_path, FIRST_OF_N2, on="n2")
 
     if number is signal.SIGSTOP:
         os.kill(agent.pid, signal.SIGCONT)
@@ -83,8 +108,7 @@ async def test_the_next_agent_reports_why_the_watchdog_stopped_it(
     region: LiveRegion, processes: AgentProcesses, tmp_path: Path
 ) -> None:
     agent = processes.start("n1", lease=LEASE_SECONDS)
-    token = await region.run(0, shell(WAITS, on_disconnect="stop"))
-    pid = await number_in(directory_of(tmp_path, token) / "work" / "pid")
+    token, _, (pid, _) = await run_what_must_stop(region, tmp_path, FIRST_OF_N1)
     agent.kill()
     await eventually("it is gone", lambda: not lives(pid))
 
