@@ -87,7 +87,11 @@ async def test_what_keeps_a_server_that_answers_is_said(
     assert not _breaker(world.databases).is_open
 
 
-async def test_many_at_once_share_a_small_pool(world: World) -> None:
+async def test_many_at_once_share_a_small_pool(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Waiting for a turn is no failure while turns come."""
+    monkeypatch.setattr(connection_module, "LOCK_TIMEOUT_SECONDS", 5)
+    monkeypatch.setattr(connection_module, "POOL_TIMEOUT_SECONDS", 10)
     async with asyncio.timeout(60):
         await asyncio.gather(*(_do(world.databases) for _ in range(40)))

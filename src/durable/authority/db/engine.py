@@ -21,8 +21,8 @@ from durable.authority.db.errors import PoolTimeoutError
 
 # As many as the code has, and those that are put together at run time.
 _KNOWN_STATEMENTS = 4_096
-# A name after one colon; `::` is a cast.
-_NAMED = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")
+# A name after one colon; `::` is a cast, and `\:` a colon.
+_NAMED = re.compile(r"(?<![:\w\\]):(\w+)")
 
 
 class RowList:
