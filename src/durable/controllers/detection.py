@@ -19,6 +19,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.db.errors import AuthorityError
 from durable.authority.db.everywhere import ask_regions
 from durable.authority.fleet.policies import read_recovery_policy
+from durable.authority.recovery.recoveries import newest_recovery
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.recovery.region_leases import renew
 from durable.authority.recovery.signs import NodeSigns, read_node_signs
@@ -43,6 +44,7 @@ from durable.model.recovery.detection import (
 from durable.model.refusal import RefusedError
 from durable.planners.recovery.detection import (
     is_due,
+    is_of,
     judge,
     keep_watching,
     must_renew,
@@ -75,8 +77,6 @@ class DetectionController:
         self._holder = f"the global worker {os.getpid()} on {socket.gethostname()}"
         self._watching_since: datetime | None = None
         self._looked_at: datetime | None = None
-        # The loss of each region whose recovery was begun, by its first sign.
-        self._begun: dict[RegionId, datetime] = {}
 
     async def run(self) -> None:
         failures = (AuthorityError, RefusedError, RPCError)
@@ -100,7 +100,7 @@ class DetectionController:
             suspicion = next_suspicion(before, verdict, now, policy)
             await self._keep(region, before, suspicion, verdict)
             if suspicion is not None and is_due(suspicion, now, since, policy):
-                await self._begin_once(suspicion)
+                await self._begin_until_known(suspicion)
         await asyncio.gather(
             *(
                 self._renew(region)
@@ -117,12 +117,21 @@ class DetectionController:
         except (AuthorityError, RefusedError) as error:
             log.warning("the lease of %s, which no worker serves: %s", region, error)
 
-    async def _begin_once(self, suspicion: Suspicion) -> None:
-        """One loss, one start: the reconciler looks after what has begun, a veto included."""
-        if self._begun.get(suspicion.region) != suspicion.since:
+    async def _begin_until_known(self, suspicion: Suspicion) -> None:
+        """Until the authority has its row: what was started may never have been read.
+
+        From then on the reconciler looks after it, a veto included. One that cannot be started now
+        keeps no other region waiting.
+        """
+        try:
+            known = await newest_recovery(self._databases, suspicion.region)
+            if known is not None and is_of(known, suspicion):
+                return
             await self._begin(suspicion)
-            self._begun[suspicion.region] = suspicion.since
-            log.warning("%s is lost: %s", suspicion.region, suspicion.verdict.sentence)
+        except (AuthorityError, RPCError) as error:
+            log.warning("could not begin the recovery of %s: %s", suspicion.region, error)
+            return
+        log.warning("%s is lost: %s", suspicion.region, suspicion.verdict.sentence)
 
     async def _keep(
         self,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
 from durable.authority.db.connection import Databases
@@ -29,6 +28,7 @@ from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.slots.shares import open_shares
 from durable.authority.workloads.rows import live_workloads
 from durable.model.ids import RegionId
+from durable.signals.impostors import ensure_runs, why_not_ours
 from durable.signals.names import (
     DRAIN,
     OVERRIDE,
@@ -112,11 +112,10 @@ async def _workloads(databases: Databases, regions: Sequence[RegionId]) -> Wante
 
 async def _placements(databases: Databases, regions: Sequence[RegionId]) -> Wanted:
     shares = await ask_regions(regions, lambda region: open_shares(databases, region))
-    runs = {"id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING}
     return [
         WorkflowStart(
             PLACEMENT,
-            placement_options(tenant, workload, generation, region) | runs,
+            placement_options(tenant, workload, generation, region),
             {
                 "key": {
                     "region": region,
@@ -192,9 +191,9 @@ class Reconciler:
         return confirmed
 
     async def running(self) -> dict[str, str]:
-        """The run of every workflow that runs, by the workflow's id."""
+        """The run of every workflow of ours that runs, by the workflow's id."""
         found = self._client.list_workflows(RUNNING_QUERY, page_size=LISTED_AT_ONCE)
-        return {one.id: one.run_id async for one in found}
+        return {one.id: one.run_id async for one in found if why_not_ours(one) is None}
 
     async def unmanaged(self, running: Mapping[str, str]) -> UnmanagedWorkflows:
         """What the authority wants to be looked after, and is not among what runs."""
@@ -208,18 +207,18 @@ class Reconciler:
         return UnmanagedWorkflows(starts, missing)
 
     async def start(self, unmanaged: UnmanagedWorkflows) -> None:
-        """Starts what nothing looks after; what runs after all is left as it is.
+        """Starts what nothing looks after, in place of what only has its id.
 
-        A start that fails stops no other, and is raised when all were tried.
+        What runs after all is left as it is. A start that fails stops no other, and is raised when
+        all were tried.
         """
         for name in unmanaged.ids:
             log.warning("%s does not run, and is started from what the authority knows", name)
         room = asyncio.Semaphore(STARTS_AT_ONCE)
 
         async def start(one: WorkflowStart) -> None:
-            given = [] if one.input is None else [one.input]
             async with room:
-                await self._client.start_workflow(one.kind, args=given, **one.options)  # pyright: ignore[reportUnknownMemberType]
+                await ensure_runs(self._client, one.kind, one.options, one.input)
 
         # They take the semaphore in the order in which they are named.
         done = await asyncio.gather(*map(start, unmanaged.starts.values()), return_exceptions=True)

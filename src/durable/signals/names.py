@@ -54,6 +54,16 @@ def regional_queue(region: RegionId) -> str:
     return f"durable-region-{region}"
 
 
+def queue_of(workflow_id: str) -> str:
+    """The task queue on which the workflow with this id runs."""
+    kind, _, rest = workflow_id.partition("/")
+    if kind == "placement":
+        return regional_queue(region_of(workflow_id))
+    if kind == "drain":
+        return regional_queue(RegionId(rest.partition("/")[0]))
+    return GLOBAL_QUEUE
+
+
 def workload_id(tenant: TenantId, workload: WorkloadName) -> str:
     return f"workload/{tenant}/{workload}"
 

@@ -17,6 +17,7 @@ from durable.model.recovery.recoveries import UNFENCED, RecoveryKey, RecoveryPro
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import RegionState
 from durable.resources.reader import changes
+from durable.signals.impostors import end_impostor, ensure_runs
 from durable.signals.names import RECOVERY
 from durable.signals.recoveries import RecoveryStatus
 from durable.signals.starting import recovery_options
@@ -25,8 +26,7 @@ from durable.temporal.sender import MessageSender, OrderFields
 
 async def begin_recovery(client: Client, suspicion: Suspicion) -> None:
     """Starts the recovery of a suspected region; one that runs is left as it is."""
-    key = RecoveryKey(region=suspicion.region, epoch=suspicion.epoch + 1)
-    await client.start_workflow(RECOVERY, **recovery_options(key))  # pyright: ignore[reportUnknownMemberType]
+    await ensure_runs(client, RECOVERY, recovery_options(suspicion.recovery))
 
 
 class Recoveries:
@@ -54,6 +54,7 @@ class Recoveries:
     async def declare(self, region: RegionId, **who: Unpack[OrderFields]) -> RecoveryKey:
         """Says that a region is lost, whatever it looks like; two for one loss are one."""
         key = await self.next_of(region)
+        await end_impostor(self._client, str(key))
         await self._sender.send(key, "confirm", **who)
         return key
 

@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from durable.model.ids import TenantId
 from durable.settings import Settings
+from durable.signals.impostors import why_not_ours
 from durable.signals.names import RUNNING_QUERY
 from durable.signals.search_attributes import TENANT
 from durable.state_dir.record import StackError
@@ -52,7 +53,8 @@ async def list_running(client: Client, tenant: TenantId | None = None) -> Runnin
         async for one in client.list_workflows(
             query, page_size=PAGE_SIZE, limit=MAX_LISTED, rpc_timeout=RPC_TIMEOUT
         ):
-            ids.add(one.id)
+            if why_not_ours(one) is None:
+                ids.add(one.id)
             if problems := one.typed_search_attributes.get(REPORTED_PROBLEMS):
                 failing[one.id] = cause_of(problems)
     except RPCError as error:
@@ -73,7 +75,7 @@ def cause_of(problems: Sequence[str]) -> str:
 async def statuses_of(
     client: Client, ids: Iterable[str]
 ) -> dict[str, WorkflowExecutionStatus | None]:
-    """How each of a few workflows is according to its own record; None if there is none."""
+    """How each of a few workflows is according to its own record; None if there is none of ours."""
     gate = asyncio.Semaphore(DESCRIBED_AT_ONCE)
 
     async def status(id: str) -> WorkflowExecutionStatus | None:
@@ -84,7 +86,7 @@ async def statuses_of(
                 if error.status is RPCStatusCode.NOT_FOUND:
                     return None
                 raise StackError(f"Temporal could not describe {id}: {error.message}") from error
-            return found.status
+            return found.status if why_not_ours(found) is None else None
 
     named = list(ids)
     return dict(zip(named, await asyncio.gather(*map(status, named)), strict=True))

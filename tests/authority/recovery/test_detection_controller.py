@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from durable.authority.db.connection import Databases
 from durable.authority.fleet.node_sessions import read_region_lease
 from durable.authority.fleet.policies import publish_policy
+from durable.authority.recovery.recoveries import begin_suspected
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.region_leases import renew
 from durable.controllers.detection import DetectionController
@@ -43,15 +45,23 @@ class Watching:
     """A controller, and the recoveries that it began; workers poll every other queue."""
 
     def __init__(self, databases: Databases, *unserved: RegionId) -> None:
+        self.databases = databases
         self.unserved = [regional_queue(region) for region in unserved]
         self.begun: list[Suspicion] = []
+        # Regions whose recovery is started and never gets as far as its row, or is not started.
+        self.silent: set[RegionId] = set()
+        self.refused: set[RegionId] = set()
         self.controller = DetectionController(databases, self._unserved, self._begin)
 
     async def _unserved(self, _: Iterable[str], __: datetime) -> list[str]:
         return self.unserved
 
     async def _begin(self, suspicion: Suspicion) -> None:
+        if suspicion.region in self.refused:
+            raise RPCError("it is away", RPCStatusCode.UNAVAILABLE, b"")
         self.begun.append(suspicion)
+        if suspicion.region not in self.silent:
+            await begin_suspected(self.databases, suspicion.recovery, actor=TEST)
 
 
 async def fell_silent(world: World, region: RegionId, letter: str) -> None:
@@ -79,8 +89,40 @@ async def test_leases_that_lapse_together_begin_one_recovery(world: World) -> No
     assert (await read_fact(world.databases, EAST)).state is RegionState.SUSPECTED
 
 
+async def test_a_recovery_is_begun_until_the_authority_has_its_row(world: World) -> None:
+    watching = Watching(world.databases)
+    await fell_silent(world, EAST, "e")
+    await lives(world, WEST, "w")
+    watching.silent = {EAST}
+    for _ in range(2):
+        await watching.controller.once()
+    assert [one.region for one in watching.begun] == [EAST, EAST]
+    watching.silent = set()
+    for _ in range(3):
+        await watching.controller.once()
+    assert len(watching.begun) == 3, "its row is there"
+
+
+async def test_a_recovery_that_cannot_be_started_keeps_no_other_region_waiting(
+    world: World,
+) -> None:
+    north = RegionId("us-north")
+    await world.with_region(north)
+    watching = Watching(world.databases)
+    for region, letter in ((EAST, "e"), (WEST, "w")):
+        await fell_silent(world, region, letter)
+    await lives(world, north, "n")
+    watching.refused = {EAST}
+    await watching.controller.once()
+    assert [one.region for one in watching.begun] == [WEST]
+    watching.refused = set()
+    await watching.controller.once()
+    assert [one.region for one in watching.begun] == [WEST, EAST]
+
+
 async def test_another_controller_goes_on_with_the_same_suspicion(world: World) -> None:
     first, second = Watching(world.databases), Watching(world.databases)
+    first.silent = {EAST}
     await fell_silent(world, EAST, "e")
     await lives(world, WEST, "w")
     await first.controller.once()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from durable.model.ids import NodeId, RegionId, ZoneId
+from durable.model.ids import ActorId, NodeId, RegionId, ZoneId
 from durable.model.recovery.detection import (
     LossKind,
     RecoveryPolicy,
@@ -13,9 +13,11 @@ from durable.model.recovery.detection import (
     Suspicion,
     ZoneSigns,
 )
+from durable.model.recovery.recoveries import Recovery, RecoveryPhase
 from durable.planners.recovery.detection import (
     grace_seconds,
     is_due,
+    is_of,
     judge,
     judge_alone,
     keep_watching,
@@ -191,6 +193,35 @@ def test_a_region_that_is_back_is_not_lost_while_it_proves_itself() -> None:
 def test_who_cannot_see_neither_confirms_nor_forgets() -> None:
     blind = follow((0, GONE), (3, AWAY), (60, {"zones": ()}))
     assert blind == follow((0, GONE))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "phase", "changed", "is_known"),
+    [
+        (2, RecoveryPhase.SUSPECTED, -60, True),
+        (2, RecoveryPhase.MOVING, 5, True),
+        (2, RecoveryPhase.VETOED, 5, True),
+        (2, RecoveryPhase.VETOED, -60, False),
+        (2, RecoveryPhase.DISMISSED, -60, False),
+        (3, RecoveryPhase.MOVING, 5, False),
+    ],
+)
+def test_a_loss_is_known_by_the_row_of_its_recovery(
+    epoch: int, phase: RecoveryPhase, changed: float, is_known: bool
+) -> None:
+    suspicion = follow((0, GONE))
+    assert suspicion is not None
+    recovery = Recovery(
+        region=EAST,
+        epoch=epoch,
+        phase=phase,
+        actor=ActorId("controller:detection"),
+        reason="a test",
+        lost_at=after(-90),
+        started_at=after(-90),
+        changed_at=after(changed),
+    )
+    assert is_of(recovery, suspicion) is is_known
 
 
 def test_who_was_away_watches_for_a_while_first() -> None:

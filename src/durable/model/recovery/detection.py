@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field
 
 from durable.model.ids import NodeId, RegionId, ZoneId
+from durable.model.recovery.recoveries import RecoveryKey
 from durable.validation.value import Value
 
 Percent = Annotated[float, Field(gt=0, le=100)]
@@ -147,3 +148,8 @@ class Suspicion(Value):
     lost_at: AwareDatetime
     verdict: LossVerdict
     calm_since: AwareDatetime | None = None
+
+    @property
+    def recovery(self) -> RecoveryKey:
+        """The recovery of this loss."""
+        return RecoveryKey(region=self.region, epoch=self.epoch + 1)

@@ -16,6 +16,7 @@ from durable.model.recovery.detection import (
     Suspicion,
     ZoneSigns,
 )
+from durable.model.recovery.recoveries import Recovery
 
 # Who has not looked for longer than this was away.
 LONGEST_GAP = timedelta(seconds=10)
@@ -111,6 +112,12 @@ def is_due(
         return False
     grace = timedelta(seconds=grace_seconds(suspicion.verdict, policy))
     return now - suspicion.since >= grace and now - watching_since >= grace
+
+
+def is_of(recovery: Recovery, suspicion: Suspicion) -> bool:
+    """Whether a recovery is of this loss; one that ended before, by a veto, was of another."""
+    is_earlier = recovery.has_ended and recovery.changed_at < suspicion.since
+    return recovery.key == suspicion.recovery and not is_earlier
 
 
 def keep_watching(since: datetime | None, last: datetime | None, now: datetime) -> datetime:
