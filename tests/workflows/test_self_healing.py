@@ -61,7 +61,7 @@ async def cancel(handle: Any) -> None:
     await handle.cancel()
 
 
-async def reset(handle: Any, at: int = 3) -> None:
+async def reset(handle: Any, at: int = 3, **how: Any) -> None:
     """Back to its first task, or another: it forgets all that it did since."""
     client = handle._client
     await client.workflow_service.reset_workflow_execution(
@@ -71,6 +71,7 @@ async def reset(handle: Any, at: int = 3) -> None:
             reason="by mistake",
             workflow_task_finish_event_id=at,
             request_id="reset",
+            **how,
         )
     )
 

@@ -67,20 +67,20 @@ class AuditMessages(Value):
 
     target: str
     messages: tuple[MessageRecord, ...]
-    # Names this batch, so that it is written once however often it is sent.
-    key: str
+    # Names the life of the workflow, in which each message has a key.
+    life: str
 
 
 async def write_messages(databases: Databases, chain: str, step: AuditMessages) -> None:
     """One event for each message, once each, however often this is sent."""
-    for number, message in enumerate(step.messages):
+    for message in step.messages:
         await audit_message(
             databases,
             chain,
             actor=ACTOR,
             action=f"{'accept' if message.accepted else 'reject'} message {message.name}",
             target=step.target,
-            key=f"{step.key}/{number}",
+            key=f"{step.life}/{message.key}",
             detail={
                 **_claimed(message.payload),
                 "answer": message.answer,

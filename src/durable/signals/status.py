@@ -1,5 +1,6 @@
 """What the query `status` answers: where something is, why, and who acts next."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
@@ -36,6 +37,14 @@ class MessageRecord(Value):
     payload: str
     # Whether it was accepted; a message that was rejected changed nothing.
     accepted: bool = False
+    # Its position among all messages to the workflow.
+    number: int = 0
+
+    @property
+    def key(self) -> str:
+        """Under which the audit knows it; after a reset another message may have its number."""
+        content = f"{self.at.isoformat()}\n{self.name}\n{self.answer}\n{self.payload}"
+        return f"{self.number}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 class PlacementStatus(Value):

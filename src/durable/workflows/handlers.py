@@ -10,8 +10,10 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.signals.registry import Message, Sender
+    from durable.workflows import timeouts
     from durable.workflows.inbox import Envelope, Inbox
     from durable.workflows.starts import NO_INPUT, of_one_input
+    from durable.workflows.steps import audit_messages
 
 C = TypeVar("C", bound="type[Receives]")
 
@@ -39,12 +41,26 @@ class Receives:
     async def receive(self, message: Message, raw: RawValue) -> Any:
         return await self._inbox.receive_update(message, raw)
 
-    async def _read_messages(self) -> None:
+    async def _read_messages(self, refuse_with: ApplicationError | None = None) -> None:
         while (envelope := self._inbox.next()) is not None:
             try:
+                if refuse_with is not None:
+                    raise refuse_with
                 await self._act_on(envelope)
             except ApplicationError as refused:
                 self._inbox.refuse(envelope, refused)
+
+    async def _settle_messages(self, refuse_with: ApplicationError | None = None) -> None:
+        """Before an end: what Temporal has taken for this run is read, answered and audited."""
+        inbox = self._inbox
+        while True:
+            await self._read_messages(refuse_with)
+            await audit_messages(inbox.log)
+            await inbox.let_handlers_finish()
+            if inbox.is_idle and not inbox.log.unaudited:
+                return
+            if inbox.is_idle or inbox.waits_for_audit:
+                await inbox.rest(timeouts.AUDIT_RETRY, "the audit")
 
     async def _act_on(self, envelope: Envelope[Any]) -> None:
         """A known request is recalled, then rights, then the effect: mostly all in one step."""

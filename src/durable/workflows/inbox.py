@@ -10,7 +10,7 @@ nothing. Which requests came before, the authority's ledger knows.
 
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -195,17 +195,19 @@ class Inbox:
         self._has_news = True
         if envelope.message.is_audited:
             name, payload = envelope.message.name, envelope.payload.model_dump_json()
-            self.log.unaudited.append(_record(name, payload, str(answer), accepted=True))
+            number = envelope.number
+            self.log.unaudited.append(_record(name, payload, str(answer), number, accepted=True))
 
     def refuse(self, envelope: Envelope[Any], refused: ApplicationError) -> None:
         """Refuses a message that could be read; sent again under the same id, it counts."""
         envelope.refused = refused
-        self.reject(envelope.message.name, envelope.payload.model_dump_json(), refused.message)
+        payload = envelope.payload.model_dump_json()
+        self.reject(envelope.message.name, payload, refused.message, envelope.number)
 
-    def reject(self, name: str, payload: str, why: str) -> None:
+    def reject(self, name: str, payload: str, why: str, number: int | None = None) -> None:
         """Records a message that changed nothing, for its sender and for the audit."""
         self._has_news = True
-        rejected = _record(name, payload, why)
+        rejected = _record(name, payload, why, self.log.count if number is None else number)
         self.log.rejected_count += 1
         self.log.rejected = [*self.log.rejected[1 - REJECTED_KEPT :], rejected]
         if self._is_audit_full:
@@ -220,7 +222,7 @@ class Inbox:
     def _note_unrecorded(self) -> None:
         if self.log.unrecorded and not self._is_audit_full:
             sentence = f"{self.log.unrecorded} more were rejected while the audit was not written."
-            self.log.unaudited.append(_record("messages", "", sentence))
+            self.log.unaudited.append(_record("messages", "", sentence, self.log.count))
             self.log.unrecorded = 0
 
     def fresh_request_id(self) -> str:
@@ -233,9 +235,25 @@ class Inbox:
         """Whether nothing came that the loop has not looked at, and all were answered."""
         return not self and workflow.all_handlers_finished()
 
-    async def let_handlers_finish(self) -> None:
-        """A handler that was just answered must not keep a run from ending, nor be left behind."""
-        await workflow.wait_condition(lambda: bool(self) or workflow.all_handlers_finished())
+    @property
+    def waits_for_audit(self) -> bool:
+        """Whether messages are not read until those before them are in the audit."""
+        return bool(self._envelopes) and self._is_audit_full
+
+    async def let_handlers_finish(self, or_until: Callable[[], bool] | None = None) -> None:
+        """A handler that was just answered must not keep a run from ending, nor be left behind.
+
+        One whose message is not read for want of the audit would wait for the loop, and the loop
+        for it.
+        """
+        await workflow.wait_condition(
+            lambda: (
+                bool(self)
+                or self.waits_for_audit
+                or workflow.all_handlers_finished()
+                or (or_until is not None and or_until())
+            )
+        )
 
     async def rest(self, wait: timedelta, why: str) -> None:
         """Until something comes, or so long."""
@@ -290,13 +308,16 @@ def _shown(*raw: RawValue) -> str:
     return ", ".join(part.decode(errors="replace") for part in parts)
 
 
-def _record(name: str, payload: str, answer: str, *, accepted: bool = False) -> MessageRecord:
+def _record(
+    name: str, payload: str, answer: str, number: int, *, accepted: bool = False
+) -> MessageRecord:
     return MessageRecord(
         at=workflow.now(),
         name=_printable(name[:100]),
         answer=_printable(shorten(answer)),
         payload=_printable(payload[:PAYLOAD_CHARACTERS_KEPT]),
         accepted=accepted,
+        number=number,
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from durable.model.refusal import RefusalCode
@@ -90,7 +89,8 @@ class OrderWorkflow(Receives, Generic[K, M]):
     @workflow.run
     async def run(self, raw: RawValue = NO_INPUT) -> Any:
         if self._wrong_start is not None:
-            await self._refuse_all(self._wrong_start)
+            # The senders to an id that names nothing are refused, and the audit knows of it.
+            await self._settle_messages(self._wrong_start)
             raise self._wrong_start
         await self._recall()
         while True:
@@ -107,13 +107,6 @@ class OrderWorkflow(Receives, Generic[K, M]):
             await self._inbox.rest(*self._next_wake())
             if not self.is_ordered:
                 await self.recall()
-
-    async def _refuse_all(self, refused: ApplicationError) -> None:
-        """The senders to an id that names nothing are refused, and the audit knows of it."""
-        while (envelope := self._inbox.next()) is not None:
-            self._inbox.refuse(envelope, refused)
-        await audit_messages(self._memory.messages)
-        await self._inbox.let_handlers_finish()
 
     async def _recall(self) -> None:
         """Before any message: what one does depends on what the authority knows."""

@@ -66,8 +66,7 @@ async def audit_messages(log: MessageLog) -> None:
     life = f"{info.workflow_id}/{info.first_execution_run_id}"
     while log.unaudited and (log.audit_at is None or log.audit_at <= workflow.now()):
         batch = tuple(log.unaudited[:AUDITED_AT_ONCE])
-        key = f"{life}/{log.audited_count}"
-        step = AuditMessages(target=info.workflow_id, messages=batch, key=key)
+        step = AuditMessages(target=info.workflow_id, messages=batch, life=life)
         try:
             await run_step(WorkloadActivities.audit, step, "write messages into the audit")
         except STEP_FAILURES:

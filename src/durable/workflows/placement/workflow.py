@@ -68,9 +68,11 @@ class Placement(PlacementSteps):
     @workflow.run
     async def run(self, raw: RawValue = NO_INPUT) -> str:
         if self._wrong_start is not None:
+            await self._settle_messages(self._wrong_start)
             raise self._wrong_start
         await self._recall_first()
         if self._state.share is None:
+            await self._settle_messages()
             return "It has no share in its region: nothing was placed."
         while True:
             await self._read_messages()
@@ -86,7 +88,10 @@ class Placement(PlacementSteps):
             await self._report()
             await self._let_handlers_finish()
             if self._is_over():
-                return await self._end()
+                await self._tell_owner()
+                # What came meanwhile is read, answered and audited before it ends.
+                if self._is_over():
+                    return self._end()
             if self._must_continue():
                 workflow.continue_as_new(PlacementStart(self._state.key, self._state.memory()))
             await self._rest()
@@ -360,9 +365,7 @@ class Placement(PlacementSteps):
     async def _let_handlers_finish(self) -> None:
         """A handler that was just answered must not keep a run from ending, nor be left behind."""
         if self._state.has_ended or self._inbox.is_full():
-            await workflow.wait_condition(
-                lambda: bool(self._inbox) or workflow.all_handlers_finished()
-            )
+            await self._inbox.let_handlers_finish()
 
     def _must_continue(self) -> bool:
         return self._inbox.is_full() and not self._inbox and workflow.all_handlers_finished()
@@ -376,7 +379,7 @@ class Placement(PlacementSteps):
         written = self._state.written
         return written is not None and written.state is RequestState.WITHDRAWN
 
-    async def _end(self) -> str:
+    async def _tell_owner(self) -> None:
         key = self._state.key
         owner = workflow.get_external_workflow_handle(workload_id(key.tenant, key.workload))
         hint = Look(why="a placement ended", region=key.region, generation=key.generation)
@@ -384,6 +387,8 @@ class Placement(PlacementSteps):
             await owner.signal("look", hint)
         except FailureError:
             workflow.logger.info("the workload has ended before its placement")
+
+    def _end(self) -> str:
         completed = len(self._slots.in_phase(SlotPhase.COMPLETED))
         given_up = len(self._slots.in_phase(SlotPhase.GIVEN_UP))
         return f"Nothing is left: {completed} completed, {given_up} given up, the rest released."

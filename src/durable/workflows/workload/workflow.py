@@ -74,6 +74,7 @@ class Workload(WorkloadAdmission):
     @workflow.run
     async def run(self, raw: RawValue = NO_INPUT) -> WorkloadStatus | None:
         if self._wrong_start is not None:
+            await self._settle_messages(self._wrong_start)
             raise self._wrong_start
         await self._begin()
         if not await self._was_admitted():
@@ -147,17 +148,15 @@ class Workload(WorkloadAdmission):
         while self._state.generation == 0:
             # First: a sender who is answered waits for the audit.
             await audit_messages(self._state.messages)
-            await workflow.wait_condition(
-                lambda: bool(self._inbox) or workflow.all_handlers_finished()
-            )
+            await self._inbox.let_handlers_finish()
             await self._read_messages()
             await audit_messages(self._state.messages)
-            is_idle = not self._inbox and workflow.all_handlers_finished()
+            is_idle = self._inbox.is_idle
             if is_idle and not self._state.messages.unaudited:
                 return
             if is_idle and self._inbox.is_full():
                 self._continue()
-            if is_idle:
+            if is_idle or self._inbox.waits_for_audit:
                 await workflow.sleep(timeouts.AUDIT_RETRY)
 
     # ── shares ──────────────────────────────────────────────────────────────────────────────────
@@ -393,9 +392,7 @@ class Workload(WorkloadAdmission):
     async def _let_handlers_finish(self) -> None:
         """A handler that was just answered must not keep a run from ending, nor be left behind."""
         if self._state.is_ending or self._state.job_is_done or self._inbox.is_full():
-            await workflow.wait_condition(
-                lambda: self._has_work() or workflow.all_handlers_finished()
-            )
+            await self._inbox.let_handlers_finish(self._has_work)
 
     def _must_continue(self) -> bool:
         return self._inbox.is_full() and self._is_idle()
