@@ -1,14 +1,19 @@
 """Workflows that were terminated or could not reach the authority, and are resumed."""
 
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
+from durable.authority.db.batching import RegionalQueues
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.sides import Regional
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import BindingState
 from durable.signals.names import workload_id
+from durable.signals.payloads import Look
+from durable.temporal.connection import data_converter
+from durable.workflows import timeouts
 from tests.workflows.plane import EAST, WEST, Plane, manifest, small_fleet, until
 
 
@@ -31,6 +36,7 @@ async def tokens(plane: Plane) -> set[int]:
 async def test_an_authority_that_is_away_for_long_is_waited_for_in_sight(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(timeouts, "UNREACHABLE_RETRY", timedelta(seconds=0.5))
     await serving(plane)
     reach_it = Regional.commit
 
@@ -45,9 +51,51 @@ async def test_an_authority_that_is_away_for_long_is_waited_for_in_sight(
         return found.pending is not None and found.pending.code == "authority_unreachable"
 
     await until(waits, "the placement says what it waits for")
+
+    async def backs_off() -> bool:
+        rests = await rests_of(plane.handle(), "waits: authority_unreachable")
+        return bool(rests) and rests[-1] >= 3 * rests[0]
+
+    await until(backs_off, "it asks more and more rarely")
     monkeypatch.setattr(Regional, "commit", reach_it)
     assert (await plane.durable.wait("risk", "api")).serving == 3
     await plane.no_invariant_is_broken()
+
+
+async def test_a_hint_at_a_region_that_does_not_answer_is_read_more_and_more_rarely(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await plane.load(small_fleet("east", "west"))).host(EAST, WEST)
+    await plane.work(EAST, WEST)
+    await plane.durable.apply(manifest(replicas=2))
+    await plane.durable.wait("risk", "api")
+    read = cast(Any, RegionalQueues).submit
+
+    async def east_is_away(queues: Any, region: Any, item: Any) -> Any:
+        if region == EAST:
+            raise AuthorityUnreachableError("east is away")
+        return await read(queues, region, item)
+
+    monkeypatch.setattr(RegionalQueues, "submit", east_is_away)
+    await workload(plane).signal("look", Look(why="a test", region=EAST, generation=1))
+
+    async def backs_off() -> bool:
+        rests = await rests_of(workload(plane), "waits: east does not answer")
+        return bool(rests) and rests[-1] >= 4 * rests[0]
+
+    await until(backs_off, "it is read more and more rarely", seconds=60)
+
+
+async def rests_of(handle: Any, why: str) -> list[float]:
+    """For how many seconds a workflow has rested, for this reason, in the order of its rests."""
+    rests: list[float] = []
+    async for event in handle.fetch_history_events():
+        if event.HasField("timer_started_event_attributes"):
+            summary = await data_converter.decode([event.user_metadata.summary])
+            if summary == [why]:
+                timer = event.timer_started_event_attributes
+                rests.append(timer.start_to_fire_timeout.ToTimedelta().total_seconds())
+    return rests
 
 
 async def test_a_long_reason_does_not_keep_a_workload_from_ending(plane: Plane) -> None:

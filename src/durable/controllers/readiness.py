@@ -6,7 +6,7 @@ busy fleet something always has, and a large one takes long to simulate.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 
 from temporalio.client import Client
 
@@ -20,6 +20,7 @@ from durable.authority.recovery.recoveries import list_recoveries
 from durable.authority.recovery.region_facts import read_facts
 from durable.authority.workloads.rows import list_workloads
 from durable.controllers.rounds import in_rounds
+from durable.model.ids import RegionId
 from durable.model.recovery.readiness import Recoverable, recoverable_of
 from durable.model.recovery.recoveries import RecoveryPhase
 from durable.plan.readiness import Readiness
@@ -95,7 +96,7 @@ class ReadinessController:
                 "look",
                 Look(
                     why="whether it would survive the loss of a region has changed",
-                    region=min(shares[name].share),
+                    region=region_to_read(shares[name].share, states.by_region),
                     generation=shares[name].generation,
                 ),
             )
@@ -111,6 +112,11 @@ class ReadinessController:
         """While a recovery moves work, all of it changes every second, and is busy with that."""
         recoveries = await list_recoveries(self._databases)
         return any(one.phase is RecoveryPhase.MOVING for one in recoveries)
+
+
+def region_to_read(share: Iterable[RegionId], answering: Container[RegionId]) -> RegionId:
+    """A region that answers if there is one: the news often is that another one does not."""
+    return min(share, key=lambda region: (region not in answering, region))
 
 
 def _report(name: tuple[str, str], one: Recoverable | None) -> None:

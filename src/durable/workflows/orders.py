@@ -34,6 +34,8 @@ class Memory:
 
     # Why the last step could not be taken.
     unreachable: str = ""
+    # How often in a row one could not be taken.
+    outages: int = 0
     # The authority knows no such object, and never will.
     is_unknown: bool = False
     messages: MessageLog = field(default_factory=MessageLog)
@@ -113,7 +115,8 @@ class OrderWorkflow(Receives, Generic[K, M]):
         while not await self.recall():
             self._report()
             self._continue_if_full()
-            await workflow.sleep(timeouts.UNREACHABLE_RETRY, summary="waits: the authority answers")
+            wait = timeouts.outage_wait(self._memory.outages)
+            await workflow.sleep(wait, summary="waits: the authority answers")
         self._began = workflow.now()
 
     def _continue_if_full(self) -> None:
@@ -142,7 +145,7 @@ class OrderWorkflow(Receives, Generic[K, M]):
         if self._is_over:
             return timeouts.AUDIT_RETRY, "the audit"
         if memory.unreachable:
-            return timeouts.UNREACHABLE_RETRY, memory.unreachable
+            return timeouts.outage_wait(memory.outages), memory.unreachable
         if not self.is_ordered:
             left = self._began + timeouts.FIRST_APPLY - workflow.now()
             return min(timeouts.UNORDERED_LOOK, left), self.first_order
@@ -165,9 +168,10 @@ class OrderWorkflow(Receives, Generic[K, M]):
             refused = refusal_in(error)
             if refused is not None and self.unknown is not None:
                 memory.is_unknown = refused.details[0] == self.unknown.value
+            memory.outages += 1
             memory.unreachable = shorten(f"Could not {summary}: {sentence_of(error)}")
             return UNREACHABLE
-        memory.unreachable = ""
+        memory.unreachable, memory.outages = "", 0
         return answer
 
     # ── what a kind gives ───────────────────────────────────────────────────────────────────────

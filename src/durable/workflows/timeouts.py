@@ -37,9 +37,10 @@ FIRST_APPLY = timedelta(minutes=2)
 # While there is nothing to look after, the authority is asked so often whether there is by now.
 UNORDERED_LOOK = timedelta(seconds=15)
 
-# How long a placement waits before it tries the authority again, for as long as that takes; up to
-# half as long again, so that a thousand of them do not come together.
+# An authority that does not answer is tried again after 3, 6, 12 ... seconds, for as long as that
+# takes; a placement waits up to half as long again, so that a thousand do not come together.
 UNREACHABLE_RETRY = timedelta(seconds=3)
+UNREACHABLE_LONGEST = timedelta(seconds=15)
 
 # A node whose lease lapsed may still come back; after this its slots are placed elsewhere.
 UNKNOWN_TIMEOUT = timedelta(seconds=30)
@@ -100,6 +101,11 @@ RECOVERY_LOOK = timedelta(seconds=15)
 # A restarted worker replays what is open, half a millisecond for each event: short runs keep that
 # cheap, and cost a read of the authority each.
 EVENTS_PER_RUN = 250
+
+
+def outage_wait(tries: int) -> timedelta:
+    """How long to wait for an authority that did not answer for the first, second ... time."""
+    return min(UNREACHABLE_LONGEST, UNREACHABLE_RETRY * 2 ** min(max(tries - 1, 0), 10))
 
 
 def rest_until(moment: datetime | None, now: datetime, longest: timedelta) -> timedelta:

@@ -7,14 +7,15 @@ import pytest
 
 from durable.authority.db.connection import Databases
 from durable.authority.recovery.region_leases import renew
-from durable.controllers.readiness import REST, ReadinessController
+from durable.controllers.readiness import REST, ReadinessController, region_to_read
 from durable.model.fleet.region_life import MARGIN
+from durable.model.ids import RegionId
 from durable.model.recovery.detection import RecoveryPolicy
 from durable.model.resources import Resources
 from durable.model.work.workload import WorkloadManifest, WorkloadSpec
 from durable.plan.readiness import Readiness
 from durable.stack.postgres.server import EmbeddedPostgres
-from tests.authority.world import API, RISK, TEST, WEST, World, admit_workload
+from tests.authority.world import API, EAST, RISK, TEST, WEST, World, admit_workload
 from tests.frozen import frozen
 
 TOOK = 20.0
@@ -69,6 +70,15 @@ async def test_without_critical_work_nothing_is_simulated(
     monkeypatch.setattr(Readiness, "outlooks", simulate)
     nobody: Any = None
     assert await ReadinessController(two_regions.databases, nobody).once() == 0
+
+
+@pytest.mark.parametrize(
+    ("answering", "read"), [((EAST, WEST), EAST), ((WEST,), WEST), ((), EAST)]
+)
+def test_the_news_that_a_region_is_lost_is_not_a_reason_to_read_that_region(
+    answering: tuple[RegionId, ...], read: RegionId
+) -> None:
+    assert region_to_read((WEST, EAST), answering) == read
 
 
 @pytest.mark.parametrize("hangs", [False, True])

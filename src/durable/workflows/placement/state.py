@@ -50,6 +50,8 @@ class PlacementState:
     tries: int = 0
     pending: Pending | None = None
     next_retry_at: datetime | None = None
+    # How often in a row the authority did not answer.
+    outages: int = 0
     # The region's version on which was decided last.
     decided_version: int = 0
     # Whether anything waits for a node, since `enqueued_at`.

@@ -125,14 +125,17 @@ class PlacementSteps(PlacementMessages):
         if self._state.is_cut_off:
             return UNREACHABLE  # one step of a pass has asked, which is enough
         try:
-            return await run_step(activity, argument, summary)
+            answer = await run_step(activity, argument, summary)
         except STEP_FAILURES as error:
             fail_if_elsewhere(error)
             why = Unreachable(error=sentence_of(error))
             self._state.pending = Pending.because(PendingCode.AUTHORITY_UNREACHABLE, why)
-            wait = timeouts.UNREACHABLE_RETRY * workflow.random().uniform(1.0, 1.5)
+            self._state.outages += 1
+            wait = timeouts.outage_wait(self._state.outages) * workflow.random().uniform(1.0, 1.5)
             self._state.next_retry_at = workflow.now() + wait
             return UNREACHABLE
+        self._state.outages = 0
+        return answer
 
     def _freed(self, claim: Claim, now: datetime) -> None:
         self._slots.freed(claim.slot, now, self._state.spec)

@@ -115,7 +115,8 @@ class Placement(PlacementSteps):
             if self._must_continue():
                 workflow.continue_as_new(PlacementStart(self._state.key, self._state.memory()))
             try:
-                wait = timeouts.UNREACHABLE_RETRY
+                wait = (self._state.next_retry_at or workflow.now()) - workflow.now()
+                wait = max(wait, timeouts.SHORTEST_REST)
                 await workflow.wait_condition(self._inbox.__bool__, timeout=wait)
             except TimeoutError:
                 continue

@@ -105,7 +105,8 @@ class Workload(WorkloadAdmission):
             workflow.set_current_details(f"**Waits**: {' '.join(self._state.waits)}")
             if self._must_continue():
                 self._continue()
-            await self._inbox.rest(timeouts.UNREACHABLE_RETRY, "the authority answers")
+            wait = timeouts.outage_wait(self._state.tries)
+            await self._inbox.rest(wait, "the authority answers")
 
     def _continue(self) -> NoReturn:
         workflow.continue_as_new(
@@ -193,6 +194,8 @@ class Workload(WorkloadAdmission):
         for share in unread:
             if share[1] in observed.unreachable:
                 state.must_read(share)
+        # What does not answer is read again after 1, 2, 4 ... seconds.
+        state.tries = state.tries + 1 if state.unread else 0
         state.recoverable = observed.recoverable
         if observed.is_complete:
             state.stable = step.completes
