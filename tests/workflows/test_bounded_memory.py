@@ -8,12 +8,19 @@ import pytest
 from pydantic import ValidationError
 
 from durable.activities.steps import OpenedShare, PlacementKey
+from durable.authority.reads.placements import SLOTS_PER_PAGE, in_short
 from durable.model.ids import NodeId, RegionId, TenantId, WorkloadName
-from durable.model.placement.claims import Crash
+from durable.model.placement.claims import Crash, ObservedSlot, RegionalClaim
 from durable.model.placement.pending_reasons import PendingCode
-from durable.model.states import BindingState, RequestState
+from durable.model.states import BindingState, RequestState, ReservationState
 from durable.model.work.phases import SlotPhase
-from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast, ShareReport
+from durable.model.work.share import (
+    DesiredShare,
+    PlacementFacts,
+    PlacementPast,
+    ShareReport,
+    SlotFailures,
+)
 from durable.model.work.workload import MAX_REPLICAS, MAX_SPEC_BYTES, WorkloadSpec
 from durable.signals.status import MessageRecord
 from durable.temporal.connection import data_converter
@@ -127,6 +134,78 @@ async def test_the_memory_of_the_largest_workload_fits() -> None:
         messages=fullest_log(),
     )
     assert await size(WorkloadStart(KEY.tenant, KEY.workload, state)) < HALF
+
+
+async def test_a_page_of_what_is_recalled_fits() -> None:
+    """Of the largest job, all of which is in trouble, in characters of four bytes."""
+    claim = RegionalClaim(
+        state=BindingState.FAILED,
+        reservation=ReservationState.BOUND,
+        devices=(),
+        region=KEY.region,
+        token=2**53,
+        tenant=KEY.tenant,
+        workload=KEY.workload,
+        generation=KEY.generation,
+        slot=MAX_REPLICAS - 1,
+        attempt=10**6,
+        node=NodeId(LONGEST),
+        cpu_millis=1,
+        memory_mib=1,
+        gpus=0,
+        policy_revision=1,
+        reserved_at=NOW,
+        expires_at=NOW,
+        created_version=1,
+        freed_version=None,
+        started_at=NOW,
+        stop_requested_at=NOW,
+        observer=None,
+        evidence="\N{PILE OF POO}" * 10_000,
+        log_directory=None,
+        since=NOW,
+        exit_code=255,
+        is_marked=True,
+        lease_epoch=1,
+        lease_expires_at=NOW,
+        read_at=NOW,
+        ordinal=10**6,
+    )
+    failures = SlotFailures(count=10**6, last_at=NOW, node=NodeId(LONGEST), is_fatal=True)
+    slots = tuple(range(MAX_REPLICAS))
+    past = PlacementPast(
+        next_attempt=10**6,
+        enqueued_at=NOW,
+        completed=slots[-SLOTS_PER_PAGE:],
+        failures=dict.fromkeys(slots[-SLOTS_PER_PAGE:], failures),
+        failures_in_all=10**9,
+    )
+    share = DesiredShare(slots=slots, spec=largest_spec(), revision=2**53, release_reason="r" * 500)
+    claims = in_short([claim] * SLOTS_PER_PAGE)
+    assert claims[0].evidence
+    facts = PlacementFacts(claims=claims, next_slot=1_000, read_at=NOW, share=share, past=past)
+    assert await size(facts) < HALF
+    (decoded,) = await data_converter.decode(await data_converter.encode([facts]), [PlacementFacts])
+    assert decoded == facts
+
+
+def test_pages_of_what_is_recalled_are_one_answer() -> None:
+    def page(slot: int, revision: int, next_slot: int | None) -> PlacementFacts:
+        claim = ObservedSlot(slot=slot, token=slot + 1, attempt=1, node=NodeId("n"))
+        failures = SlotFailures(count=1, last_at=NOW, node=NodeId("n"))
+        return PlacementFacts(
+            claims=(claim,),
+            next_slot=next_slot,
+            read_at=NOW,
+            share=DesiredShare(slots=(0, 1), spec=largest_spec(), revision=revision),
+            past=PlacementPast(next_attempt=2, completed=(slot,), failures={slot: failures}),
+        )
+
+    whole = page(0, 1, 1).and_then(page(1, 2, None))
+    assert [claim.slot for claim in whole.claims] == [0, 1]
+    assert (whole.next_slot, whole.share and whole.share.revision) == (None, 2)
+    assert whole.past is not None
+    assert (whole.past.completed, sorted(whole.past.failures)) == ((0, 1), [0, 1])
 
 
 def test_a_spec_is_bounded_in_bytes() -> None:

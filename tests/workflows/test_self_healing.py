@@ -12,6 +12,7 @@ from temporalio.common import RetryPolicy
 from durable.agent.simulated.driver import Delays
 from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.overrides.reads import obeyed_overrides
+from durable.authority.reads import placements
 from durable.authority.reads.placements import PlacementReader
 from durable.authority.workloads.admission_queue import AdmissionQueue
 from durable.controllers import reconciler
@@ -77,7 +78,11 @@ async def reset(handle: Any, at: int = 3, **how: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["workload", "placement"])
-async def test_what_was_harmed_comes_back_and_disturbs_nothing(plane: Plane, kind: str) -> None:
+async def test_what_was_harmed_comes_back_and_disturbs_nothing(
+    plane: Plane, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What exists is recalled in pages, of which even a small placement has several then.
+    monkeypatch.setattr(placements, "SLOTS_PER_PAGE", 1)
     before = await serving(plane)
     handle = workload(plane) if kind == "workload" else plane.handle()
     harms: list[Callable[[Any], Awaitable[None]]] = [terminate, cancel, reset]

@@ -126,7 +126,12 @@ class PlacementActivities:
         refuse_elsewhere(self._regional.region, key.region)
         return await self._regional.placements.facts(
             PlacementRead(
-                key.tenant, key.workload, key.generation, step.known_revision, step.with_past
+                key.tenant,
+                key.workload,
+                key.generation,
+                step.known_revision,
+                step.with_past,
+                step.first_slot,
             )
         )
 

@@ -93,6 +93,8 @@ class RecallStep(Value):
     known_revision: Annotated[int, Field(ge=0)]
     # Whether this run has not read yet what the runs before it left.
     with_past: bool
+    # With which slot to begin: the answer for thousands of slots is read in pages.
+    first_slot: Slot = 0
 
 
 class ReserveStep(Value):

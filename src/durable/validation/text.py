@@ -32,6 +32,11 @@ def shorten(text: str) -> str:
     return text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - len(_CUT)] + _CUT
 
 
+def cut_bytes(text: str, most: int) -> str:
+    """At most so many bytes of it, as it travels: a character may be four of them."""
+    return text.encode()[:most].decode(errors="ignore")
+
+
 def show_moment(at: datetime) -> str:
     """`2026-03-01 12:00:00Z`, wherever the reader and the clock are."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"

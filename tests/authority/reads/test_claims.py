@@ -1,11 +1,14 @@
 """Objects read back are what was written, with what was seen of them since."""
 
+from dataclasses import replace
+
 import pytest
 
 from durable.activities.steps import PlacementKey
 from durable.authority.fleet.node_reads import read_node
 from durable.authority.fleet.observations import Observation, observe
 from durable.authority.fleet.regions import read_region
+from durable.authority.reads import placements
 from durable.authority.reads.claims import read_claims
 from durable.authority.reads.placements import PlacementRead, PlacementReader
 from durable.model.ids import ActorId, NodeId
@@ -114,3 +117,20 @@ async def test_a_run_that_begins_goes_on_after_the_ordinals_that_refusals_used_u
     state.learn(facts.model_copy(update={"share": share}), world.now)
     claim = state.slots.by_number[0].claim
     await world.granted(Start(**claim.intent(key, world.epoch, "start the slot")))
+
+
+async def test_what_is_recalled_of_many_slots_comes_in_pages(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placements, "SLOTS_PER_PAGE", 2)
+    for slot in (0, 1, 4):
+        await world.granted(world.reserve(slot))
+    read = PlacementRead(RISK, API, 1, known_revision=0, with_past=True)
+    pages: list[list[int]] = []
+    async with PlacementReader(world.databases, EAST) as reader:
+        first: int | None = 0
+        while first is not None:
+            facts = await reader.facts(replace(read, first_slot=first))
+            pages.append([claim.slot for claim in facts.claims])
+            first = facts.next_slot
+    assert pages == [[0, 1], [], [4]]

@@ -72,9 +72,7 @@ async def test_without_critical_work_nothing_is_simulated(
     assert await ReadinessController(two_regions.databases, nobody).once() == 0
 
 
-@pytest.mark.parametrize(
-    ("answering", "read"), [((EAST, WEST), EAST), ((WEST,), WEST), ((), EAST)]
-)
+@pytest.mark.parametrize(("answering", "read"), [((EAST, WEST), EAST), ((WEST,), WEST), ((), EAST)])
 def test_the_news_that_a_region_is_lost_is_not_a_reason_to_read_that_region(
     answering: tuple[RegionId, ...], read: RegionId
 ) -> None:

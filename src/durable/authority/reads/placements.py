@@ -21,8 +21,11 @@ from durable.model.placement.claims import ObservedSlot, RegionalClaim
 from durable.model.states import TROUBLED
 from durable.model.work.share import DesiredShare, PlacementFacts, PlacementPast, SlotFailures
 from durable.model.work.workload import WorkloadKind, WorkloadSpec
+from durable.validation.text import cut_bytes
 
-EVIDENCE_IN_ALL = 400_000
+# So many slot numbers are in one answer, whatever is in them, and so many bytes of evidence.
+SLOTS_PER_PAGE = 1_000
+EVIDENCE_IN_ALL = 200_000
 
 MAX_READS_PER_CALL = 200
 
@@ -37,10 +40,10 @@ _READ = text(f"""
                SELECT max(d.attempt) FROM regional.decisions AS d
                 WHERE d.region = :region AND d.tenant = key.tenant AND d.workload = key.workload
                   AND d.generation = key.generation) END AS attempts,
-           EXISTS (SELECT FROM regional.reservations AS r
-                    WHERE r.region = :region AND r.tenant = key.tenant
-                      AND r.workload = key.workload AND r.generation = key.generation
-                      AND r.claimed_slot IS NOT NULL) AS has_claims
+           (SELECT max(r.claimed_slot) FROM regional.reservations AS r
+             WHERE r.region = :region AND r.tenant = key.tenant
+               AND r.workload = key.workload AND r.generation = key.generation
+               AND r.claimed_slot IS NOT NULL) AS last_claimed
       FROM {
     sent_rows(
         "keys",
@@ -63,6 +66,7 @@ _CLAIMS = text(f"""
     SELECT {CLAIM_COLUMNS}, {next_ordinal("i.outcome ->> 'kind' = 'refused'")}
       FROM regional.live_claims(statement_timestamp()) AS c
      WHERE {conditions(("tenant", "workload", "generation"))}
+       AND c.claimed_slot >= :first AND c.claimed_slot < :first + :most
      ORDER BY c.slot, c.token
 """)
 
@@ -81,7 +85,7 @@ _ENDS = text("""
       JOIN regional.observations AS o ON o.region = b.region AND o.token = b.token
      WHERE i.region = :region AND i.tenant = :tenant AND i.workload = :workload
        AND i.generation = :generation AND i.step = 'release' AND i.outcome ->> 'kind' = 'granted'
-       AND b.stop_requested_at IS NULL
+       AND b.stop_requested_at IS NULL AND i.slot >= :first AND i.slot < :first + :most
      GROUP BY i.slot
 """)
 
@@ -95,6 +99,14 @@ class PlacementRead:
     generation: Generation
     known_revision: int
     with_past: bool
+    first_slot: int = 0
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """Which slots, as parameters of a statement."""
+        which = ("tenant", "workload", "generation")
+        pages = {"first": self.first_slot, "most": SLOTS_PER_PAGE}
+        return {name: getattr(self, name) for name in which} | pages
 
 
 class PlacementReader(Batcher[PlacementRead, Mapping[str, Any]]):
@@ -115,11 +127,16 @@ class PlacementReader(Batcher[PlacementRead, Mapping[str, Any]]):
         row = await self.submit(read)
         is_known = row["revision"] is None
         share = None if is_known else DesiredShare.read({name: row[name] for name in _SHARE})
+        last = -1 if row["last_claimed"] is None else int(row["last_claimed"])
         # After the share: a claim that is committed meanwhile is read, too.
-        has_claims = row["has_claims"]
+        has_claims = last >= read.first_slot
         claims = await _read_claims(self._databases, self._region, read) if has_claims else ()
+        if read.with_past and share is not None:
+            last = max(last, share.spec.replicas - 1)  # what ended had one of these numbers
+        end = read.first_slot + SLOTS_PER_PAGE
         return PlacementFacts(
-            claims=_in_short(claims),
+            claims=in_short(claims),
+            next_slot=end if last >= end else None,
             read_at=row["read_at"],
             share=share,
             past=await self._past(read, row, share) if read.with_past else None,
@@ -158,12 +175,7 @@ async def _read(
 async def _read_claims(
     connection: AsyncConnection, region: RegionId, read: PlacementRead
 ) -> list[RegionalClaim]:
-    of = {
-        "region": region,
-        "tenant": read.tenant,
-        "workload": read.workload,
-        "generation": read.generation,
-    }
+    of = {"region": region, **read.page}
     return [claim_of(row) for row in await connection.execute(_CLAIMS, of)]
 
 
@@ -173,19 +185,18 @@ async def _read_ends(
 ) -> Sequence[Any]:
     placement = {
         "region": region,
-        "tenant": read.tenant,
-        "workload": read.workload,
-        "generation": read.generation,
+        **read.page,
         "fatal": [] if spec.job is None else list(spec.job.fatal_exit_codes),
     }
     return (await connection.execute(_ENDS, placement)).all()
 
 
-def _in_short(claims: Sequence[RegionalClaim]) -> tuple[ObservedSlot, ...]:
-    """Thousands of claims share one message, which Temporal limits: evidence only of trouble."""
-    kept = min(EVIDENCE_KEPT, EVIDENCE_IN_ALL // max(1, len(claims)))
+def in_short(claims: Sequence[RegionalClaim]) -> tuple[ObservedSlot, ...]:
+    """Many claims share one message, which Temporal limits: evidence only of trouble."""
+    most = min(EVIDENCE_KEPT, EVIDENCE_IN_ALL // max(1, len(claims)))
     return tuple(
-        claim.observed(claim.evidence[:kept] if claim.state in TROUBLED else "") for claim in claims
+        claim.observed(cut_bytes(claim.evidence, most) if claim.state in TROUBLED else "")
+        for claim in claims
     )
 
 

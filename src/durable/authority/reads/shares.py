@@ -24,11 +24,12 @@ from durable.model.work.share import (
     ShareRequest,
     SlotsObserved,
 )
+from durable.validation.text import cut_bytes
 from durable.validation.value import Value
 
 SHARES_PER_READ = 200
 
-# Evidence travels only where it will be asked for: thousands of slots share one message.
+# In bytes. Evidence travels only where it will be asked for: thousands of slots share one message.
 EVIDENCE_KEPT = 200
 ShareKey = tuple[str, str, int]
 
@@ -60,11 +61,7 @@ class ShareStatus(Value):
         """Its live slots, for its placement."""
         slots = tuple(
             slot.model_copy(
-                update={
-                    "evidence": slot.evidence[:EVIDENCE_KEPT] if slot.state in TROUBLED else "",
-                    "log_directory": None,
-                    "since": None,
-                }
+                update={"evidence": _kept_of(slot), "log_directory": None, "since": None}
             )
             for slot in self.slots
         )
@@ -106,6 +103,10 @@ class ShareStatus(Value):
             (self.key, self.slots, self.request, self.at_once)
             == (other.key, other.slots, other.request, other.at_once)
         )
+
+
+def _kept_of(slot: ObservedSlot) -> str:
+    return cut_bytes(slot.evidence, EVIDENCE_KEPT) if slot.state in TROUBLED else ""
 
 
 # Shares that somebody may still care for: those wanted, requested, or with a live binding.

@@ -5,7 +5,14 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self, cast
 
-from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer
+from pydantic import (
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    field_serializer,
+)
 
 from durable.model.ids import Generation, IncidentId, NodeId, RegionId, Slot
 from durable.model.placement.claims import ObservedSlot, RegionalClaim
@@ -212,10 +219,33 @@ class PlacementPast(Value):
 
 
 class PlacementFacts(Value):
-    """The live claims of a placement, and its share if that is news."""
+    """The live claims of a placement, and its share if that is news; or a page of them."""
 
     claims: tuple[ObservedSlot, ...]
+    # With which slot the next page begins; None on the last one.
+    next_slot: Slot | None = None
     # When they were read, by the clock that the claims' own times are of.
     read_at: AwareDatetime | None = None
     share: DesiredShare | None = None
     past: PlacementPast | None = None
+
+    @field_serializer("claims")
+    def _claims_in_short(self, claims: tuple[ObservedSlot, ...]) -> list[dict[str, JsonValue]]:
+        return [claim.model_dump(mode="json", exclude_defaults=True) for claim in claims]
+
+    def and_then(self, page: "PlacementFacts") -> "PlacementFacts":
+        """Both pages as one; a share that is given out meanwhile is the newer one."""
+        past = self.past
+        if past is not None and page.past is not None:
+            added = {
+                "completed": (*past.completed, *page.past.completed),
+                "failures": {**past.failures, **page.past.failures},
+            }
+            past = past.model_copy(update=added)
+        return PlacementFacts(
+            claims=(*self.claims, *page.claims),
+            next_slot=page.next_slot,
+            read_at=self.read_at,
+            share=page.share or self.share,
+            past=past,
+        )

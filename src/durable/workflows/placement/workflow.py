@@ -133,6 +133,10 @@ class Placement(PlacementSteps):
             with_past=not state.knows_past,
         )
         facts = await self._step(PlacementActivities.recall, step, "read share and claims")
+        while facts is not UNREACHABLE and facts.next_slot is not None:
+            page = step.model_copy(update={"first_slot": facts.next_slot})
+            more = await self._step(PlacementActivities.recall, page, "read more claims")
+            facts = more if more is UNREACHABLE else facts.and_then(more)
         if facts is not UNREACHABLE:
             state.must_recall, state.recall_at = False, None
             state.learn(facts, workflow.now())
