@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
+from temporalio.common import RetryPolicy
 
+from durable.activities import drain as drain_steps
+from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.drains.progress import read_progress
 from durable.authority.drains.rows import read_drains
 from durable.authority.fleet.cordons import cordon_nodes, uncordon_nodes
 from durable.authority.fleet.manifest import apply_fleet
 from durable.authority.fleet.node_reads import read_node
+from durable.authority.operators import authorization
 from durable.authority.reads.shares import read_shares
 from durable.controllers import reconciler
 from durable.model.fleet.drain import (
@@ -31,6 +35,7 @@ from durable.model.states import BindingState
 from durable.signals.drains import DrainStatus
 from durable.signals.names import drain_id
 from durable.signals.payloads import Look
+from durable.workflows import timeouts
 from tests.workflows.plane import EAST, Plane, answer, manifest, small_fleet, until
 from tests.workflows.serving_log import ServingLog
 from tests.workflows.test_rollout import version
@@ -426,3 +431,63 @@ async def test_a_drain_that_was_terminated_is_started_again_and_goes_on(
     await until(runs_again, "the drain runs again")
     await plane.durable.delete("risk", "huge")
     assert (await ended(plane, drain)).state is DrainState.DRAINED
+
+
+async def test_a_drain_whose_first_answer_was_lost_goes_on_by_itself(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "POLL_SECONDS", 600)
+    monkeypatch.setattr(timeouts, "ADMIT_RETRY", RetryPolicy(maximum_attempts=1))
+    await ready(plane)
+    record = drain_steps.begin_drain
+
+    async def answer_is_lost(*given: Any) -> Any:
+        await record(*given)
+        raise AuthorityUnreachableError("the answer was lost")
+
+    monkeypatch.setattr(drain_steps, "begin_drain", answer_is_lost)
+    with pytest.raises(RefusedError, match="the answer was lost; send it again"):
+        await begin(plane)
+    (drain,) = await read_drains(plane.databases, EAST, ended=9)
+    assert (await ended(plane, drain)).state is DrainState.DRAINED
+
+
+async def test_a_cancel_that_its_region_has_not_counted_promises_no_more_than_that(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready(plane, nodes=1)
+    await serve(plane, manifest(replicas=1, **CRITICAL))
+    drain = await begin(plane)
+    handle: Any = plane.durable.client.get_workflow_handle(drain_id(node()))
+
+    async def cancel(request: str, message: str = "cancel") -> str:
+        payload = {"actor": "test", "reason": "not today", "request_id": request}
+        return await handle.execute_update(message, payload)
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise AuthorityUnreachableError("the region is away")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(drain_steps, "end_drain", away)
+        lost.setattr(authorization, "_read_regional", away)
+        assert "if this request id was used before, the drain goes on" in await cancel("one")
+        with pytest.raises(WorkflowUpdateFailedError) as no:
+            await cancel("two")
+        assert "test has cancelled it already" in str(no.value.cause)
+
+    async def is_rejected() -> bool:
+        why = [one.answer for one in (await status(plane)).rejected]
+        return any(one.startswith("Request id one was used for the drain") for one in why)
+
+    await until(is_rejected, "the drain goes on, and says why")
+    (now,) = await read_drains(plane.databases, EAST)
+    assert (now.request, now.ended_at) == (drain.request, None)
+    assert (await cancel("two")).startswith("Cancelled")
+    await handle.result()
+
+    # Sent again after the end, nothing is left running for it.
+    again = await plane.durable.drains.cancel(node(), reason="not today", request_id="two")
+    assert again.startswith("Cancelled: ")
+    began = (await handle.describe()).start_time
+    await handle.result()
+    assert (await handle.describe()).close_time - began < timeouts.FIRST_APPLY / 2

@@ -22,7 +22,7 @@ from durable.signals.registry import Message
 from durable.temporal.worker import patient
 from durable.workflows.handlers import accepts
 from durable.workflows.inbox import Inbox, MessageLog
-from durable.workflows.placement.messages import Change, PlacementMessages, no_change
+from durable.workflows.placement.messages import NOTHING, PlacementMessages, Plan
 from durable.workflows.placement.state import PlacementState
 from durable.workflows.starts import NO_INPUT
 from tests.workflows.plane import EAST, Plane, until
@@ -64,8 +64,8 @@ class Praised(PlacementMessages):
         self._state = PlacementState.begin(key, None, workflow.now())
 
     # The handler.
-    def on_praise(self, praise: PraisePlacement) -> Change:
-        return f"{praise.actor} likes it{'!' if praise.loudly else '.'}", no_change
+    def on_praise(self, praise: PraisePlacement) -> Plan:
+        return f"{praise.actor} likes it{'!' if praise.loudly else '.'}", NOTHING
 
     @workflow.query(name="log")
     def log(self) -> MessageLog:

@@ -49,7 +49,7 @@ from durable.validation.value import Value
 from durable.workflows.handlers import accepts
 from durable.workflows.inbox import Envelope
 from durable.workflows.orders import Memory, OrderWorkflow
-from durable.workflows.steps import UNREACHABLE, ask_step
+from durable.workflows.steps import UNREACHABLE
 from tests.workflows.plane import Plane, until
 from tests.workflows.processes import environment_of
 
@@ -198,7 +198,7 @@ class Lamp(OrderWorkflow[str, LampMemory]):
         return lamp is not None and lamp.burned >= lamp.hours
 
     async def on_light(self, envelope: Envelope[LightLamp]) -> str:
-        lit = await ask_step(LampActivities.light_lamp, envelope.request_message, "light it")
+        lit = await self.ask(LampActivities.light_lamp, envelope.request_message, "light it")
         self._memory.lamp = lit.target
         return lit.sentence
 

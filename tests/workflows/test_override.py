@@ -5,13 +5,17 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.common import RetryPolicy
 
+from durable.activities import override as override_steps
 from durable.authority.audit.events import read_events
+from durable.authority.db.errors import AuthorityUnreachableError
 from durable.authority.overrides.reads import obeyed_overrides, read_effects
 from durable.model.ids import RegionId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import OverrideState
 from durable.signals.names import GLOBAL_QUEUE, OVERRIDE
+from durable.workflows import timeouts
 from tests.workflows.plane import Plane, manifest, small_fleet, until
 
 EAST = RegionId("east")
@@ -53,6 +57,28 @@ async def test_a_hold_lasts_across_generations_and_ends_when_it_is_revoked(plane
     status: Any = await handle.result()
     assert status["override"]["state"] == "revoked"
     await plane.no_invariant_is_broken()
+
+
+async def test_a_revocation_whose_answer_was_lost_reaches_every_region_all_the_same(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serving(plane)
+    monkeypatch.setattr(timeouts, "ADMIT_RETRY", RetryPolicy(maximum_attempts=1))
+    await plane.durable.overrides.create("hold", API, reason="INC-1", id="o-lost")
+    change = override_steps.change_override
+
+    async def answer_is_lost(*given: Any, **named: Any) -> Any:
+        await change(*given, **named)
+        raise AuthorityUnreachableError("the answer was lost")
+
+    monkeypatch.setattr(override_steps, "change_override", answer_is_lost)
+    with pytest.raises(RefusedError, match="the answer was lost; send it again"):
+        await plane.durable.overrides.revoke("o-lost", reason="done")
+
+    async def is_forgotten() -> bool:
+        return not await obeyed_overrides(plane.databases, EAST)
+
+    await until(is_forgotten, "the region knows that it has ended")
 
 
 async def test_an_avoided_node_is_left_and_used_again_when_its_time_is_over(plane: Plane) -> None:

@@ -14,7 +14,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 EAST, WEST = RegionId("east"), RegionId("west")
 ENDED: dict[str, Any] = {"state": "revoked", "ended_at": NOON, "number": 2}
 REACHED = Spread(number=2, regions=(EAST, WEST))
-PARTLY = Spread(number=2, regions=(EAST,), missing={WEST: "no answer"})
+PARTLY = Spread(number=2, regions=(EAST,), unreachable={WEST: "no answer"})
 OLD = Spread(number=1, regions=(EAST, WEST))
 IN_WEST = "It may still be obeyed in west until the news arrives, at the latest until 2030-01-01 13"
 ANYWHERE = "It may still be obeyed in the regions until the news arrives, at the latest until"

@@ -52,7 +52,8 @@ def test_each_message_names_its_right_and_how_to_sign_it() -> None:
 
 
 def test_one_in_force_says_when_it_ends_and_how_far_it_may_be_extended() -> None:
-    shown = page(override(), regions=[RegionId("east")], missing={RegionId("west"): "no answer"})
+    unreachable = {RegionId("west"): "no answer"}
+    shown = page(override(), regions=[RegionId("east")], unreachable_regions=unreachable)
     assert "ends by itself at 2030-01-01 12:15:00Z" in shown
     assert "a second person may `extend` it up to 2030-01-01 16:00:00Z" in shown
     assert "Approved by bob" in shown

@@ -13,12 +13,12 @@ from temporalio.service import RPCError
 
 from durable.authority.audit.events import read_events
 from durable.authority.drains.rows import read_drains
-from durable.authority.operators.authorization import check_message
+from durable.authority.operators.authorization import count_message
 from durable.authority.workloads.rows import read_workload
 from durable.controllers import reconciler
 from durable.model.fleet.drain import NodesTarget
 from durable.model.ids import ActorId, NodeId, TenantId, WorkloadName
-from durable.model.operators.rights import OperatorMessage, Scope, Verb
+from durable.model.operators.rights import OperatorMessage, Scope, SlotEffect, Verb
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.signals.names import placement_id
 from durable.signals.payloads import DeleteWorkload, ScaleWorkload
@@ -239,8 +239,14 @@ async def test_a_placement_that_was_harmed_does_not_evict_twice(
     assert (await handle.execute_update("evict", again)).startswith("Stopping slot 0")
 
 
+async def nothing(handle: Any) -> None:
+    """Its memory is whole."""
+
+
+@pytest.mark.usefixtures("reconciled")
+@pytest.mark.parametrize("harm", [nothing, terminate, reset])
 async def test_an_eviction_that_was_counted_and_not_done_is_done_when_it_is_sent_again(
-    plane: Plane, tmp_path: Path
+    plane: Plane, tmp_path: Path, harm: Callable[[Any], Awaitable[None]]
 ) -> None:
     """The global side counted it, and went away before its answer came."""
     await (await (await plane.load()).host()).work()
@@ -250,13 +256,14 @@ async def test_an_eviction_that_was_counted_and_not_done_is_done_when_it_is_sent
     handle: Any = plane.handle()
     message = OperatorMessage(workflow_id=handle.id, message="evict", payload=evict)
     scope = Scope(tenant=TenantId("risk"), region=EAST)
-    run = (await handle.describe()).run_id
-    await check_message(
-        plane.databases, message, Verb.EVICT, scope, run=run, answer="Stopping slot 0."
-    )
     before = (await plane.bindings())["api", 0].token
-    answer = await handle.execute_update("evict", evict)
-    assert answer.startswith("Stopping slot 0;")
+    effect = SlotEffect(slots={0: before})
+    await count_message(
+        plane.databases, message, Verb.EVICT, scope, "Stopping slot 0; counted.", effect
+    )
+    if harm is not nothing:
+        await harmed(plane, harm)
+    assert await handle.execute_update("evict", evict) == "Stopping slot 0; counted."
     await until(partial(has_another, plane, before), "slot 0 serves again")
     assert "nothing changed now" in await handle.execute_update("evict", evict)
 

@@ -9,9 +9,15 @@ from temporalio import activity
 from durable.activities.failures import refusal_failure
 from durable.authority.audit.events import audit_message
 from durable.authority.db.connection import Databases
-from durable.authority.operators.authorization import check_message
+from durable.authority.operators.authorization import check_message, count_message
 from durable.model.ids import ActorId
-from durable.model.operators.rights import OperatorMessage, Scope, Verb
+from durable.model.operators.rights import (
+    CountedRequest,
+    OperatorMessage,
+    Scope,
+    SlotEffect,
+    Verb,
+)
 from durable.model.refusal import RefusedError
 from durable.signals.status import MessageRecord
 from durable.validation.value import Value
@@ -27,12 +33,14 @@ class AuthorizeStep(Value):
     message: OperatorMessage
     verb: Verb
     scope: Scope
-    # The workflow's run, and whether that has done the request; None where a region counts the
-    # request together with its effect.
-    run: str | None = None
-    is_done: bool = False
+
+
+class CountStep(AuthorizeStep):
+    """The same for one that a workflow acts on in its memory, with what that is to be."""
+
     # What it is answered if it counts; None if it is going to be refused.
     answer: str | None = None
+    effect: SlotEffect = SlotEffect()
 
 
 class AuthorizationActivities:
@@ -45,21 +53,23 @@ class AuthorizationActivities:
     async def authorize(self, step: AuthorizeStep) -> str | None:
         """Refuses what the actor may not do, or has not signed; a repetition is answered again."""
         try:
-            return await check_message(
-                self._databases,
-                step.message,
-                step.verb,
-                step.scope,
-                run=step.run,
-                is_done=step.is_done,
-                answer=step.answer,
+            return await check_message(self._databases, step.message, step.verb, step.scope)
+        except RefusedError as error:
+            raise refusal_failure(error) from error
+
+    @activity.defn
+    async def count(self, step: CountStep) -> CountedRequest | None:
+        """The same, and counts the request; what was counted before, with what it promised."""
+        try:
+            return await count_message(
+                self._databases, step.message, step.verb, step.scope, step.answer, step.effect
             )
         except RefusedError as error:
             raise refusal_failure(error) from error
 
     @property
     def all(self) -> Sequence[Callable[..., Any]]:
-        return (self.authorize,)
+        return (self.authorize, self.count)
 
 
 class AuditMessages(Value):

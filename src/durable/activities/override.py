@@ -56,7 +56,7 @@ class Spread(Value):
 
     number: int
     regions: tuple[RegionId, ...] = ()
-    missing: Mapping[RegionId, str] = Field(default={})
+    unreachable: Mapping[RegionId, str] = Field(default={})
 
 
 class OverrideActivities:
@@ -138,14 +138,14 @@ class OverrideActivities:
             return Spread(number=override.number)
         meant = override.regions(await list_regions(self._databases))
         copied = await ask_regions(meant, lambda one: self._copy(one, override))
-        missing, regions = dict(copied.unreachable), list[RegionId]()
+        unreachable, regions = dict(copied.unreachable), list[RegionId]()
         for region, one in copied.by_region.items():
             if isinstance(one, RefusedError):
-                missing[region] = str(one)
+                unreachable[region] = str(one)
                 continue
             regions.append(region)
             await self._have_workloads_look(region, one.shares, override)
-        return Spread(number=override.number, regions=tuple(regions), missing=missing)
+        return Spread(number=override.number, regions=tuple(regions), unreachable=unreachable)
 
     async def _copy(self, region: RegionId, override: Override) -> CopyResult | RefusedError:
         """The refusal of one region is no reason for another to wait."""

@@ -29,7 +29,8 @@ def describe_override(status: OverrideStatus, now: datetime, so_far: str = "") -
             status=status,
         )
     obeyed = [f"{region}: has it" for region in status.regions]
-    others = [f"{region}: **unreachable**: {line(why)}" for region, why in status.missing.items()]
+    unreachable = status.unreachable_regions.items()
+    others = [f"{region}: **unreachable**: {line(why)}" for region, why in unreachable]
     verb = Verb(override.of_kind.verb)
     own = {"propose": verb, "revoke": verb, "extend": verb}
     name = override_id(override.id)

@@ -105,7 +105,7 @@ class OverrideStatus(Value):
     override: Override | None
     # The regions that obey it, and those that could not be asked, with the reason.
     regions: tuple[RegionId, ...] = ()
-    missing: Mapping[RegionId, str] = Field(default={})
+    unreachable_regions: Mapping[RegionId, str] = Field(default={})
     # Why the authority could not be asked.
     unreachable: str = ""
     rejected: tuple[MessageRecord, ...] = ()

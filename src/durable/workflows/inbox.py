@@ -95,6 +95,8 @@ class Inbox:
         self.log = log
         self._envelopes: deque[Envelope[Any]] = deque()
         self._has_news = False
+        # Whether this run has answered a person, whatever that changed.
+        self.has_answered = False
 
     def __bool__(self) -> bool:
         """Whether something came that the loop can look at now."""
@@ -187,12 +189,13 @@ class Inbox:
 
     def repeat(self, envelope: Envelope[Any], answer: str) -> None:
         """Answers a message that came before; nothing changes, and the audit knows the first."""
-        envelope.answer = answer
+        envelope.answer, self.has_answered = answer, True
 
     def accept(self, envelope: Envelope[Any], answer: Any) -> None:
         """Answers a message that was acted on, and has it audited if its kind is."""
         envelope.answer = answer
         self._has_news = True
+        self.has_answered |= envelope.message.sender is Sender.PERSON
         if envelope.message.is_audited:
             name, payload = envelope.message.name, envelope.payload.model_dump_json()
             number = envelope.number

@@ -21,7 +21,13 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows import timeouts
     from durable.workflows.attributes import ShownAttributes
     from durable.workflows.continued import continued
-    from durable.workflows.failures import STEP_FAILURES, fail_if_elsewhere, refusal_in, sentence_of
+    from durable.workflows.failures import (
+        STEP_FAILURES,
+        fail_if_elsewhere,
+        refusal,
+        refusal_in,
+        sentence_of,
+    )
     from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Envelope, Inbox, MessageLog
     from durable.workflows.starts import NO_INPUT, start_or_refusal
@@ -81,6 +87,8 @@ class OrderWorkflow(Receives, Generic[K, M]):
             lambda: self._read_key(raw, is_first=left is None), no_key
         )
         self._began = workflow.now()
+        # Whether a message may have changed what is remembered, and its answer was lost.
+        self._is_unsure = False
         self._attributes = ShownAttributes({} if left is None else None)
 
     def _read_key(self, raw: RawValue, *, is_first: bool) -> K:
@@ -98,6 +106,8 @@ class OrderWorkflow(Receives, Generic[K, M]):
         while True:
             await self._read_messages()
             await audit_messages(self._memory.messages)
+            if self._is_unsure:
+                self._is_unsure = not await self.recall()
             if self.is_ordered:
                 await self.advance()
             self._report()
@@ -129,11 +139,11 @@ class OrderWorkflow(Receives, Generic[K, M]):
 
     @property
     def _was_never_ordered(self) -> bool:
-        """There is nothing to look after: the first message was refused, or none came."""
+        """There is nothing to look after: a message has left it nothing to do, or none came."""
         if self.is_ordered or self._memory.unreachable:
             return False
-        is_refused = self._memory.messages.rejected_count > 0
-        return is_refused or workflow.now() - self._began >= timeouts.FIRST_APPLY
+        was_sent_one = self._inbox.has_answered or self._memory.messages.rejected_count > 0
+        return was_sent_one or workflow.now() - self._began >= timeouts.FIRST_APPLY
 
     def _report(self) -> None:
         workflow.set_current_details(self.page(self._inbox.fresh_request_id()))
@@ -173,6 +183,19 @@ class OrderWorkflow(Receives, Generic[K, M]):
             return UNREACHABLE
         memory.unreachable, memory.outages = "", 0
         return answer
+
+    async def ask(
+        self, activity: Activity[T], argument: object, summary: str, whom: str = "The authority"
+    ) -> T:
+        """A step that a message asks for; its refusal is the answer to the sender."""
+        try:
+            return await run_step(activity, argument, summary, timeouts.ADMIT_RETRY)
+        except STEP_FAILURES as error:
+            refused = refusal_in(error)
+            # It may have been done and counted all the same: only the authority knows.
+            self._is_unsure |= refused is None
+            why = f"{whom} does not answer: {sentence_of(error)}; send it again."
+            raise refused or refusal(RefusalCode.WRONG_STATE, why) from error
 
     # ── what a kind gives ───────────────────────────────────────────────────────────────────────
 

@@ -9,14 +9,8 @@ from temporalio.common import RetryPolicy
 with workflow.unsafe.imports_passed_through():
     from durable.activities.messages import AuditMessages
     from durable.activities.workload import WorkloadActivities
-    from durable.model.refusal import RefusalCode
     from durable.workflows import timeouts
-    from durable.workflows.failures import (
-        STEP_FAILURES,
-        refusal,
-        refusal_in,
-        sentence_of,
-    )
+    from durable.workflows.failures import STEP_FAILURES
     from durable.workflows.inbox import MessageLog
 
 T = TypeVar("T")
@@ -43,17 +37,6 @@ async def run_step(
         retry_policy=retry_policy,
         summary=summary,
     )
-
-
-async def ask_step(
-    activity: Activity[T], argument: object, summary: str, whom: str = "The authority"
-) -> T:
-    """A step that a message asks for; its refusal is the answer to the sender."""
-    try:
-        return await run_step(activity, argument, summary, timeouts.ADMIT_RETRY)
-    except STEP_FAILURES as error:
-        why = f"{whom} does not answer: {sentence_of(error)}; send it again."
-        raise refusal_in(error) or refusal(RefusalCode.WRONG_STATE, why) from error
 
 
 async def audit_messages(log: MessageLog) -> None:

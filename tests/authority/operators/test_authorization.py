@@ -9,17 +9,19 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from durable.authority.fleet.policies import publish_policy
-from durable.authority.operators.authorization import Authorizer, check_message
+from durable.authority.operators.authorization import Authorizer, check_message, count_message
 from durable.authority.operators.ledger import RecordedRequest
 from durable.authority.policies.phases import reach_phase
 from durable.model.ids import ActorId, TenantId
 from durable.model.operators.rights import (
     EVERYTHING,
+    CountedRequest,
     Operator,
     OperatorKind,
     OperatorMessage,
     Right,
     Scope,
+    SlotEffect,
     Verb,
 )
 from durable.model.operators.signature import public_key_of, sign
@@ -152,45 +154,39 @@ async def test_a_policy_demands_signatures_until_it_is_rolled_back(ready_world: 
     await check_message(ready_world.databases, asked("test"), Verb.SCALE, RISK)
 
 
-async def test_a_request_that_was_counted_is_answered_again_and_never_taken_again(
+FIRST = SlotEffect(slots={0: 7})
+
+
+async def counted(
     world: World,
-) -> None:
+    message: OperatorMessage,
+    answer: str | None = "Done.",
+    effect: SlotEffect = FIRST,
+) -> CountedRequest | None:
+    return await count_message(world.databases, message, Verb.SCALE, RISK, answer, effect)
+
+
+async def test_a_request_is_counted_with_its_answer_and_what_that_promised(world: World) -> None:
     """A workflow that was terminated or reset does not know what it has done before."""
-
-    async def check(
-        run: str | None,
-        actor: str = "test",
-        answer: str | None = "Done.",
-        is_done: bool = False,
-        **content: Any,
-    ) -> str | None:
-        message = asked(actor, **content)
-        given: dict[str, Any] = {"run": run, "is_done": is_done, "answer": answer}
-        return await check_message(world.databases, message, Verb.SCALE, RISK, **given)
-
-    assert await check("first", answer=None) is None, "what is refused leaves its id free"
-    assert await check("first") is None
-    assert await check("first") is None, "the answer was lost, and nothing was done"
-    for run, is_done in (("first", True), ("second", False)):
-        again = await check(run, answer="Something else.", is_done=is_done)
-        assert again is not None
-        assert again.startswith("Done. (Request id 1 was used for the scale at 20")
-        assert again.endswith("; nothing changed now.)")
-    for wrong in (check("second", actor="another"), check("second", replicas=7)):
+    message = asked("test")
+    assert await counted(world, message, answer=None) is None, "what is refused leaves its id free"
+    assert await counted(world, message) is None
+    again = await counted(world, message, "Something else.", SlotEffect(slots={1: 8}))
+    assert again is not None
+    assert (again.answer, again.effect) == ("Done.", FIRST)
+    assert again.repeated.startswith("Done. (Request id 1 was used for the scale at 20")
+    assert again.repeated.endswith("; nothing changed now.)")
+    for wrong in (asked("another"), asked("test", replicas=7)):
         with pytest.raises(RefusedError, match="send another request id") as refused:
-            await wrong
+            await counted(world, wrong)
         assert refused.value.refusal.code is RefusalCode.KEY_CONFLICT
-    assert await check("second", request_id="2") is None
-    assert await check(None) is None, "it is counted where it is acted on"
+    assert await counted(world, asked("test", request_id="2")) is None
     with psycopg.connect(world.databases.urls[0], autocommit=True) as owner:
         owner.execute("DELETE FROM global.operator_rights WHERE operator = 'test'")
-    assert await check("first", is_done=True) is not None, "what was done stays answered"
+    assert await counted(world, message) is not None, "what was done stays answered"
     with pytest.raises(RefusedError, match="lacks the right `scale`"):
-        await check("first")  # it would be done only now
-
-
-async def counted(world: World, message: OperatorMessage) -> None:
-    await check_message(world.databases, message, Verb.SCALE, RISK, run="first", answer="Done.")
+        # It is done only now, or counted where it is acted on.
+        await check_message(world.databases, message, Verb.SCALE, RISK)
 
 
 async def test_requests_that_were_taken_are_forgotten_after_a_month(world: World) -> None:

@@ -27,9 +27,11 @@ from durable.model.ids import ActorId, RegionId
 from durable.model.operators.rights import (
     SIGNATURE_LASTS,
     SIGNER_AHEAD,
+    CountedRequest,
     Operator,
     OperatorMessage,
     Scope,
+    SlotEffect,
     Verb,
     covers,
 )
@@ -94,24 +96,13 @@ async def check_right(
 
 
 async def check_message(
-    databases: Databases,
-    message: OperatorMessage,
-    verb: Verb,
-    scope: Scope,
-    *,
-    run: str | None = None,
-    is_done: bool = False,
-    answer: str | None = None,
+    databases: Databases, message: OperatorMessage, verb: Verb, scope: Scope
 ) -> str | None:
     """`authorize`, for a message that is acted on in a region.
 
-    Where that is in a workflow's memory alone, its `run` says whether it has done the request; it
-    is counted here with the answer that it gets. Answers what it got if it was done, or counted by
-    another run, whose memory is lost. Any other is counted by its region together with its effect;
-    if it was, it gets its first answer, and takes no right any more.
+    Its region counts it together with its effect; if it was, it gets its first answer, and takes
+    no right any more.
     """
-    if run is not None:
-        return await _count(databases, message, verb, scope, answer, run=run, is_done=is_done)
     recorded = None
     if scope.region is not None:
         recorded = await _find_regional(databases, scope.region, message)
@@ -133,33 +124,37 @@ async def _judge(
 
 
 @global_transaction("durable_messages", "count a message of {message.actor}")
-async def _count(
+async def count_message(
     connection: AsyncConnection,
     message: OperatorMessage,
     verb: Verb,
     scope: Scope,
     answer: str | None,
-    *,
-    run: str,
-    is_done: bool,
-) -> str | None:
+    effect: SlotEffect,
+) -> CountedRequest | None:
+    """`authorize`, for a message that is acted on in a workflow's memory alone; None if it is new.
+
+    It is counted with its answer and with what that promises: the answer may be lost, or the
+    memory, and whoever sends it again is to find it done.
+    """
     ledger = await RequestLedger.read(connection, [message])
     if ledger.find(message) is None:
         await authorize(connection, message, verb, scope)
         if answer is None:
             return None  # it is refused, so its id stays free
-        ledger.record(message, {"run": run, "answer": answer})
+        ledger.record(message, {"answer": answer, "effect": effect.model_dump(mode="json")})
         if await ledger.write(connection, kept_days=KEPT_DAYS):
             return None
         # Another delivery of the same request came first.
         ledger = await RequestLedger.read(connection, [message])
     answered, entry = ledger.recall(message), ledger.find(message)
-    if answered is None or entry is None or (answered["run"] == run and not is_done):
-        # It was counted, and nothing was done about it, because the answer was lost: it is done
-        # now, and so it takes the right now.
-        await authorize(connection, message, verb, scope)
-        return None
-    return entry.sentence_to(message)
+    assert answered is not None, "it was counted"
+    assert entry is not None, "it was counted"
+    return CountedRequest(
+        answer=answered["answer"],
+        repeated=entry.sentence_to(message),
+        effect=SlotEffect.read(answered["effect"]),
+    )
 
 
 @global_transaction("durable_reader", "check who sends {message.request_id}")

@@ -129,7 +129,9 @@ def show(name: Name, state_dir: StateDir = None, as_json: AsJson = False) -> Non
     """Show one override: what it does, until when, who agreed, and its effect so far."""
     id = _override(name)
     row: OverrideRow = with_reader(state_dir, lambda reader: reader.show(OVERRIDES, id))
-    status = OverrideStatus(override=row, regions=row.obeyed_in, missing=row.unreachable)
+    status = OverrideStatus(
+        override=row, regions=row.obeyed_in, unreachable_regions=row.unreachable
+    )
     report = describe_override(status, row.read_at, row.so_far)
     note_unreachable(row.unreachable)
     conclude(as_json, {"override": row}, lambda: print_report(report))

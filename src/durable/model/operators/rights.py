@@ -8,7 +8,7 @@ tenant there.
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -203,6 +203,27 @@ class OperatorMessage(Value):
             if key not in _SENDER_FIELDS and value not in (None, [], {})
         }
         return hashlib.sha256(f"{self.message} {canonical_json(content)}".encode()).hexdigest()
+
+
+class SlotEffect(Value):
+    """What a message does to slots that a workflow alone remembers, as it was planned.
+
+    Each is named with a number that another deed would change, so that whoever reads this later
+    finds out what of it is still undone.
+    """
+
+    slots: Mapping[int, int] = Field(default_factory=dict[int, int])
+    # The number of the next decision, for what only brings one about.
+    attempt: int = 0
+
+
+class CountedRequest(Value):
+    """A request that was counted, with what it was answered and what that answer promised."""
+
+    answer: str
+    # The answer for a sender who has to know that nothing changed now.
+    repeated: str
+    effect: SlotEffect
 
 
 class OrderAnswer(Value, Generic[T]):

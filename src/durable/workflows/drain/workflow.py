@@ -15,7 +15,7 @@ from temporalio.common import RawValue, SearchAttributeKey
 with workflow.unsafe.imports_passed_through():
     from durable.activities.drain import DrainActivities, EndStep
     from durable.model.fleet.drain import Drain, DrainProgress, DrainState, NodesTarget
-    from durable.model.operators.rights import Scope
+    from durable.model.operators.rights import Scope, canonical_json
     from durable.model.refusal import RefusalCode
     from durable.signals import search_attributes
     from durable.signals.drains import CancelDrain, DrainNodes, DrainStatus
@@ -30,10 +30,12 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.inbox import Envelope
     from durable.workflows.orders import Memory, OrderWorkflow
     from durable.workflows.starts import read_start
-    from durable.workflows.steps import UNREACHABLE, ask_step
+    from durable.workflows.steps import UNREACHABLE
 
 EXAMPLE = '{"target": {"region": "east", "kind": "node", "name": "node-7"}}'
 BLOCKED_SHOWN = 3
+# How a drain leaves its nodes; also true when it is read later.
+UNTIL = "cordoned until `durable uncordon`"
 
 
 @dataclass
@@ -101,7 +103,7 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
     async def on_drain(self, envelope: Envelope[DrainNodes]) -> str:
         """Cordons the nodes; under a request id that is known, answers what became of it."""
         message, region = envelope.request_message, self._key.region
-        drain = await ask_step(DrainActivities.cordon, message, f"cordon {self._key}", region)
+        drain = await self.ask(DrainActivities.cordon, message, f"cordon {self._key}", region)
         self._memory.drain = self._memory.drain or drain
         if drain.state is not DrainState.DRAINING:
             return f"It has ended: {drain.outcome}"
@@ -111,8 +113,14 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
     async def on_cancel(self, envelope: Envelope[CancelDrain]) -> str:
         memory, cancel = self._memory, envelope.payload
         if memory.drain is None:
-            sentence = f"{drain_id(self._key)} does not run; see `durable get drains`."
+            sentence = (
+                f"{drain_id(self._key)} does not run; see `durable get drains`. `durable uncordon` "
+                "lets nodes that it left cordoned take work again."
+            )
             raise refusal(RefusalCode.UNKNOWN_DRAIN, sentence)
+        if memory.ending is not None and memory.ending.message is not None:
+            await self._finish()
+            self._refuse_beside(memory.ending)
         before = memory.drain
         memory.ending = EndStep(
             drain=before,
@@ -123,11 +131,26 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
         )
         answer = await self._finish()
         if answer is None and before.state is DrainState.DRAINING:
-            return "Cancelling, as soon as its region answers: nothing more is replaced until then."
+            return (
+                f"{self._key.region} does not answer. The drain is cancelled as soon as it does, "
+                "and nothing more is replaced until then; if this request id was used before, the "
+                "drain goes on, and its status and the audit say so."
+            )
         if not answer:
             ended = f"The drain has ended before: {memory.drain.outcome}"
             raise refusal(RefusalCode.UNKNOWN_DRAIN, ended)
+        if not self.has_ended:
+            raise refusal(RefusalCode.KEY_CONFLICT, answer)
         return answer
+
+    def _refuse_beside(self, pending: EndStep | None) -> None:
+        """A cancel that waits for its region is not forgotten for another one."""
+        if pending is not None:
+            sentence = (
+                f"{pending.actor} has cancelled it already; that is done as soon as "
+                f"{self._key.region} answers."
+            )
+            raise refusal(RefusalCode.WRONG_STATE, sentence)
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────
 
@@ -139,7 +162,11 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
             # Again and again: what came there by other ways has to go, too.
             await self.step(DrainActivities.mark, drain, "mark what runs there")
             await self._observe(drain)
-        await self._finish()
+        cancel = self._memory.ending and self._memory.ending.message
+        answer = await self._finish()
+        if cancel is not None and answer and not self.has_ended:
+            # Its sender was answered while the region did not say that the request id was used.
+            self._inbox.reject(cancel.message, canonical_json(cancel.payload), answer)
 
     async def _observe(self, drain: Drain) -> None:
         """Looks what is left; the region's own clock says whether the deadline has passed."""
@@ -150,7 +177,7 @@ class DrainWorkflow(OrderWorkflow[NodesTarget, DrainMemory]):
         memory.tries = memory.tries + 1 if progress == memory.progress else 0
         memory.progress = progress
         if progress.left == 0:
-            outcome = f"nothing is left of {counted(drain.replicas, 'replica')}; still cordoned"
+            outcome = f"nothing is left of {counted(drain.replicas, 'replica')}; {UNTIL}"
             memory.ending = EndStep(drain=drain, state=DrainState.DRAINED, outcome=outcome)
         elif progress.is_overdue:
             outcome = _gave_up(progress)
@@ -189,6 +216,5 @@ def _gave_up(progress: DrainProgress) -> str:
     shown = "; ".join(map(str, progress.workloads[:BLOCKED_SHOWN]))
     were = "was" if progress.left == 1 else "were"
     return (
-        f"{counted(progress.left, 'replica')} {were} left there at the deadline; still cordoned. "
-        f"{shown}"
+        f"{counted(progress.left, 'replica')} {were} left there at the deadline; {UNTIL}. {shown}"
     )

@@ -32,7 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.inbox import Envelope
     from durable.workflows.orders import Memory, OrderWorkflow
     from durable.workflows.starts import NO_INPUT
-    from durable.workflows.steps import UNREACHABLE, Activity, ask_step
+    from durable.workflows.steps import UNREACHABLE, Activity
 
 PROPOSE = next(message for message in messages_to(OVERRIDE) if message.name == "propose")
 
@@ -63,7 +63,7 @@ class OverrideMemory(Memory):
         override, spread = self.override, self.spread
         if override is None or spread is None:
             return False
-        return spread.number >= override.number and not spread.missing
+        return spread.number >= override.number and not spread.unreachable
 
 
 @workflow.defn(name=OVERRIDE)
@@ -154,7 +154,7 @@ class OverrideWorkflow(OrderWorkflow[OverrideId, OverrideMemory]):
         return OverrideStatus(
             override=memory.override,
             regions=() if spread is None else spread.regions,
-            missing={} if spread is None else spread.missing,
+            unreachable_regions={} if spread is None else spread.unreachable,
             **memory.shown(),
         )
 
@@ -178,7 +178,7 @@ class OverrideWorkflow(OrderWorkflow[OverrideId, OverrideMemory]):
     async def _ask(self, activity: Activity[OverrideReading], envelope: Envelope[Any]) -> str:
         """Has the authority decide, and regions obey before the sender is answered."""
         summary = f"{envelope.message.name} by {envelope.payload.actor}"
-        reading = await ask_step(activity, envelope.request_message, summary)
+        reading = await self.ask(activity, envelope.request_message, summary)
         self._memory.see(reading, workflow.now())
         await self._spread()
         return answer_of(reading.answer, self._memory)
@@ -237,8 +237,8 @@ class OverrideWorkflow(OrderWorkflow[OverrideId, OverrideMemory]):
     def rest(self) -> tuple[timedelta, str]:
         memory, override = self._memory, self._memory.override
         assert override is not None, "there is one to look after"
-        if memory.spread is not None and memory.spread.missing:
-            away = ", ".join(memory.spread.missing)
+        if memory.spread is not None and memory.spread.unreachable:
+            away = ", ".join(memory.spread.unreachable)
             return timeouts.REGION_RETRY, f"{away} could not be reached"
         now = memory.time_there(workflow.now())
         wait = timeouts.rest_until(override.expires_at, now, timeouts.OVERRIDE_RESYNC)
@@ -253,7 +253,7 @@ def answer_of(answer: str, memory: OverrideMemory) -> str:
     if memory.is_spread:
         return f"{answer} It no longer has any effect." if override.has_ended else answer
     were_asked = spread is not None and spread.number >= override.number
-    away = ", ".join(spread.missing) if spread is not None and were_asked else "the regions"
+    away = ", ".join(spread.unreachable) if spread is not None and were_asked else "the regions"
     if override.has_ended:
         return (
             f"{answer} It may still be obeyed in {away} until the news arrives, at the latest "

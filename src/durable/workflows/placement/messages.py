@@ -1,19 +1,19 @@
 """What a placement does with each message; they are read one by one, between two steps."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from durable.model.operators.rights import Scope
+    from durable.model.operators.rights import Scope, SlotEffect
     from durable.model.refusal import RefusalCode
     from durable.model.work.phases import SlotPhase
     from durable.signals import payloads
     from durable.signals.status import PlacementStatus
     from durable.validation.text import shorten
-    from durable.workflows.authorization import recall_or_authorize
+    from durable.workflows.authorization import count, recall_or_authorize
     from durable.workflows.failures import refusal
     from durable.workflows.handlers import Receives
     from durable.workflows.inbox import Envelope, Inbox
@@ -22,12 +22,10 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.placement.state import PlacementState
 
 
-# What a person's message is answered, and what it changes.
-Change = tuple[str, Callable[[], None]]
+# What a person's message is answered, and what it does.
+Plan = tuple[str, SlotEffect]
 
-
-def no_change() -> None:
-    """Changes nothing."""
+NOTHING = SlotEffect()
 
 
 class PlacementMessages(Receives):
@@ -35,7 +33,7 @@ class PlacementMessages(Receives):
 
     _inbox: Inbox
     _state: PlacementState
-    # The requests that this run has done; what others have done, the authority knows.
+    # The requests that this run has done, also when the authority has forgotten them.
     _done: set[str]
 
     @workflow.query(name="status", description="Where every slot is, why, and who acts next.")
@@ -48,49 +46,67 @@ class PlacementMessages(Receives):
         if envelope.message.verb is None:
             self._inbox.accept(envelope, handler(envelope.payload))
             return
-        answer, change, refused = None, no_change, None
+        answer, effect, refused = None, NOTHING, None
         try:
-            answer, change = handler(envelope.payload)
+            answer, effect = handler(envelope.payload)
         except ApplicationError as error:
             refused = error
         scope = Scope(tenant=self._state.key.tenant, region=self._state.key.region)
         request = envelope.payload.request_id
-        again = await recall_or_authorize(
-            envelope,
-            scope,
-            run=workflow.info().run_id,
-            is_done=request in self._done,
-            answer=answer,
-        )
-        if again is None and request in self._done:  # the authority has forgotten it by now
-            again = "It was done before; nothing changed now."
-        if again is not None:
-            self._inbox.repeat(envelope, again)
-        elif refused is not None:
+        counted = await count(envelope, scope, answer, effect)
+        if refused is not None and (counted is None or not self._state.knows_past):
             raise refused
-        else:
-            change()
-            self._done.add(request)
-            self._inbox.accept(envelope, answer)
+        if counted is None and request in self._done:  # the authority has forgotten it by now
+            self._inbox.repeat(envelope, "It was done before; nothing changed now.")
+            return
+        effect = effect if counted is None else counted.effect
+        name, undone = envelope.message.name, list[SlotState]()
+        if effect.slots:
+            undone = getattr(self, f"_undone_by_{name}")(envelope.payload, effect)
+        if counted is not None and not undone:
+            self._inbox.repeat(envelope, counted.repeated)
+            return
+        if counted is not None:
+            # The answer was lost, or the memory: it is done now, so it takes the right now.
+            await recall_or_authorize(envelope, scope)
+        if undone:
+            getattr(self, f"_{name}")(envelope.payload, undone)
+        self._done.add(request)
+        self._inbox.accept(envelope, answer if counted is None else counted.answer)
 
     # ── from people ─────────────────────────────────────────────────────────────────────────────
 
-    def on_retry_now(self, retry: payloads.RetryPlacement) -> Change:
+    def on_retry_now(self, retry: payloads.RetryPlacement) -> Plan:
         self._refuse_before_the_first_look()
-        if not self._state.slots.in_phase(SlotPhase.WAITING):
-            return "Nothing waits for a node.", no_change
+        waiting = self._state.slots.in_phase(SlotPhase.WAITING)
+        if not waiting:
+            return "Nothing waits for a node.", NOTHING
         held_back = why_held_back(self._state.share, self._state.slots)
         if held_back is not None:
-            return held_back.sentence, no_change
+            return held_back.sentence, NOTHING
+        crashes = {slot.slot: slot.crash_count for slot in waiting}
+        effect = SlotEffect(slots=crashes, attempt=self._state.next_attempt)
+        return "Looking for nodes now.", effect
 
-        def look_at_once() -> None:
-            self._retry()
-            for slot in self._state.slots.in_phase(SlotPhase.WAITING):
-                slot.retry_at = None
+    def _undone_by_retry_now(
+        self, retry: payloads.RetryPlacement, effect: SlotEffect
+    ) -> list[SlotState]:
+        """Those that go on resting, with no decision and no further crash since it was counted."""
+        state = self._state
+        all_rest = state.next_retry_at is not None and state.next_attempt <= effect.attempt
+        return [
+            slot
+            for slot in state.slots.in_phase(SlotPhase.WAITING)
+            if effect.slots.get(slot.slot) == slot.crash_count
+            and (all_rest or slot.retry_at is not None)
+        ]
 
-        return "Looking for nodes now.", look_at_once
+    def _retry_now(self, retry: payloads.RetryPlacement, undone: Sequence[SlotState]) -> None:
+        self._retry()
+        for slot in undone:
+            slot.retry_at = None
 
-    def on_evict(self, evict: payloads.EvictSlots) -> Change:
+    def on_evict(self, evict: payloads.EvictSlots) -> Plan:
         self._refuse_before_the_first_look()
         slots = self._state.slots.by_number
         chosen = evict.slots or tuple(slots)
@@ -99,24 +115,32 @@ class PlacementMessages(Receives):
             known = ", ".join(map(str, sorted(slots))) or "none"
             sentence = f"There is no slot {unknown[0]} here; slots: {known}."
             raise refusal(RefusalCode.UNKNOWN_SLOT, sentence)
-        why = shorten(f"evicted by {evict.actor}: {evict.reason}")
-        evicted = [slots[number] for number in chosen]
-        evicted = [
-            slot
-            for slot in evicted
-            if slot.token is not None and (slot.leave is None or (evict.force and slot.blocked))
-        ]
+        tokens = ((number, slots[number].token) for number in chosen)
+        claims = {number: token for number, token in tokens if token is not None}
+        evicted = self._undone_by_evict(evict, SlotEffect(slots=claims))
         if not evicted:
-            return "Nothing to stop: it waits for a node, or is being stopped already.", no_change
-
-        def stop() -> None:
-            for slot in evicted:
-                slot.leave, slot.evidence, slot.is_forced = Leave.AGAIN, why, evict.force
-
+            return "Nothing to stop: it waits for a node, or is being stopped already.", NOTHING
         each = "it is" if len(evicted) == 1 else "each is"
         limit = "" if evict.force else " as far as the disruption allowance lets it"
         stopping = f"Stopping {slot_numbers(evicted)}{limit}"
-        return f"{stopping}; {each} placed again once it has stopped.", stop
+        effect = SlotEffect(slots={slot.slot: claims[slot.slot] for slot in evicted})
+        return f"{stopping}; {each} placed again once it has stopped.", effect
+
+    def _undone_by_evict(self, evict: payloads.EvictSlots, effect: SlotEffect) -> list[SlotState]:
+        """Those that have the same claim, and are not to leave, or not as forcefully."""
+        return [
+            slot
+            for number, slot in self._state.slots.by_number.items()
+            if slot.token is not None
+            and slot.token == effect.slots.get(number)
+            and (slot.leave is None or (evict.force and bool(slot.blocked) and not slot.is_forced))
+        ]
+
+    def _evict(self, evict: payloads.EvictSlots, undone: Sequence[SlotState]) -> None:
+        why = shorten(f"evicted by {evict.actor}: {evict.reason}")
+        for slot in undone:
+            slot.leave = slot.leave or Leave.AGAIN
+            slot.evidence, slot.is_forced = why, evict.force
 
     # ── from controllers ────────────────────────────────────────────────────────────────────────
 

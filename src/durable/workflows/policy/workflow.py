@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.orders import Memory, OrderWorkflow
     from durable.workflows.policy.rest import rest_of
     from durable.workflows.starts import read_start
-    from durable.workflows.steps import UNREACHABLE, ask_step
+    from durable.workflows.steps import UNREACHABLE
 
 
 @dataclass
@@ -71,7 +71,7 @@ class PolicyWorkflow(OrderWorkflow[PolicyRevision, PolicyMemory]):
     async def _order(self, envelope: Envelope[Any]) -> str:
         """Has the authority take the order: rights, numbers and what is allowed are its rows'."""
         summary = f"take the {envelope.message.name}"
-        taken = await ask_step(PolicyActivities.order_policy, envelope.request_message, summary)
+        taken = await self.ask(PolicyActivities.order_policy, envelope.request_message, summary)
         memory = self._memory
         if memory.progress is not None:
             # A sender who was answered must not be shown what was before.

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from durable.workflows.handlers import accepts
     from durable.workflows.inbox import Envelope
     from durable.workflows.orders import Memory, OrderWorkflow
-    from durable.workflows.steps import UNREACHABLE, Activity, ask_step
+    from durable.workflows.steps import UNREACHABLE, Activity
 
 # A round ends by itself; this only bounds one that does not.
 STEPS_AT_ONCE = 20
@@ -93,7 +93,7 @@ class RecoveryWorkflow(OrderWorkflow[RecoveryKey, RecoveryMemory]):
         """Has the authority take the order: rights and what is allowed are its rows' to say."""
         summary = f"take the {envelope.message.name}"
         message = envelope.request_message
-        taken = await ask_step(RecoveryActivities.order_recovery, message, summary)
+        taken = await self.ask(RecoveryActivities.order_recovery, message, summary)
         self._memory.is_begun, self._memory.next = True, RecoveryStep.EVIDENCE
         return taken.sentence
 
