@@ -20,7 +20,7 @@ class Failpoint(StrEnum):
     AFTER_ASSIGN_SLOTS = "after_assign_slots"
     AFTER_PUBLISH_SHARES = "after_publish_shares"
     AFTER_OPEN_PLACEMENTS = "after_open_placements"
-    AFTER_UNDO_ROLLOUT = "after_undo_rollout"
+    AFTER_BEGIN_ROLLBACK = "after_begin_rollback"
     # one placement's path
     BEFORE_ENQUEUE = "before_enqueue"
     AFTER_ENQUEUE = "after_enqueue"

@@ -6,7 +6,7 @@ import pytest
 
 from durable.authority.audit.events import read_events
 from durable.authority.operators.changes import set_key
-from durable.authority.recovery.recoveries import read_recovery
+from durable.authority.recovery.recoveries import recovery_of_incident
 from durable.failpoints import Failpoint
 from durable.model.operators.signature import public_key_of
 from durable.model.recovery.recoveries import RecoveryPhase
@@ -56,7 +56,7 @@ async def test_temporal_and_postgres_killed_while_work_moves(world: World, tmp_p
         declaring = plane.background(insist(lambda: declare(plane)))
         await killed_at(worker, fenced)
         world.temporal.kill()
-        known = await read_recovery(plane.databases, LOST)
+        known = await recovery_of_incident(plane.databases, LOST.incident)
         assert known is not None
         assert known.phase is RecoveryPhase.CONFIRMED
         await world.temporal.start()

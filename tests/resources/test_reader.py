@@ -1,6 +1,7 @@
 """Whoever has a connection can list, show and follow every resource of the table."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from durable.authority.db.connection import Databases
 from durable.authority.fleet.cordons import cordon_nodes
 from durable.authority.operators.changes import ensure_operator
 from durable.model.fleet.drain import NodesTarget
-from durable.model.ids import NodeId
+from durable.model.ids import NodeId, TenantId
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.resources import reader
 from durable.resources.reader import Reader
@@ -46,6 +47,22 @@ async def test_every_kind_is_listed_with_its_columns(
             assert await reads.show(resource, resource.name_of(row)) == row
 
 
+async def test_temporal_is_asked_only_for_what_is_wrong_with_workflows(reads: Reader) -> None:
+    asked: list[TenantId | None] = []
+
+    async def ask(tenant: TenantId | None) -> None:
+        asked.append(tenant)
+
+    reader = Reader(reads.databases, ask)
+    for kind in ("workloads", "placements"):
+        await reader.get(kind)
+        with pytest.raises(RefusedError):
+            await reader.show(kind, "risk/api")
+    assert asked == []
+    await reader.get("workloads", problems=True)
+    assert asked == [None]
+
+
 async def test_rows_are_typed_filtered_and_limited(reads: Reader) -> None:
     nodes = await reads.get(NODES, region="us-east")
     assert [node.node for node in nodes] == ["n1"]
@@ -64,7 +81,7 @@ async def test_rows_are_typed_filtered_and_limited(reads: Reader) -> None:
     ],
 )
 async def test_what_cannot_be_listed_is_refused(
-    reads: Reader, kind: str, filters: dict[str, str], code: RefusalCode, words: str
+    reads: Reader, kind: str, filters: dict[str, Any], code: RefusalCode, words: str
 ) -> None:
     with pytest.raises(RefusedError, match=words) as refused:
         await reads.get(kind, **filters)

@@ -133,8 +133,8 @@ async def test_workloads_and_placements_without_a_workflow_are_found(
     assert now["placements_missing"].names == ("placement/risk/web/g1/east",)
     rows = await asyncio.to_thread(terminal.json, "get", "workloads")
     said = {row["workload"]: row["problem"] for row in rows["workloads"]}
-    listed = {row.workload: row.problem for row in await plane.durable.get("workloads")}
-    assert listed == said, "the SDK lists the same"
+    listed = await plane.durable.get("workloads", problems=True)
+    assert {row.workload: row.problem for row in listed} == said, "the SDK lists the same"
     assert said["risk/api"] == (
         "no workflow manages it: the global worker starts one, or run `durable reconcile`"
     )

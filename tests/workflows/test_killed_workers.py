@@ -133,7 +133,7 @@ ROLLING = (
     Failpoint.AFTER_OPEN_PLACEMENTS,
     Failpoint.AFTER_EVICT,
     Failpoint.AFTER_RELEASE,
-    Failpoint.AFTER_UNDO_ROLLOUT,
+    Failpoint.AFTER_BEGIN_ROLLBACK,
 )
 
 

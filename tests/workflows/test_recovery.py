@@ -19,7 +19,7 @@ from durable.authority.recovery.recoveries import (
     list_recoveries,
     newest_recovery,
     read_moves,
-    read_recovery,
+    recovery_of_incident,
 )
 from durable.authority.recovery.region_facts import read_fact
 from durable.authority.recovery.suspicions import record_suspicion
@@ -70,7 +70,7 @@ async def sign_as_test(plane: Plane) -> None:
 
 async def reached(plane: Plane, phase: RecoveryPhase, key: RecoveryKey = LOST) -> Recovery:
     async def is_there() -> Recovery | None:
-        found = await read_recovery(plane.databases, key)
+        found = await recovery_of_incident(plane.databases, key.incident)
         return found if found is not None and found.phase is phase else None
 
     found = await until(is_there, f"{key} is {phase}", seconds=SECONDS)
@@ -412,7 +412,7 @@ async def test_a_region_that_comes_and_goes_while_it_is_fenced_is_one_loss(plane
         await whole(plane)
 
         async def looks_well(expected: bool) -> bool:
-            found = await read_recovery(plane.databases, LOST)
+            found = await recovery_of_incident(plane.databases, LOST.incident)
             assert found is not None
             return (found.back_since is not None) is expected
 

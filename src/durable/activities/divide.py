@@ -29,9 +29,9 @@ from durable.authority.slots.shares import PublishedShare
 from durable.authority.workloads.rollouts import (
     Completion,
     begin_division,
+    begin_rollback,
     complete_generations,
     read_to_divide,
-    undo_rollout,
 )
 from durable.failpoints import Failpoint, reach
 from durable.model.ids import Generation, RegionId
@@ -128,8 +128,8 @@ class Divider:
         if roll_back is not None:
             name = (step.tenant, step.workload)
             revision = division.workload.revision
-            await undo_rollout(self._databases, *name, revision, reason=roll_back, actor=ACTOR)
-            reach(Failpoint.AFTER_UNDO_ROLLOUT)
+            await begin_rollback(self._databases, *name, revision, reason=roll_back, actor=ACTOR)
+            reach(Failpoint.AFTER_BEGIN_ROLLBACK)
             raise _OvertakenError
         await self._remember(division, plan, rollout)
         # The slots of a new workload were assigned by its admission.
@@ -162,7 +162,7 @@ class Divider:
             recoverable=read.recoverable,
             opened=dict(step.opened),
         )
-        is_rolling = workload.rollout is not None and workload.rollout.undoing is None
+        is_rolling = workload.rollout is not None and workload.rollout.rollback is None
         is_ending = workload.deleted or step.ending is not None
 
         async def read_region(region: RegionId) -> RegionReplicas:
@@ -369,12 +369,12 @@ class Divider:
             for region, found in division.regions.items()
             for claim in found.claims
         }
-        silent = {
+        unreachable = {
             slot: str(region)
             for region in division.unreachable
             for slot in division.workload.share.get(region, ())
         }
-        await self._own(division, silent | claims)
+        await self._own(division, unreachable | claims)
         shares: dict[RegionId, list[PublishedShare]] = {}
         for region, found in division.regions.items():
             for generation in found.shares:
@@ -397,7 +397,7 @@ class Divider:
         if rollout is not None or division.ready_at():
             settings = workload.spec.rollout
             now = division.now
-            state = rollout or RolloutState(started_at=now, progressed_at=now, undoing="none")
+            state = rollout or RolloutState(started_at=now, progressed_at=now, rollback="none")
             look_at = look_again_at(state, settings, plan, division.ready_at(), now)
         if division.kept:  # what ends the keeping writes nothing of the workload
             again = division.now + LOOK_AT_KEPT
@@ -411,8 +411,7 @@ class Divider:
             current=workload,
             stable=workload.generation if plan.is_replaced else workload.stable_generation,
             waits=tuple(division.waits),
-            unreachable=tuple(f"{region}: {why}" for region, why in division.unreachable.items()),
-            silent=tuple(division.unreachable),
+            unreachable=division.unreachable,
             unopened=tuple(division.unopened),
             is_overtaken=division.is_overtaken,
             open=tuple(_still_open(division, plan)),

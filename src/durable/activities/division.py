@@ -144,7 +144,7 @@ class WorkloadDivision:
                 for report in self.reports
                 if report.pending is not None and report.pending.code in _NO_ROOM
             ),
-            silent=frozenset(map(str, self.unreachable)),
+            unreachable=frozenset(map(str, self.unreachable)),
         )
 
     def ready_at(self) -> list[datetime]:

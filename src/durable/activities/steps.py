@@ -274,8 +274,7 @@ class DivideResult(Value):
     stable: Generation | None = None
     waits: tuple[str, ...] = ()
     # Regions that did not answer, each with the reason.
-    unreachable: tuple[Sentence, ...] = ()
-    silent: tuple[RegionId, ...] = ()
+    unreachable: Mapping[RegionId, Sentence] = Field(default={})
     # Regions that did not take their share now; it is sent again.
     unopened: tuple[RegionId, ...] = ()
     # A newer division exists, so this one has changed nothing.

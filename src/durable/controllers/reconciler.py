@@ -77,7 +77,7 @@ class UnmanagedWorkflows:
 
     starts: Mapping[str, WorkflowStart] = field(default_factory=dict[str, WorkflowStart])
     # Regions that did not answer: what they want is not known.
-    missing: UnreachableRegions = field(default_factory=dict[RegionId, str])
+    unreachable: UnreachableRegions = field(default_factory=dict[RegionId, str])
 
     @property
     def ids(self) -> list[str]:
@@ -86,7 +86,7 @@ class UnmanagedWorkflows:
     def only(self, ids: Iterable[str]) -> "UnmanagedWorkflows":
         chosen = set(ids)
         starts = {name: start for name, start in self.starts.items() if name in chosen}
-        return UnmanagedWorkflows(starts, self.missing)
+        return UnmanagedWorkflows(starts, self.unreachable)
 
 
 # ── one reader for each kind of workflow: what must run of it ───────────────────────────────────
@@ -199,12 +199,12 @@ class Reconciler:
         """What the authority wants to be looked after, and is not among what runs."""
         regions = await list_regions(self._databases)
         starts: dict[str, WorkflowStart] = {}
-        missing: dict[RegionId, str] = {}
+        unreachable: dict[RegionId, str] = {}
         for read in KINDS:
             wanted, unanswered = await read(self._databases, regions)
             starts |= {start.id: start for start in wanted if start.id not in running}
-            missing |= unanswered
-        return UnmanagedWorkflows(starts, missing)
+            unreachable |= unanswered
+        return UnmanagedWorkflows(starts, unreachable)
 
     async def start(self, unmanaged: UnmanagedWorkflows) -> None:
         """Starts what nothing looks after, in place of what only has its id.

@@ -67,13 +67,13 @@ def _by_generation(shares: Sequence[ShareStatus]) -> dict[Generation, Counts]:
 def _waits_for(row: AdmittedWorkload, state: RolloutState, now: datetime) -> str:
     """The same order in which the rollout itself looks: people first, then bakes, then replicas."""
     name, settings = f"{row.tenant}/{row.workload}", row.spec.rollout
-    if state.undoing is not None and not state.goes_back(row.generation, row.stable_generation):
+    if state.rollback is not None and not state.goes_back(row.generation, row.stable_generation):
         return (
             "a person to apply another version: no generation was ever good, and this one failed, "
-            f"because {state.undoing}"
+            f"because {state.rollback}"
         )
-    if state.undoing is not None:
-        return f"replicas of generation {row.generation} to serve, because {state.undoing}"
+    if state.rollback is not None:
+        return f"replicas of generation {row.generation} to serve, because {state.rollback}"
     if state.pause is not None:
         return (
             f"a person to resume it: it was paused by {state.pause}; `durable rollout resume "

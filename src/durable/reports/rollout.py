@@ -31,13 +31,16 @@ def _state(status: WorkloadStatus, rollout: RolloutState) -> str:
     if rollout.pause is not None:
         by = line(str(rollout.pause))
         since = moment(rollout.pause.since)
-        return f"**Paused** by {by}, since {since}; nothing more is replaced until `resume`."
-    if rollout.goes_back(status.generation, status.stable_generation):
-        return f"**Going back** to generation {status.generation}: {line(rollout.undoing or '')}"
-    if rollout.undoing is not None:
         return (
-            f"**Generation {status.generation} has failed**: {line(rollout.undoing)}; no other one "
-            "was ever good, so `apply` one that is."
+            f"**Paused** by {by}, since {since}; nothing more is replaced until `resume`, and no "
+            "surge replica is kept."
+        )
+    if rollout.goes_back(status.generation, status.stable_generation):
+        return f"**Going back** to generation {status.generation}: {line(rollout.rollback or '')}"
+    if rollout.rollback is not None:
+        return (
+            f"**Generation {status.generation} has failed**: {line(rollout.rollback)}; no other "
+            "one was ever good, so `apply` one that is."
         )
     good = status.stable_generation
     known = "no generation before it was good" if good is None else f"{good} was the last good one"
@@ -78,7 +81,7 @@ def messages_for_now(status: WorkloadStatus) -> tuple[str, ...]:
     if rollout is None:
         can_go_back = ("rollback",) if status.generation > 1 else ()
         return ("scale", "apply", "replace", *can_go_back)
-    if rollout.undoing is not None:
+    if rollout.rollback is not None:
         return ("apply", "scale")
     at_point = progress is not None and progress.step is RolloutStep.PAUSE_POINT
     promote = ("promote",) if at_point else ()

@@ -1,4 +1,6 @@
-"""The reading half of the SDK: everything in it comes from the authority, without Temporal.
+"""The reading half of the SDK: everything in it comes from the authority.
+
+Temporal is asked only by a list that is to say of each row what is wrong with its workflow.
 
 for node in await durable.get("nodes", region="us-east"):
     print(node.node, node.used)
@@ -20,6 +22,7 @@ from durable.resources.resource import (
     Filters,
     Resource,
     Rows,
+    Sources,
 )
 from durable.resources.table import find_resource
 from durable.validation.value import Value
@@ -34,18 +37,24 @@ class Reader(Lookups):
     """What can be read of the control plane."""
 
     @overload
-    async def get(self, kind: Resource[R], **filters: Any) -> Rows[R]: ...
+    async def get(
+        self, kind: Resource[R], *, problems: bool = False, **filters: Any
+    ) -> Rows[R]: ...
     @overload
-    async def get(self, kind: str, **filters: Any) -> Rows[Any]: ...
-    async def get(self, kind: str | Resource[Any], **filters: Any) -> Rows[Any]:
+    async def get(self, kind: str, *, problems: bool = False, **filters: Any) -> Rows[Any]: ...
+    async def get(
+        self, kind: str | Resource[Any], *, problems: bool = False, **filters: Any
+    ) -> Rows[Any]:
         """Lists one kind of resource, such as nodes, with the regions that did not answer.
 
         Filters, of which each kind knows some: `tenant`, `region`, `workload` (as TENANT/NAME),
-        `ended=True` for what has ended as well, and `limit`.
+        `ended=True` for what has ended as well, and `limit`. With `problems=True`, Temporal is
+        asked as well, and workloads and placements say what keeps them from being managed.
         """
         resource = find_resource(kind) if isinstance(kind, str) else kind
         wanted = read_filters(resource, filters)
-        found = await resource.read(self.sources, wanted)
+        sources = self.sources if problems else Sources(self.databases)
+        found = await resource.read(sources, wanted)
         is_limited = "limit" in resource.filters
         rows = found.rows[: wanted.limit] if is_limited else found.rows
         return Rows(rows, found.unreachable, found.ended, len(found.rows))
@@ -55,12 +64,12 @@ class Reader(Lookups):
         resource = find_resource(kind) if isinstance(kind, str) else kind
         if resource.show is not None:
             try:
-                return await resource.show(self.sources, name)
+                return await resource.show(Sources(self.databases), name)
             except ValueError as error:
                 sentence = f"There is no {resource.singular} {name[:100]}: {error}."
                 raise RefusedError(resource.unknown, sentence) from None
         every = Filters(ended="ended" in resource.filters)
-        rows = await resource.read(self.sources, every)
+        rows = await resource.read(Sources(self.databases), every)
         row = next((row for row in rows if resource.name_of(row) == name), None)
         if row is None and rows.unreachable:
             # It may well exist in one of these.

@@ -14,7 +14,7 @@ from durable.authority.recovery.originals import read_kept
 from durable.authority.recovery.recoveries import (
     reach_phase,
     read_moves,
-    read_recovery,
+    recovery_of_incident,
     take_order,
 )
 from durable.authority.workloads.deletion import request_delete
@@ -58,7 +58,7 @@ async def world(database_url: str) -> AsyncIterator[World]:
 
 async def apply(world: World, replicas: int = 2, **run: Any) -> None:
     """Wanted in us-east at first; once that is lost, in us-west."""
-    is_lost = await read_recovery(world.databases, LOST) is not None
+    is_lost = await recovery_of_incident(world.databases, LOST.incident) is not None
     share = {WEST if is_lost else EAST: tuple(range(replicas))}
     spec = {"replicas": replicas, "resources": {"cpu": "100m"}, "run": run}
     asked = WorkloadManifest(tenant=RISK, name=API, spec=WorkloadSpec.model_validate(spec))
@@ -79,7 +79,7 @@ async def lose(world: World, key: RecoveryKey = LOST) -> None:
     await order(world, RecoveryOrderKind.CONFIRM, key)
     await fence(databases, EAST, expected_epoch=key.epoch - 1, actor=TEST, reason="a test")
     await list_affected(databases, key)
-    begun = await read_recovery(databases, key)
+    begun = await recovery_of_incident(databases, key.incident)
     assert begun is not None
     await reach_phase(databases, begun, RecoveryPhase.MOVING, actor=TEST, reason="a test")
     moves = await read_moves(databases, key)

@@ -16,7 +16,7 @@ from durable.authority.recovery.fence import fence
 from durable.authority.recovery.recoveries import (
     begin_suspected,
     reach_phase,
-    read_recovery,
+    recovery_of_incident,
     take_order,
 )
 from durable.authority.recovery.region_facts import read_fact
@@ -100,7 +100,7 @@ async def test_a_veto_between_the_fence_and_its_note_is_refused(world: World) ->
     await fence(databases, EAST, expected_epoch=1, actor=TEST, reason="a test")
     with pytest.raises(RefusedError, match="fenced already"):
         await take_order(databases, order(K.VETO), by_policy=True)
-    found = await read_recovery(databases, LOST)
+    found = await recovery_of_incident(databases, LOST.incident)
     assert found is not None
     assert found.phase is S.CONFIRMED
 

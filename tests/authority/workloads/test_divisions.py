@@ -10,9 +10,9 @@ from durable.authority.workloads.rollout_requests import RolloutRequest, request
 from durable.authority.workloads.rollouts import (
     Completion,
     begin_division,
+    begin_rollback,
     complete_generations,
     read_to_divide,
-    undo_rollout,
 )
 from durable.authority.workloads.rows import read_workload
 from durable.model.ids import RegionId
@@ -91,16 +91,16 @@ async def test_a_rollout_is_not_undone_by_a_division_that_read_it_before_it_was_
     read = await read_to_divide(ready_world.databases, RISK, API)
     await request_rollout(ready_world.databases, rollout_request("pause", "p"))
     name, why = (ready_world.databases, RISK, API), "too many failures"
-    await undo_rollout(*name, read.workload.revision, reason=why, actor=TEST)
+    await begin_rollback(*name, read.workload.revision, reason=why, actor=TEST)
     paused = await read_workload(*name)
     assert paused is not None
     assert paused.rollout is not None
-    assert (paused.generation, paused.rollout.undoing) == (2, None)
-    await undo_rollout(*name, paused.revision, reason=why, actor=TEST)
+    assert (paused.generation, paused.rollout.rollback) == (2, None)
+    await begin_rollback(*name, paused.revision, reason=why, actor=TEST)
     undone = await read_workload(*name)
     assert undone is not None
     assert undone.rollout is not None
-    assert (undone.generation, undone.rollout.undoing) == (1, why)
+    assert (undone.generation, undone.rollout.rollback) == (1, why)
 
 
 async def test_a_generation_that_no_division_has_seen_is_not_settled(ready_world: World) -> None:
@@ -142,7 +142,7 @@ async def test_a_version_that_is_undone_leaves_the_slots_where_the_good_one_had_
     else:
         read = await read_to_divide(world.databases, RISK, API)
         of = (world.databases, RISK, API, read.workload.revision)
-        await undo_rollout(*of, reason="too many failures", actor=TEST)
+        await begin_rollback(*of, reason="too many failures", actor=TEST)
     assert await regions_of(world) == ({WEST: (0, 1, 2)}, ["us-west"])
 
 
@@ -167,7 +167,7 @@ async def test_what_goes_back_already_does_not_go_back_further(ready_world: Worl
     await apply(ready_world, "three", manifest(run=Run(image="three")))
     read = await read_to_divide(ready_world.databases, RISK, API)
     of = (ready_world.databases, RISK, API, read.workload.revision)
-    await undo_rollout(*of, reason="too many failures", actor=TEST)
+    await begin_rollback(*of, reason="too many failures", actor=TEST)
     asked = rollout_request("rollback", "b")
     with pytest.raises(RefusedError, match="goes back to generation 2 already"):
         await request_rollout(ready_world.databases, asked)

@@ -46,7 +46,7 @@ def test_whoever_paused_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_failure_with_nothing_to_go_back_to_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = {"rollout": state(undoing="bad"), "stable_generation": None}
+    failed = {"rollout": state(rollback="bad"), "stable_generation": None}
     text = shown(capsys, **failed, progress=at(RolloutStep.REPLACING))
     assert "Generation 2 has failed: bad; no other one was ever good, so `apply` one" in text
 

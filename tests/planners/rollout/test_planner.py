@@ -305,7 +305,7 @@ def test_a_gang_is_stopped_and_started_anew_as_a_whole() -> None:
 def test_a_region_that_does_not_answer_is_left_alone_and_counts_as_lost() -> None:
     slots = homes(us_east=2, us_west=2)
     world = World.settled(OLD, homes(us_east=2))
-    observed = replace(world.observed(), silent=frozenset({WEST}))
+    observed = replace(world.observed(), unreachable=frozenset({WEST}))
     plan = plan_shares(goal(slots), observed)
     assert {share.region for share in plan.shares} == {EAST}
     assert plan.shares[ShareName(OLD, EAST)] == (0, 1), "nothing more may be down by choice"

@@ -101,11 +101,11 @@ def lost_elsewhere_during_a_bake() -> tuple[Goal, RolloutObservation]:
     return rolls(slots), world.observed()
 
 
-def silent_region() -> tuple[Goal, RolloutObservation]:
+def unreachable_region() -> tuple[Goal, RolloutObservation]:
     slots = homes(us_east=2, us_west=2)
     world = mixed(homes(us_east=2), {0, 1})
-    silent = replace(world.observed(), silent=frozenset({WEST}))
-    return rolls(slots, baked=frozenset({EAST})), silent
+    unreachable = replace(world.observed(), unreachable=frozenset({WEST}))
+    return rolls(slots, baked=frozenset({EAST})), unreachable
 
 
 def blocked_drain_of_the_last() -> tuple[Goal, RolloutObservation]:
@@ -121,7 +121,7 @@ def blocked_drain_of_the_last() -> tuple[Goal, RolloutObservation]:
         lost_at_a_pause_point,
         drained_at_a_pause_point,
         lost_elsewhere_during_a_bake,
-        silent_region,
+        unreachable_region,
         blocked_drain_of_the_last,
     ],
 )
@@ -153,7 +153,7 @@ def test_a_generation_is_good_once_all_of_it_is_available_whatever_is_left_of_a_
 def test_what_is_being_undone_is_not_undone_again() -> None:
     late = START + timedelta(days=1)
     assert (
-        judge(state(undoing="it failed"), Rollout(), plan(), failures=99, now=late).roll_back
+        judge(state(rollback="it failed"), Rollout(), plan(), failures=99, now=late).roll_back
         is None
     )
 

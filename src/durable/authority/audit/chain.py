@@ -183,15 +183,15 @@ async def verify_all(
     async def read(url: str) -> list[ChainReport]:
         return await transact(databases.at(url, "durable_reader"), check, doing="verify the audit")
 
-    found, missing = await ask_databases(databases, read)
+    found, unreachable = await ask_databases(databases, read)
     reports = [report for read in found for report in read]
-    known = {*missing, *(report.head.chain for report in reports)}
+    known = {*unreachable, *(report.head.chain for report in reports)}
     vanished = sorted((anchors or {}).keys() - known)
     reports += [
         ChainReport(ChainHead(chain, 0, ""), 1, f"every event of {chain} is missing")
         for chain in vanished
     ]
-    return reports, missing
+    return reports, unreachable
 
 
 async def _broken_link(

@@ -52,12 +52,12 @@ async def read_events(
     async def read(url: str) -> list[AuditEvent]:
         return await transact(databases.at(url, "durable_reader"), body, doing="read the audit")
 
-    found, missing = await ask_databases(databases, read)
+    found, unreachable = await ask_databases(databases, read)
     events = sorted(
         (event for read in found for event in read),
         key=lambda event: (event.at, event.chain, event.sequence),
     )
-    return events[-last:], missing
+    return events[-last:], unreachable
 
 
 async def _read(connection: AsyncConnection, *, which: Mapping[str, Any]) -> list[AuditEvent]:

@@ -86,7 +86,7 @@ ROLES: tuple[Role, ...] = (
                 "apply workload", "delete workload", "finish deleting workload", "finish job",
                 "miss deadline",
                 "transfer slots", "pause rollout", "resume rollout", "promote rollout",
-                "roll back", "undo rollout", "complete rollout", "replace slots", *_MESSAGES,
+                "roll back", "begin rollback", "complete rollout", "replace slots", *_MESSAGES,
             ),
         },
         calls=("global.hold_lock", "global.forget_requests"),

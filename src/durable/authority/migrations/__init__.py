@@ -122,16 +122,16 @@ def upgrade_all(
     """
     upgrade(home)
     asyncio.run(_ensure_operator(home, first_operator))
-    migrated, missing = {home}, dict[RegionId, str]()
+    migrated, unreachable = {home}, dict[RegionId, str]()
     for region, url in sorted(regional.items()):
         if url not in migrated:
             try:
                 upgrade(url, serves_global=False)
             except AuthorityUnreachableError as error:
-                missing[RegionId(region)] = str(error)
+                unreachable[RegionId(region)] = str(error)
             else:
                 migrated.add(url)
-    return len(migrated), missing
+    return len(migrated), unreachable
 
 
 async def _ensure_operator(home: str, operator: ActorId) -> None:

@@ -37,7 +37,6 @@ from durable.validation.text import shorten
 ROLE = "durable_recovery"
 LISTED = 100
 
-_READ = text("SELECT * FROM global.recoveries WHERE region = :region AND epoch = :epoch")
 _LOCK = text("SELECT * FROM global.recoveries WHERE region = :region AND epoch = :epoch FOR UPDATE")
 _OF_INCIDENT = text("SELECT * FROM global.recoveries WHERE incident = :incident")
 _LIST_OPEN = text("""
@@ -113,11 +112,6 @@ _MEASURE = text(f"""
      WHERE m.region = :region AND m.epoch = :epoch
        AND m.tenant = row.tenant AND m.workload = row.workload
 """)
-
-
-@global_transaction("durable_reader", "read {key}")
-async def read_recovery(connection: AsyncConnection, key: RecoveryKey) -> Recovery | None:
-    return await _find(connection, key, _READ)
 
 
 @global_transaction("durable_reader", "read the recovery of {incident}")

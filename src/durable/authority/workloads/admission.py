@@ -95,7 +95,7 @@ class AdmissionBatch:
         # Workloads that leave a generation for a new one, as they were.
         self.left: list[AdmittedWorkload] = []
         # Workloads that go back to what they were, with the generation that they leave.
-        self.undone: list[tuple[AdmittedWorkload, str]] = []
+        self.rolled_back: list[tuple[AdmittedWorkload, str]] = []
         self._ledger = ledger
         # What runs where a rollout has not come to yet; applied again, it rolls back.
         self._stable = stable
@@ -173,7 +173,7 @@ class AdmissionBatch:
             return _next_generation(wanted, None, self._now)
         if self._is_stable(request.key, manifest.spec):
             why = f"an apply of what was before ({request.message.request_id})"
-            self.undone.append((current, why))
+            self.rolled_back.append((current, why))
             return _back_to_stable(wanted, self._now, why)
         rollout = RolloutState(started_at=self._now, progressed_at=self._now)
         return _next_generation(wanted, rollout, self._now)
@@ -195,7 +195,7 @@ def _next_generation(
 
 def _back_to_stable(wanted: AdmittedWorkload, now: datetime, why: str) -> AdmittedWorkload:
     """What did not change yet stays as it is; what did goes back."""
-    rollout = RolloutState(started_at=now, progressed_at=now, undoing=why)
+    rollout = RolloutState(started_at=now, progressed_at=now, rollback=why)
     return wanted.model_copy(update={"generation": wanted.stable_generation, "rollout": rollout})
 
 

@@ -90,7 +90,7 @@ async def _admit(
             assigned = await assign_new(connection, [batch.workloads[key] for key in created])
         await keep_shares(connection, batch.left)
         await append_generations(connection, batch.generations)
-        for one, why in batch.undone:
+        for one, why in batch.rolled_back:
             name = (one.tenant, one.workload, one.generation)
             await record_rollback(connection, *name, why)
         await audit.append_all(connection, audit.GLOBAL_CHAIN, batch.events)

@@ -133,7 +133,7 @@ async def _pause(
     rollout = _rolling(before, request)
     if rollout.goes_back(before.generation, before.stable_generation):
         raise _refused(f"{request.name} goes back to generation {before.generation}; let it.")
-    if rollout.undoing is not None:
+    if rollout.rollback is not None:
         raise _refused(
             f"Generation {before.generation} of {request.name} has failed, and no other one was "
             "ever good; apply another version."
@@ -163,7 +163,7 @@ async def _promote(
 ) -> str:
     rollout = _rolling(before, request)
     points = len(before.spec.rollout.pauses)
-    if rollout.undoing is not None or rollout.promoted >= points:
+    if rollout.rollback is not None or rollout.promoted >= points:
         raise _refused(
             f"{request.name} has no pause point left (rollout.pauses has {points}); "
             "to stop it, pause it, and to go on, resume it."

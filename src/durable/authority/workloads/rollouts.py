@@ -88,7 +88,7 @@ _COMPLETE = text(f"""
     SELECT tenant, workload, generation, revision, rollout FROM completed
 """)
 
-_UNDO = text("""
+_GO_BACK = text("""
     UPDATE global.workloads
        SET generation = :generation, spec = CAST(:spec AS jsonb),
            share = CAST(:share AS jsonb), rollout = CAST(:rollout AS jsonb),
@@ -216,18 +216,18 @@ async def complete_generations(
 
 
 def _completed_rollout(row: Any, actor: ActorId) -> audit.Event:
-    undoing = RolloutState.read(row.rollout).undoing
+    rollback = RolloutState.read(row.rollout).rollback
     return audit.Event(
         actor=actor,
         action="complete rollout",
         target=f"workload/{row.tenant}/{row.workload}",
         before={"generation": row.generation},
-        after={"generation": row.generation, "undoing": undoing},
+        after={"generation": row.generation, "rollback": rollback},
     )
 
 
-@global_transaction(ROLE, "undo the rollout of {tenant}/{workload}")
-async def undo_rollout(
+@global_transaction(ROLE, "begin to roll back {tenant}/{workload}")
+async def begin_rollback(
     connection: AsyncConnection,
     tenant: TenantId,
     workload: WorkloadName,
@@ -248,7 +248,7 @@ async def undo_rollout(
     await go_back(connection, before, reason=reason)
     after = {"generation": before.generation, "to": before.stable_generation, "reason": reason}
     was = {"generation": before.generation}
-    await audit_workload(connection, before, "undo rollout", actor, after, before=was)
+    await audit_workload(connection, before, "begin rollback", actor, after, before=was)
 
 
 async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, reason: str) -> None:
@@ -263,7 +263,7 @@ async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, re
         share = await share_of(connection, workload, good)
         name = (workload.tenant, workload.workload, workload.generation)
         await record_rollback(connection, *name, reason)
-    rollout = RolloutState(started_at=now, progressed_at=now, undoing=shorten(reason))
+    rollout = RolloutState(started_at=now, progressed_at=now, rollback=shorten(reason))
     written = {
         "tenant": workload.tenant,
         "workload": workload.workload,
@@ -272,7 +272,7 @@ async def go_back(connection: AsyncConnection, workload: AdmittedWorkload, *, re
         "share": json.dumps(share),
         "rollout": rollout.model_dump_json(),
     }
-    await connection.execute(_UNDO, written)
+    await connection.execute(_GO_BACK, written)
 
 
 async def share_of(

@@ -54,7 +54,7 @@ def list_resource(
 ) -> None:
     """Reads, prints, and fails if there is something wrong with what was read."""
     filters = {name: _parse(resource, name, value) for name, value in given.items()}
-    rows = with_reader(state_dir, lambda reader: reader.get(resource, **filters))
+    rows = with_reader(state_dir, lambda reader: reader.get(resource, problems=True, **filters))
     failure = None if failure_of is None else failure_of(rows)
     print_resource(resource, rows, read_filters(resource, filters), as_json, failure)
 

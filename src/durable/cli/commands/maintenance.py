@@ -144,7 +144,7 @@ def reconcile(state_dir: StateDir = None, as_json: AsJson = False) -> None:
         return unmanaged
 
     started = with_durable(state_dir, start_missing)
-    unreachable = started.missing
+    unreachable = started.unreachable
     failure = f"{', '.join(unreachable)} could not be compared; every other region was."
     nothing = say("Nothing to do: every workload and placement has a workflow that runs.")
     rows = [[name] for name in started.ids]

@@ -45,6 +45,7 @@ class WorkloadPhase(StrEnum):
     PROGRESSING = "progressing"
     WAITING = "waiting"
     ROLLING = "rolling"
+    PAUSED = "paused"
     SERVING = "serving"
     COMPLETE = "complete"
     FAILED = "failed"
@@ -119,6 +120,7 @@ def workload_phase(
     completed: int,
     is_waiting: bool,
     is_rolling: bool = False,
+    is_paused: bool = False,
     has_ended: bool = False,
     is_deleting: bool = False,
     is_deleted: bool = False,
@@ -133,6 +135,8 @@ def workload_phase(
         return WorkloadPhase.DELETING
     if has_ended:
         return WorkloadPhase.COMPLETE if completed >= wanted else WorkloadPhase.FAILED
+    if is_paused:
+        return WorkloadPhase.PAUSED
     if is_rolling:
         return WorkloadPhase.ROLLING
     if kind is WorkloadKind.SERVICE and serving >= wanted:

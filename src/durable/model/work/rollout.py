@@ -136,12 +136,12 @@ class RolloutState(Value):
     promoted: Annotated[int, Field(ge=0)] = 0
     # Since when each region that is done has served.
     served_since: dict[RegionId, AwareDatetime] = Field(default={})
-    # Why it failed. It goes back to the last good generation; without one it stays as it is.
-    undoing: str | None = None
+    # Why it is rolled back: to the last good generation, or, without one, not at all.
+    rollback: str | None = None
 
     def goes_back(self, generation: Generation, stable: Generation | None) -> bool:
         """Whether what is wanted now was good before; what failed first of all has no way back."""
-        return self.undoing is not None and generation == stable
+        return self.rollback is not None and generation == stable
 
 
 class GenerationRecord(Value):

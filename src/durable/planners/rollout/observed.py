@@ -41,7 +41,7 @@ class RolloutObservation:
     # Shares that have slots without a node, because there is no room or grant for them now.
     starved: frozenset[ShareName] = frozenset()
     # Regions that did not answer: nothing is known of them, and nothing can be published there.
-    silent: frozenset[str] = frozenset()
+    unreachable: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class _Planner:
         regions = set(self._goal.homes.values())
         named = [region for region in self._goal.order if region in regions]
         order = [*named, *sorted(regions.difference(named))]
-        return sorted(order, key=lambda region: region in self._observed.silent)
+        return sorted(order, key=lambda region: region in self._observed.unreachable)
 
     @cached_property
     def _done(self) -> frozenset[str]:
@@ -169,7 +169,7 @@ class _Planner:
             slot
             for slot, share in self._wants.items()
             if share.generation == self._goal.generation
-            and share.region not in self._observed.silent
+            and share.region not in self._observed.unreachable
             and (self._assigned.get(slot) != share or not self._is_available(slot))
         ]
 
@@ -275,8 +275,8 @@ class _Planner:
     @cached_property
     def _allowance(self) -> int:
         """What is left of the allowance beside the slots of regions that do not answer."""
-        homes, silent = self._goal.homes.values(), self._observed.silent
-        return max(0, self._goal.allowance - sum(region in silent for region in homes))
+        homes, unreachable = self._goal.homes.values(), self._observed.unreachable
+        return max(0, self._goal.allowance - sum(region in unreachable for region in homes))
 
     def _homes_after(self, stops: Set[int]) -> Counter[str]:
         """How many base slots each region answers for: what leaves counts where it goes."""
@@ -299,8 +299,8 @@ class _Planner:
             homes[self._goal.homes[slot]] += 1
 
     def _answering(self, counts: Mapping[str, int]) -> dict[str, int]:
-        silent = self._observed.silent
-        return {region: count for region, count in counts.items() if region not in silent}
+        unreachable = self._observed.unreachable
+        return {region: count for region, count in counts.items() if region not in unreachable}
 
     def _floors(self, stops: set[int]) -> dict[str, int]:
         known = self._answering(self._observed.floors)
@@ -334,8 +334,9 @@ class _Planner:
             share for share in self._observed.shares if share.generation != self._goal.generation
         }
         shares = dict.fromkeys(self._observed.shares, ()) | _by_share(slots)
+        unreachable = self._observed.unreachable
         return RolloutPlan(
-            shares={one: s for one, s in shares.items() if one.region not in self._observed.silent},
+            shares={one: shares[one] for one in shares if one.region not in unreachable},
             closing=frozenset(past) if is_complete else frozenset(),
             floors=floors,
             owners=self._owners(slots),

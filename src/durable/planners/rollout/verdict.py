@@ -28,7 +28,7 @@ def judge(
 ) -> RolloutVerdict:
     """What the last step of a rollout means: the pure part of every automatic rollback."""
     followed = follow(state, plan, now)
-    if followed.undoing is not None or plan.is_replaced:
+    if followed.rollback is not None or plan.is_replaced:
         return RolloutVerdict(followed)
     most = rollout.failures_allowed(plan.progress.wanted)
     if failures >= most:
@@ -87,7 +87,7 @@ def look_again_at(
 ) -> datetime | None:
     """When something is due that nothing reports: a ready time, a bake, or the deadline."""
     moments = list(ready_at)
-    if state.undoing is None and not plan.is_replaced:
+    if state.rollback is None and not plan.is_replaced:
         bake = rollout.bake or timedelta(0)
         baked = [since + bake for since in state.served_since.values()]
         moments += [moment for moment in baked if moment > now]

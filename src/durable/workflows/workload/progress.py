@@ -128,6 +128,7 @@ def workload_status(
             completed=completed,
             is_waiting=bool(waits) or any(one.pending for one in regions),
             is_rolling=progress is not None or rollout is not None,
+            is_paused=rollout is not None and rollout.pause is not None,
             has_ended=is_done,
             is_deleting=is_deleting,
         ),
@@ -177,11 +178,11 @@ def _updated(
     if progress is None:
         return now.of("Updated", True, "nothing has to be replaced")
     why = progress.sentence
-    if rollout is not None and rollout.undoing is not None:
+    if rollout is not None and rollout.rollback is not None:
         if rollout.goes_back(generation, stable):
-            why = f"going back to generation {generation}, because {rollout.undoing}. {why}"
+            why = f"going back to generation {generation}, because {rollout.rollback}. {why}"
         else:
-            failed = f"generation {generation} has failed, because {rollout.undoing}"
+            failed = f"generation {generation} has failed, because {rollout.rollback}"
             why = f"{failed}; no other one was ever good, so apply one that is. {why}"
     return now.of("Updated", False, why)
 

@@ -281,12 +281,13 @@ class Workload(WorkloadAdmission):
         state.open, state.claims = list(divided.open), divided.claims
         state.opened = dict(divided.opened)
         state.rollout, state.progress = divided.rollout, divided.progress
-        state.unreachable = list(divided.silent)
+        state.unreachable = list(divided.unreachable)
         # How far a job came is still to be said when its shares are closed.
         state.reports = list(state.current_reports.values()) if state.is_ending else []
         for report in divided.reports:
             state.learn(report)
-        state.waits = [*divided.waits, *divided.unreachable][:WAITS_KEPT]
+        away = [f"{region}: {why}" for region, why in divided.unreachable.items()]
+        state.waits = [*divided.waits, *away][:WAITS_KEPT]
         state.must_divide = bool(state.waits or divided.unopened or divided.is_overtaken)
         state.tries = state.tries + 1 if state.must_divide or state.is_ending else 0
         if divided.look_again_seconds is not None:
