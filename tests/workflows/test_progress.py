@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from durable.model.ids import RegionId, TenantId, WorkloadName
+from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.recovery.readiness import Recoverable
 from durable.model.resources import Resources
 from durable.model.states import BindingState, RequestState
-from durable.model.work.rollout import RolloutProgress, RolloutState, RolloutStep
+from durable.model.work.rollout import RolloutPause, RolloutProgress, RolloutState, RolloutStep
 from durable.model.work.share import ShareReport
 from durable.model.work.workload import Condition, WorkloadSpec
+from durable.signals.status import WorkloadStatus
 from durable.workflows.inbox import MessageLog
 from durable.workflows.workload.progress import workload_status
 from durable.workflows.workload.state import HINT_KEPT, WorkloadState
@@ -27,9 +28,9 @@ def report(region: RegionId, request: RequestState | None, serving: int = 0) -> 
     )
 
 
-def condition(kind: str, *reports: ShareReport, **values: Any) -> Condition:
+def status_of(*reports: ShareReport, **values: Any) -> WorkloadStatus:
     usual: dict[str, Any] = {"generation": 1, "rollout": None, "progress": None}
-    status = workload_status(
+    return workload_status(
         tenant=TenantId("risk"),
         workload=WorkloadName("api"),
         observed_generation=1,
@@ -44,6 +45,10 @@ def condition(kind: str, *reports: ShareReport, **values: Any) -> Condition:
         now=NOW,
         **{**usual, **values},
     )
+
+
+def condition(kind: str, *reports: ShareReport, **values: Any) -> Condition:
+    status = status_of(*reports, **values)
     [found] = [one for one in status.conditions if one.type == kind]
     return found
 
@@ -52,8 +57,15 @@ def opened(*reports: ShareReport) -> Condition:
     return condition("Opened", *reports)
 
 
+def test_a_rollout_that_a_person_paused_is_no_rollout_that_goes_on() -> None:
+    pause = RolloutPause(actor=ActorId("ann"), reason="look", since=NOW)
+    rollout = RolloutState(started_at=NOW, progressed_at=NOW)
+    assert status_of(rollout=rollout).phase == "rolling"
+    assert status_of(rollout=rollout.model_copy(update={"pause": pause})).phase == "paused"
+
+
 FAILED = {
-    "rollout": RolloutState(started_at=NOW, progressed_at=NOW, undoing="it crashed"),
+    "rollout": RolloutState(started_at=NOW, progressed_at=NOW, rollback="it crashed"),
     "progress": RolloutProgress(step=RolloutStep.REPLACING, replaced=0, wanted=3),
 }
 

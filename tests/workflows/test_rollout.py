@@ -146,7 +146,7 @@ async def test_a_bad_version_is_undone_by_itself(plane: Plane, kind: str) -> Non
     *_, undone = await history(plane)
     assert ("failed" if kind != "never_ready" else "no progress") in undone.outcome_reason
     events, _ = await read_events(plane.databases, chain=GLOBAL_CHAIN)
-    assert any(event.action == "undo rollout" for event in events)
+    assert any(event.action == "begin rollback" for event in events)
     await plane.no_invariant_is_broken()
 
 

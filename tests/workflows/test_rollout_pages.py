@@ -91,7 +91,7 @@ def test_without_a_rollout_there_is_nothing_of_it_on_the_page() -> None:
 def test_a_pause_names_who_paused_it_and_has_no_effect_on_the_page() -> None:
     rollout = {"rollout": state(pause=PAUSE), "progress": at(RolloutStep.PAUSED)}
     page = page_of(workload(**rollout))
-    since = "since 2026-01-01 12:00:00Z; nothing more is replaced until `resume`."
+    since = "since 2026-01-01 12:00:00Z; nothing more is replaced until `resume`, and"
     assert rf"**Paused** by ann: \[look\](x), {since}" in page
 
 
@@ -107,12 +107,12 @@ def test_a_pause_names_who_paused_it_and_has_no_effect_on_the_page() -> None:
             {"rollout": state(pause=PAUSE), "progress": at(RolloutStep.PAUSED)},
             ["resume", "rollback", "apply"],
         ),
-        ({"rollout": state(undoing="it was bad")}, ["apply", "scale"]),
+        ({"rollout": state(rollback="it was bad")}, ["apply", "scale"]),
         ({}, ["scale", "apply", "replace", "rollback"]),
         ({"generation": 1}, ["scale", "apply", "replace"]),
         ({"progress": at(RolloutStep.SURGING)}, ["scale", "apply", "replace", "rollback"]),
     ],
-    ids=["rolling", "pause-point", "paused", "undoing", "settled", "first", "replacing"],
+    ids=["rolling", "pause-point", "paused", "rollback", "settled", "first", "replacing"],
 )
 def test_messages_that_make_sense_now_come_first(values: dict[str, Any], first: list[str]) -> None:
     page = page_of(workload(**values))
@@ -132,13 +132,13 @@ def test_a_rollback_can_be_pasted_as_it_is(stable: int | None, to: int | None) -
 
 
 def test_going_back_says_why() -> None:
-    page = page_of(workload(generation=1, rollout=state(undoing="it was bad")))
+    page = page_of(workload(generation=1, rollout=state(rollback="it was bad")))
     assert "**Going back** to generation 1: it was bad" in page
     assert "The next step is being planned." in page
 
 
 def test_a_failure_with_nothing_to_go_back_to_is_not_called_going_back() -> None:
-    failed = {"rollout": state(undoing="it was bad"), "stable_generation": None}
+    failed = {"rollout": state(rollback="it was bad"), "stable_generation": None}
     page = page_of(workload(**failed))
     assert "**Generation 2 has failed**: it was bad; no other one was ever good" in page
     assert "Going back" not in page

@@ -124,7 +124,7 @@ class RegionLoss:
         yield Expectation(
             what="every workload that was there is moved, or says why not",
             met=all(move.moved_at is not None or move.waits for move in now.moves),
-            seen=f"{report.moved} of {report.workloads} moved, {report.whole} serve as a whole",
+            seen=f"{report.moved} of {report.workloads} moved, {report.whole} of them whole again",
         )
         yield await invariants_hold(self.world)
 

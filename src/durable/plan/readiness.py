@@ -44,11 +44,8 @@ class Readiness:
         """What the loss of each of these regions would mean."""
         everywhere = await list_regions(self._databases)
         workloads = await list_workloads(self._databases)
-        critical = [
-            one
-            for one in workloads
-            if is_critical(one.spec.priority, one.spec.kind, policy) and not one.deleting
-        ]
+        staying = [one for one in workloads if not one.deleting]
+        critical = [one for one in staying if is_critical(one.spec.priority, one.spec.kind, policy)]
         critical.sort(key=lambda one: (-one.spec.priority, one.tenant, one.workload))
         tenants = {one.tenant for one in critical}
         quotas = {tenant: await read_quota(self._databases, tenant) for tenant in tenants}
@@ -58,7 +55,7 @@ class Readiness:
         for region in regions:
             bound = {one.tenant for one in workloads if not _may_leave(one, region, everywhere)}
             outlook = await self._outlook(
-                region, facts, critical, quotas, paces.by_region, bound, policy, now
+                region, facts, staying, critical, quotas, paces.by_region, bound, policy, now
             )
             outlooks.append(outlook)
         return outlooks
@@ -67,6 +64,7 @@ class Readiness:
         self,
         lost: RegionId,
         facts: Mapping[RegionId, RegionFact],
+        workloads: Sequence[AdmittedWorkload],
         critical: Sequence[AdmittedWorkload],
         quotas: Mapping[TenantId, Quota],
         paces: Mapping[RegionId, RegionPace],
@@ -107,6 +105,7 @@ class Readiness:
             # One by one beside the event loop: a large fleet takes seconds, for which nothing in
             # this process would watch the regions.
             workloads=tuple([await asyncio.to_thread(simulation.lose, one) for one in affected]),
+            others=sum(bool(one.share.get(lost)) for one in workloads) - len(affected),
             unusable=unusable,
         )
 

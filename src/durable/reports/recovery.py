@@ -7,6 +7,7 @@ from durable.model.recovery.recoveries import RecoveryPhase, RecoveryProgress, W
 from durable.reports.report import ITEMS_SHOWN, Offer, Report, Section, line, listed, moment, waits
 from durable.signals.names import RECOVERY
 from durable.signals.recoveries import RecoveryStatus
+from durable.validation.text import counted
 
 _FOR_NOW: Mapping[RecoveryPhase, Sequence[str]] = {
     RecoveryPhase.SUSPECTED: ("confirm", "veto"),
@@ -20,7 +21,8 @@ _FOR_NOW: Mapping[RecoveryPhase, Sequence[str]] = {
 
 _BUDGETS = "It draws on budgets of the incident {}."
 _HEADS = (
-    "Workload", "Priority", "Replicas", "Moved", "Serving", "Recovered after", "Whole", "Waits for",
+    "Workload", "Priority", "Replicas", "Moved", "Serving elsewhere", "Recovered after", "Whole",
+    "Waits for",
 )  # fmt: skip
 
 
@@ -73,12 +75,14 @@ def _sections(progress: RecoveryProgress) -> tuple[Section, ...]:
 
 
 def _move(move: WorkloadMove, lost_at: datetime) -> str:
-    moved = "not moved" if move.moved_at is None else f"{len(move.slots)} replicas moved"
-    whole = ", serves as a whole" if move.whole_at is not None else ""
+    moved = "not moved" if move.moved_at is None else f"{counted(len(move.slots), 'replica')} moved"
     seconds = move.seconds_to_recover(lost_at)
-    took = "" if seconds is None else f" after {seconds:.1f} s"
+    took = "" if seconds is None else f", recovered after {seconds:.1f} s"
+    whole = ", has served as a whole" if move.whole_at is not None else ""
+    # How many serve elsewhere is counted only until it is given back.
+    now = ", given back" if move.returned_at is not None else f", {move.serving} serving elsewhere"
     why = f"; waits: {line(move.waits)}" if move.waits else ""
-    return f"{move.tenant}/{move.workload}: {moved}, {move.serving} serving{took}{whole}{why}"
+    return f"{move.tenant}/{move.workload}: {moved}{took}{whole}{now}{why}"
 
 
 def _cells(move: WorkloadMove, lost_at: datetime) -> Sequence[str]:
@@ -88,7 +92,7 @@ def _cells(move: WorkloadMove, lost_at: datetime) -> Sequence[str]:
         str(move.priority),
         str(move.replicas),
         "no" if move.moved_at is None else str(len(move.slots)),
-        str(move.serving),
+        "given back" if move.returned_at is not None else str(move.serving),
         "" if seconds is None else f"{seconds:.1f} s",
         "yes" if move.whole_at is not None else "no",
         move.waits,

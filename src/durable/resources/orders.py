@@ -27,7 +27,7 @@ from durable.authority.policies.rows import (
 from durable.authority.recovery.recoveries import list_recoveries, newest_recovery, read_moves
 from durable.authority.recovery.region_facts import read_fact
 from durable.model.fleet.drain import Drain, DrainProgress, DrainState
-from durable.model.ids import ActorId, OverrideId, RegionId
+from durable.model.ids import ActorId, OverrideId, PolicyRevision, RegionId
 from durable.model.operators.rights import Operator
 from durable.model.overrides.override import Override
 from durable.model.policy.rollout import PolicyProgress, PolicyRollout, TakenOrder
@@ -241,7 +241,7 @@ async def read_policies(sources: Sources, filters: Filters) -> Rows[PolicyRow]:
             in_force={
                 region: states[listed.rollout.revision]
                 for region, states in answers.by_region.items()
-                if listed.rollout.revision in states
+                if _decides(listed.rollout.revision, states)
             },
             published_by=listed.published_by,
             published_at=listed.published_at,
@@ -249,6 +249,12 @@ async def read_policies(sources: Sources, filters: Filters) -> Rows[PolicyRow]:
         for listed in await list_rollouts(databases)
     ]
     return Rows(rows, answers.unreachable)
+
+
+def _decides(revision: PolicyRevision, states: Mapping[PolicyRevision, PolicyState]) -> bool:
+    """Beside a canary, the active revision decides nothing there."""
+    canary = PolicyState.CANARY
+    return states.get(revision) is canary or (revision in states and canary not in states.values())
 
 
 async def show_policy(sources: Sources, name: str) -> PolicyDetail:

@@ -182,6 +182,7 @@ def _phase(
         completed=completed,
         is_waiting=misplaced > 0 or any(found.pending for found in requests.values()),
         is_rolling=is_rolling,
+        is_paused=one.rollout is not None and one.rollout.pause is not None,
         has_ended=is_job
         and all(
             region in reports and reports[region].covers(slots)

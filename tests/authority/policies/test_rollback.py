@@ -23,6 +23,8 @@ from durable.model.placement.records import Decision
 from durable.model.policy.rollout import PolicyPhase
 from durable.model.refusal import RefusalCode, RefusedError
 from durable.model.states import PolicyState
+from durable.resources.reader import Reader
+from durable.resources.table import POLICIES
 from tests.authority.invariants import assert_promises_hold
 from tests.authority.policies.world import everywhere, in_force, order, published, state
 from tests.authority.waiting import until_waiting
@@ -45,6 +47,8 @@ async def test_a_canary_decides_while_the_active_revision_keeps_its_place(
     await enter_region(world.databases, EAST, promoted, CANARY)
     assert await decides_under(world) == 2
     assert await read_in_force(world.databases, EAST) == {1: ACTIVE, 2: CANARY}
+    listed = await Reader(world.databases).get(POLICIES)
+    assert {row.revision: row.in_force for row in listed} == {2: {EAST: CANARY}, 1: {}}
     back = await order(world, "rollback")
     await leave_region(world.databases, EAST, back)
     assert await decides_under(world) == 1

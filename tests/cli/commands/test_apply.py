@@ -109,3 +109,8 @@ def test_an_apply_waits_until_a_job_is_complete(at_plane: Terminal, write: Write
     assert at_plane.run("get", "workloads") == 0
     assert "shop/batch" not in at_plane.stdout
     assert "ended: see `durable get workloads --all`" in at_plane.stderr
+
+    # Another request runs it again, and says so.
+    [once_more] = at_plane.json("apply", "-f", path)["workloads"]
+    assert (once_more["phase"], once_more["generation"]) == ("complete", 2)
+    assert "shop/batch had ended as complete and runs again, generation 2" in at_plane.stderr

@@ -55,7 +55,7 @@ def test_a_region_is_declared_lost_emptied_and_given_back(signing: Terminal, wri
     assert state_of_region(signing, "north") == "fenced"
     assert signing.refusal("recovery", "veto", "north", *WHY) == "wrong_state"
     assert signing.run("recovery", "show", "north") == 0
-    assert "holding: 1 of 1 critical workloads serve again" in signing.stdout
+    assert "holding: 1 of 1 critical workloads have served again" in signing.stdout
 
     assert signing.json("recovery", "failback", "north", *WHY)["answer"]
     ended = shown_as(signing, "north", "failed_back")

@@ -111,6 +111,8 @@ async def _submit_all(
 def _outcome(before: AdmittedWorkload | None, now: AdmittedWorkload) -> str:
     if now.deleted:
         return "already completed"
+    if before is not None and before.deleted and before.end != "deleted":
+        return f"had ended as {before.end} and runs again"
     if before is None or before.deleted:
         return "created"
     old, new = ((one.generation, one.spec, one.share) for one in (before, now))

@@ -32,6 +32,7 @@ from durable.cli.render.output import (
     results,
 )
 from durable.cli.render.reports import RecoveryView, print_recovery
+from durable.cli.render.tables import print_rows
 from durable.cli.render.workloads import AppliedWorkload, failure_of, print_applied
 from durable.client import Durable
 from durable.drills import demo as story
@@ -45,6 +46,8 @@ from durable.model.fleet.manifest import Fleet
 from durable.model.ids import RegionId
 from durable.model.work.workload import WorkloadManifest
 from durable.reports.recovery import summary_of_recovery
+from durable.resources.resource import Filters
+from durable.resources.table import WORKLOADS
 from durable.stack.detached import start_detached
 from durable.stack.shutdown import stop_stack
 from durable.state_dir.record import StackError, is_running, read_record
@@ -138,6 +141,7 @@ def _conclude_demo(
     # The most important workload is what people would ask about first.
     first = max(manifests, key=lambda manifest: manifest.spec.priority)
     why = with_reader(directory, lambda reader: reader.explain(first.tenant, first.name))
+    rows = with_reader(directory, lambda reader: reader.get(WORKLOADS))
     failure = "An invariant is violated: see `durable doctor`." if violations else None
     failure = failure or failure_of(applied) or report.failure
     content = {
@@ -150,8 +154,9 @@ def _conclude_demo(
 
     def show() -> None:
         lost = report.lost_region
-        print_fleet(directory)
+        results.print("The workloads at the beginning:\n")
         print_applied(applied)
+        results.print("")
         if report.rollouts:
             _print_expectations(
                 "A new version rolled out, and a bad one was rolled back by itself:",
@@ -161,9 +166,12 @@ def _conclude_demo(
             "A zone was avoided for thirty seconds, and that ended by itself:", report.avoided_zone
         )
         _print_lost(lost)
+        results.print(f"At the end, with {lost.region} still down:\n")
+        print_fleet(directory)
+        print_rows(WORKLOADS, rows, Filters())
         left = [share for share in why.regions if share.region != lost.region][:1]
         results.print(
-            f"Why {first.tenant}/{first.name} runs where it does, in a region that is left:\n"
+            f"\nWhy {first.tenant}/{first.name} runs where it does, in a region that is left:\n"
         )
         print_explanation(why.model_copy(update={"regions": tuple(left)}))
         results.print("\nEvery invariant holds." if not violations else "")

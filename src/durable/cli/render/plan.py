@@ -81,6 +81,12 @@ def print_outlooks(outlooks: Sequence[LossOutlook]) -> None:
             results.print(f"If {outlook.region} were lost, {region} could take nothing: {why}")
         if not outlook.workloads:
             results.print(f"No critical workload has replicas in {outlook.region}.")
+        if outlook.others:
+            others = counted(outlook.others, "other workload")
+            results.print(
+                f"If {outlook.region} were lost, {others} there would move after the critical "
+                "ones, as far as there is room: no objective is checked for them."
+            )
     late = [(outlook, one) for outlook in outlooks for one in outlook.workloads if not one.is_met]
     for outlook, one in late:
         name = f"{one.tenant}/{one.workload}"

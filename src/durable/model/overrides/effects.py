@@ -39,9 +39,10 @@ class OverrideScope(Value):
     @model_validator(mode="after")
     def _name_whose(self) -> Self:
         if self.workload is not None and self.tenant is None:
-            raise ValueError("workload: allowed: together with its tenant")
+            raise ValueError(f"it names workload {self.workload} but no tenant: name that as well")
         if (self.zone or self.node) and self.region is None:
-            raise ValueError("zone and node: allowed: together with their region")
+            where = f"zone {self.zone}" if self.zone else f"node {self.node}"
+            raise ValueError(f"it names {where} but no region: name that as well")
         return self
 
     @property

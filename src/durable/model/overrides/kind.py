@@ -49,7 +49,13 @@ class Kind:
         has_one = not self.needs_one_of or any(name in scope.named for name in self.needs_one_of)
         if not missing and not extra and has_one:
             return None
-        return f"got {scope}; allowed: {self.scope_rule}"
+        if missing:
+            wrong = f"it lacks {' and '.join(missing)}"
+        elif extra:
+            wrong = f"{self.name} has no use for {' and '.join(extra)}"
+        else:
+            wrong = f"it lacks {' or '.join(self.needs_one_of)}"
+        return f"{scope}: {wrong}; name {self.scope_rule.removeprefix('a scope with ')}"
 
     @property
     def scope_rule(self) -> str:

@@ -66,6 +66,8 @@ class LossOutlook(Value):
     region: RegionId
     at: AwareDatetime
     workloads: tuple[WorkloadReadiness, ...] = ()
+    # Workloads with replicas there that are not critical: they have no objective.
+    others: Annotated[int, Field(ge=0)] = 0
     # Regions that could take nothing, and why.
     unusable: Mapping[RegionId, str] = Field(default={})
 

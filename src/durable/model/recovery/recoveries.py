@@ -195,10 +195,10 @@ class RecoveryReport(Value):
         slowest = "" if self.slowest_seconds is None else f", the last {self.slowest_seconds:.1f} s"
         missed = f", {self.missed} too late" if self.missed else ""
         return (
-            f"{self.recovered} of {self.critical} critical workloads serve again elsewhere"
+            f"{self.recovered} of {self.critical} critical workloads have served again elsewhere"
             f"{slowest} after the loss (objective: {self.objective_replicas} of the lost replicas, "
             f"or all, within {self.objective_seconds:.0f} s){missed}; {self.moved} of "
-            f"{self.workloads} workloads moved, {self.whole} of them serve as a whole"
+            f"{self.workloads} workloads moved, {self.whole} of them have served as a whole"
         )
 
 
