@@ -10,6 +10,7 @@ from durable.model.ids import ActorId, RegionId, TenantId, WorkloadName
 from durable.model.work.phases import WorkloadPhase
 from durable.model.work.rollout import RolloutPause, RolloutProgress, RolloutState, RolloutStep
 from durable.model.work.workload import WorkloadSpec
+from durable.reports.report import line, plain
 from durable.signals.payloads import RollBack
 from durable.signals.status import RegionProgress, ShareProgress, WorkloadStatus
 from tests.workflows.test_pages import page_of
@@ -142,3 +143,17 @@ def test_a_failure_with_nothing_to_go_back_to_is_not_called_going_back() -> None
     page = page_of(workload(**failed))
     assert "**Generation 2 has failed**: it was bad; no other one was ever good" in page
     assert "Going back" not in page
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("run `durable get drains --all`.", "run `durable get drains --all`."),
+        ("`[x](y)` and [x](y)", r"`[x](y)` and \[x\](y)"),
+        ("an open `code and *this*", r"an open \`code and \*this\*"),
+        ("``two`` of them", r"\`\`two\`\` of them"),
+    ],
+)
+def test_a_command_in_a_sentence_stays_one_that_can_be_pasted(text: str, shown: str) -> None:
+    assert line(text) == shown
+    assert plain(shown) == text

@@ -25,8 +25,9 @@ EXAMPLE_CHARACTERS_SHOWN = 2_000
 CHARACTERS_SHOWN = 200
 SENTENCE_SHOWN = 500
 
-# What Markdown would take for a link, an emphasis, code or a tag.
-_MARKUP = re.compile(r"([\\`*_\[\]<>|])")
+# Code, which has no effect on a page and stays code, so that a command in a sentence can be pasted;
+# and what Markdown would take for a link, an emphasis, code or a tag.
+_MARKUP = re.compile(r"((?<!`)`[^`]+`(?!`))|([\\`*_\[\]<>|])")
 # Code stays as it is; what was escaped and links are read as words, and emphasis is left out.
 _MARKS = re.compile(r"(`[^`]*`)|\\([\\`*_\[\]<>|])|\[([^\]]+)\]\(/namespaces/[^)]*\)|\*\*")
 
@@ -93,7 +94,7 @@ def plain(text: str) -> str:
 def line(text: str, most: int = CHARACTERS_SHOWN) -> str:
     """What others wrote, on one line, without effect on the page."""
     cut = text if len(text) <= most else f"{text[: most - 1]}…"
-    return _MARKUP.sub(r"\\\1", cut.replace("\n", " "))
+    return _MARKUP.sub(lambda mark: mark[1] or f"\\{mark[2]}", cut.replace("\n", " "))
 
 
 def link(workflow: str) -> str:
